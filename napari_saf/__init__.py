@@ -1,0 +1,66 @@
+"""Label images without labels: assignment and self-assignment flows.
+
+The public names below are loaded when they are first used; importing the package alone loads
+neither torch nor napari.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from napari_saf import metrics as metrics
+    from napari_saf.affinity import GaussianAffinity as GaussianAffinity
+    from napari_saf.affinity import KernelAffinity as KernelAffinity
+    from napari_saf.errors import ComputeError as ComputeError
+    from napari_saf.errors import FormatError as FormatError
+    from napari_saf.errors import InvalidInput as InvalidInput
+    from napari_saf.errors import SafError as SafError
+    from napari_saf.graph import AffinityGraph as AffinityGraph
+    from napari_saf.graph import GridGraph as GridGraph
+    from napari_saf.integrate import AdamsBashforthMoulton as AdamsBashforthMoulton
+    from napari_saf.integrate import BogackiShampine as BogackiShampine
+    from napari_saf.integrate import GeometricEuler as GeometricEuler
+    from napari_saf.integrate import StoppingRule as StoppingRule
+    from napari_saf.io import load_recipe as load_recipe
+    from napari_saf.io import read_image as read_image
+    from napari_saf.io import save_masks as save_masks
+    from napari_saf.io import save_recipe as save_recipe
+    from napari_saf.methods import METHODS as METHODS
+    from napari_saf.methods import AssignmentFlow as AssignmentFlow
+    from napari_saf.methods import SelfAssignmentFlow as SelfAssignmentFlow
+    from napari_saf.problem import Problem as Problem
+    from napari_saf.result import History as History
+    from napari_saf.result import Segmentation as Segmentation
+    from napari_saf.result import Snapshot as Snapshot
+    from napari_saf.result import Status as Status
+
+_HOMES = {
+    "affinity": ("GaussianAffinity", "KernelAffinity"),
+    "errors": ("ComputeError", "FormatError", "InvalidInput", "SafError"),
+    "graph": ("AffinityGraph", "GridGraph"),
+    "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
+    "io": ("load_recipe", "read_image", "save_masks", "save_recipe"),
+    "methods": ("METHODS", "AssignmentFlow", "SelfAssignmentFlow"),
+    "problem": ("Problem",),
+    "result": ("History", "Segmentation", "Snapshot", "Status"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [*sorted(_HOME_OF), "__version__", "metrics"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return importlib.metadata.version("napari-saf")
+    if name == "metrics":
+        return importlib.import_module("napari_saf.metrics")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'napari_saf' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"napari_saf.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

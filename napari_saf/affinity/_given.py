@@ -1,0 +1,86 @@
+"""An affinity given as a matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from napari_saf.affinity._operator import AffinityOperator, Product
+from napari_saf.errors import InvalidInput
+
+__all__ = ["KernelAffinity"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class KernelAffinity:
+    """A given affinity matrix.
+
+    Parameters
+    ----------
+    matrix : array or sparse matrix of shape (n_nodes, n_nodes)
+        Symmetric and finite. It need not be positive semi-definite.
+
+    Raises
+    ------
+    InvalidInput
+        If the matrix is not square, not finite or not symmetric.
+    """
+
+    matrix: ArrayLike | sparse.sparray
+
+    def __post_init__(self) -> None:
+        entries = sparse.coo_array(self.matrix)
+        if entries.shape[0] != entries.shape[1]:
+            raise InvalidInput(f"matrix: expected a square matrix, got shape {entries.shape}")
+        if not np.isfinite(entries.data).all():
+            raise InvalidInput("matrix: expected finite numbers")
+        difference = np.abs(entries - entries.T).max() if entries.nnz else 0.0
+        if difference > 1e-8 * np.abs(entries.data).max(initial=1.0):
+            raise InvalidInput(
+                f"matrix: expected a symmetric matrix, entries differ by up to {difference:g}"
+            )
+
+    def bind(
+        self,
+        features: torch.Tensor,
+        rng: np.random.Generator,
+        tick: Callable[[], None] = lambda: None,
+    ) -> AffinityOperator:
+        """Return the operator on the features' device.
+
+        Raises
+        ------
+        InvalidInput
+            If the matrix is of another number of nodes.
+        """
+        n_rows = sparse.coo_array(self.matrix).shape[0]
+        if n_rows != len(features):
+            raise InvalidInput(f"matrix: expected {len(features)} nodes, got {n_rows}")
+        if sparse.issparse(self.matrix):
+            entries = sparse.coo_array(self.matrix)
+            index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
+            kernel = torch.sparse_coo_tensor(index, torch.from_numpy(entries.data.astype(float)))
+        else:
+            kernel = torch.from_numpy(np.array(self.matrix, dtype=np.float64))
+        return _Given(kernel.to(features.dtype).to(features.device))
+
+    def rank(self, n_nodes: int) -> int:
+        """Return 0: there is no sketch."""
+        return 0
+
+
+class _Given:
+    def __init__(self, kernel: torch.Tensor) -> None:
+        self._kernel = kernel
+
+    def product(self, assignment: torch.Tensor) -> Product:
+        identity = torch.eye(assignment.shape[1], dtype=torch.float64)
+        return Product(self._kernel @ assignment, identity)
+
+    def quadratic(self, assignment: torch.Tensor, product: Product) -> torch.Tensor:
+        return (assignment.T @ product.basis).cpu().double()

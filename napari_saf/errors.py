@@ -1,0 +1,24 @@
+"""Exceptions that napari-saf raises on purpose."""
+
+from __future__ import annotations
+
+__all__ = ["ComputeError", "FormatError", "InvalidInput", "SafError"]
+
+
+class SafError(Exception):
+    """Base of every error that napari-saf raises.
+
+    Never a `RuntimeError`: worker threads of Qt swallow those inside generators.
+    """
+
+
+class InvalidInput(SafError, ValueError):
+    """An argument, an image or a file's content is not what was expected."""
+
+
+class ComputeError(SafError):
+    """A computation could not be carried out, for want of memory or a device."""
+
+
+class FormatError(SafError, ValueError):
+    """A file cannot be read: wrong type, truncated, or of an unknown version."""

@@ -1,0 +1,126 @@
+"""Features of pixels and the scaling of images."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from skimage.color import rgb2lab
+from skimage.feature import multiscale_basic_features
+
+from napari_saf.errors import InvalidInput
+
+__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb"]
+
+FeatureName = Literal["intensity", "lab", "multiscale"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scaling:
+    """The affine map that takes image values to [0, 1].
+
+    Attributes
+    ----------
+    low, high : float
+        The values that become 0 and 1; what lies outside is clipped.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, images: Sequence[NDArray[np.generic]]) -> Scaling:
+        """Return the scaling for finite image values (any shape), all images together.
+
+        0.1 % at either end are left out where that leaves a range, so that a few hot pixels
+        do not flatten all the rest.
+
+        Raises
+        ------
+        InvalidInput
+            If all values are equal.
+        """
+        low = min(float(np.min(image)) for image in images)
+        high = max(float(np.max(image)) for image in images)
+        if low == high:
+            raise InvalidInput(f"image: expected differing values, all of them are {low:g}")
+        sample = np.concatenate([_thinned(image) for image in images])
+        inner = np.percentile(sample, [0.1, 99.9])
+        return cls(*(float(x) for x in inner)) if inner[0] < inner[1] else cls(low, high)
+
+    def apply(self, image: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Return the image as float32 in [0, 1]."""
+        scaled = (image.astype(np.float32) - np.float32(self.low)) / np.float32(
+            self.high - self.low
+        )
+        return np.asarray(np.clip(scaled, 0, 1))
+
+
+def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:
+    flat = image.reshape(-1)
+    return flat[:: max(1, len(flat) // size)].astype(np.float64)
+
+
+def is_rgb(shape: Sequence[int]) -> bool:
+    """Tell whether an image of this shape looks like RGB(A): a last axis of 3 or 4."""
+    return len(shape) >= 3 and shape[-1] in (3, 4)
+
+
+def channels_last(
+    image: ArrayLike, channel_axis: int | None
+) -> tuple[NDArray[np.generic], int | None]:
+    """Return the image with its channels as last axis, and the number of that axis as given.
+
+    Without a channel axis, a last axis of length 3 or 4 is taken for RGB(A) and any other
+    image gets one channel. The alpha of RGBA is dropped.
+
+    Raises
+    ------
+    InvalidInput
+        If the image is empty, holds no numbers, has fewer than two axes, or has no such axis.
+    """
+    array = np.asarray(image)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(f"image: expected real numbers, got dtype {array.dtype}")
+    if array.ndim < 1 + (channel_axis is not None) or array.size == 0:
+        raise InvalidInput(f"image: expected pixels, got an array of shape {array.shape}")
+    if channel_axis is None:
+        if not is_rgb(array.shape):
+            return array[..., None], None
+        return array[..., :3], array.ndim - 1
+    if not -array.ndim <= channel_axis < array.ndim:
+        raise InvalidInput(f"channel_axis: the image has {array.ndim} axes, got {channel_axis}")
+    return np.moveaxis(array, channel_axis, -1), channel_axis % array.ndim
+
+
+def _intensity(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    return image
+
+
+def _lab(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    if image.shape[-1] != 3:
+        raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
+    return np.asarray(rgb2lab(image) / 100, dtype=np.float32)
+
+
+def _multiscale(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    longest = max(image.shape[:-1])
+    features = multiscale_basic_features(
+        image, sigma_min=1, sigma_max=min(8, max(1, longest // 8)), channel_axis=-1, num_workers=1
+    )
+    flat = features.reshape(-1, features.shape[-1])
+    spread = flat.std(axis=0)
+    # Each feature weighs the same, and distances stay in the range of an image in [0, 1].
+    scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
+    return np.asarray((features - flat.mean(axis=0)) / scale, dtype=np.float32)
+
+
+FEATURES: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+    "intensity": _intensity,
+    "lab": _lab,
+    "multiscale": _multiscale,
+}
+"""Feature names and what computes them: (..., channels) in [0, 1] to (..., n_features)."""

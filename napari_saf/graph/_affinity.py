@@ -1,0 +1,135 @@
+"""Graphs given by a matrix of weights."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.neighbors import kneighbors_graph
+
+from napari_saf.errors import InvalidInput
+from napari_saf.graph._graph import AbstractGraph, Averager
+
+__all__ = ["AffinityGraph"]
+
+
+class AffinityGraph(AbstractGraph):
+    """Any weighted graph.
+
+    Parameters
+    ----------
+    matrix : array or sparse matrix of shape (n_nodes, n_nodes)
+        Weights, >= 0 and symmetric. The diagonal is ignored.
+    self_weight : {"degree"} or float
+        Weight of a node in its own average: its degree (the sum of its weights), or a
+        number >= 0. A node without neighbours averages over itself.
+    symmetric : bool
+        Whether to insist on a symmetric matrix.
+
+    Raises
+    ------
+    InvalidInput
+        If the matrix is not square, has a negative or infinite weight, or is not symmetric,
+        or if `self_weight` is negative.
+
+    Notes
+    -----
+    The self weight by the degree is eq. (6.15) of Zisler, Zern, Petra and Schnörr,
+    "Self-assignment flows for unsupervised data labeling on graphs",
+    https://doi.org/10.1137/19M1298639.
+    """
+
+    def __init__(
+        self,
+        matrix: ArrayLike | sparse.spmatrix | sparse.sparray,
+        *,
+        self_weight: Literal["degree"] | float = "degree",
+        symmetric: bool = True,
+    ) -> None:
+        weights = sparse.csr_array(matrix, dtype=np.float64)
+        _check_matrix(weights, symmetric)
+        weights.setdiag(0)
+        weights.eliminate_zeros()
+        degree = np.asarray(weights.sum(axis=1)).ravel()
+        own = degree if self_weight == "degree" else np.full(len(degree), float(self_weight))
+        if not (np.isfinite(own).all() and (own >= 0).all()):
+            raise InvalidInput(
+                f"self_weight: expected 'degree' or a number >= 0, got {self_weight}"
+            )
+        own = np.where(degree + own > 0, own, 1.0)
+        self.weights = weights
+        self._mean = sparse.csr_array(
+            sparse.diags_array(1 / (degree + own)) @ (weights + sparse.diags_array(own))
+        )
+
+    @classmethod
+    def k_nearest(cls, features: ArrayLike, k: int, *, symmetrise: bool = False) -> AffinityGraph:
+        """Return the graph that joins every node with its k nearest in feature space.
+
+        Parameters
+        ----------
+        features : array of shape (n_nodes, n_features)
+            Points in feature space.
+        k : int
+            Number of neighbours, without the node itself.
+        symmetrise : bool
+            Whether w_pq = max(w_pq, w_qp); otherwise w_pq = 1 only if q is among the k
+            nearest of p.
+
+        Raises
+        ------
+        InvalidInput
+            If `k` is not in 1..n_nodes - 1.
+        """
+        points = np.asarray(features, dtype=np.float64)
+        if not 1 <= k < len(points):
+            raise InvalidInput(f"k: expected 1 to {len(points) - 1}, got {k}")
+        matrix = sparse.csr_array(kneighbors_graph(points, k))
+        if symmetrise:
+            matrix = matrix.maximum(matrix.T)
+        return cls(matrix, symmetric=symmetrise)
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return int(self.weights.shape[0])
+
+    def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the averaging operator for a device."""
+        return _SparseAverage(self._mean, device, dtype)
+
+    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the product of the weights with node values."""
+        field = self._as_field(values).numpy()
+        return np.asarray(self.weights @ field, dtype=field.dtype)
+
+
+class _SparseAverage:
+    """Product with a sparse row-stochastic matrix."""
+
+    def __init__(self, matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> None:
+        entries = matrix.tocoo()
+        self._rows = torch.from_numpy(entries.row.astype(np.int64)).to(device)
+        self._columns = torch.from_numpy(entries.col.astype(np.int64)).to(device)
+        self._weights = torch.from_numpy(entries.data).to(dtype=dtype).to(device)[:, None]
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        out.zero_().index_add_(0, self._rows, values[self._columns] * self._weights)
+
+
+def _check_matrix(weights: sparse.csr_array, symmetric: bool) -> None:
+    rows, columns = weights.shape
+    if rows != columns:
+        raise InvalidInput(f"matrix: expected a square matrix, got shape {weights.shape}")
+    if not np.isfinite(weights.data).all() or (weights.data < 0).any():
+        raise InvalidInput("matrix: expected finite weights that are not negative")
+    if symmetric and weights.nnz:
+        largest = float(np.abs(weights - weights.T).max())
+        if largest > 1e-8 * float(weights.data.max()):
+            raise InvalidInput(
+                f"matrix: expected a symmetric matrix, entries differ by up to {largest:g}; "
+                "symmetrise it, for example with (A + A.T) / 2"
+            )

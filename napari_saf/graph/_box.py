@@ -1,0 +1,125 @@
+"""Sums over boxes on a grid, at a cost that does not depend on the size of the box.
+
+A box sum is one banded matrix product an axis. The axis is cut into blocks of outputs, each
+of which needs its block of inputs and a rim on either side; all blocks share one small band
+matrix, so an axis costs one batched product that runs at the speed of the matrix library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["BoxSum"]
+
+_BLOCK = 32
+_CHUNK = 2**22
+
+
+class BoxSum:
+    """Sum, or mean over the nodes that exist, of a box around every node of a grid.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the grid.
+    window : sequence of int
+        Odd side length of the box, one per axis.
+    mean : bool
+        Whether to divide by the number of nodes of the box that lie inside the grid.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        window: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        mean: bool,
+    ) -> None:
+        self.n_pixels = int(np.prod(shape, dtype=np.int64))
+        self._axes = [
+            _AxisSum(shape, axis, side // 2, device, dtype, mean=mean)
+            for axis, side in enumerate(window)
+            if side > 1 and shape[axis] > 1
+        ]
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        """Write the box sums of `values` (prod(shape), n_columns) into `out`."""
+        if not self._axes:
+            out.copy_(values)
+            return
+        source = values
+        for left, axis in enumerate(self._axes, start=1 - len(self._axes)):
+            target = out if left % 2 == 0 else scratch
+            axis(source, target)
+            source = target
+
+
+class _AxisSum:
+    """Banded sum along one axis."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        axis: int,
+        radius: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        mean: bool,
+    ) -> None:
+        self._before = int(np.prod(shape[:axis], dtype=np.int64))
+        self._length = shape[axis]
+        self._after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        self._radius = min(radius, self._length - 1)
+        inner = self._length - 2 * self._radius
+        self._block = min(max(_BLOCK, self._radius), inner) if inner > 0 else 0
+        self._n_blocks = inner // self._block if self._block else 0
+        band = _band(self._length, self._radius, mean)
+
+        def pick(rows: slice, columns: slice) -> torch.Tensor:
+            return torch.from_numpy(band[rows, columns].copy()).to(dtype).to(device)
+
+        if self._n_blocks == 0:
+            self._whole = pick(slice(None), slice(None))
+            return
+        head, tail = self._radius, self._radius + self._n_blocks * self._block
+        self._tail = tail
+        self._band = pick(slice(head, head + self._block), slice(0, self._block + 2 * head))
+        self._first = pick(slice(0, head), slice(0, 2 * head))
+        self._last = pick(slice(tail, None), slice(tail - head, None))
+
+    def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        columns = self._after * source.shape[1]
+        x = source.view(self._before, self._length, columns)
+        y = target.view(self._before, self._length, columns)
+        if self._n_blocks == 0:
+            torch.matmul(self._whole, x, out=y)
+            return
+        radius, block = self._radius, self._block
+        blocks = x.as_strided(
+            (self._before, self._n_blocks, block + 2 * radius, columns),
+            (self._length * columns, block * columns, columns, 1),
+            x.storage_offset(),
+        )
+        inner = y[:, radius : self._tail].view(self._before, self._n_blocks, block, columns)
+        if self._before == 1:
+            torch.matmul(self._band, blocks[0], out=inner[0])
+        else:
+            step = max(1, _CHUNK // (self._length * columns))
+            for start in range(0, self._before, step):
+                rows = slice(start, start + step)
+                inner[rows] = torch.matmul(self._band, blocks[rows])
+        y[:, :radius] = torch.matmul(self._first, x[:, : 2 * radius])
+        y[:, self._tail :] = torch.matmul(self._last, x[:, self._tail - radius :])
+
+
+def _band(length: int, radius: int, mean: bool) -> NDArray[np.float64]:
+    distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
+    band = (distance <= radius).astype(np.float64)
+    return band / band.sum(axis=1, keepdims=True) if mean else band

@@ -1,0 +1,103 @@
+"""What every graph offers to the methods."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from napari_saf.errors import InvalidInput
+
+__all__ = ["AbstractGraph", "Averager"]
+
+
+class Averager(Protocol):
+    """The averaging operator of a graph, prepared for one device and one type."""
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        """Write the averages of `values` into `out`; `scratch` is overwritten.
+
+        All three have shape (n_nodes, n_columns) and are contiguous; `out` and `values` may
+        not be the same tensor.
+        """
+
+
+class AbstractGraph(ABC):
+    """A weighted graph whose nodes carry features and labels."""
+
+    @property
+    @abstractmethod
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+
+    @abstractmethod
+    def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the averaging operator for a device; its rows of weights sum to 1."""
+
+    @abstractmethod
+    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the product of the weights, without self weights, with node values.
+
+        Parameters
+        ----------
+        values : array of shape (n_nodes, n_columns)
+            Node values, column by column.
+
+        Returns
+        -------
+        array of shape (n_nodes, n_columns)
+        """
+
+    def to_image(
+        self, values: NDArray[np.generic], fill: float = 0
+    ) -> NDArray[np.generic] | list[NDArray[np.generic]]:
+        """Return node values in the shape of what the nodes came from.
+
+        Parameters
+        ----------
+        values : array of shape (n_nodes,) or (n_nodes, n_columns)
+            Node values.
+        fill : float
+            Value outside a mask.
+
+        Returns
+        -------
+        array or list of array
+            Image-shaped for a grid, a list for several grids, unchanged for other graphs.
+        """
+        return values
+
+    def average(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the weighted means of node values over the neighbourhoods.
+
+        Parameters
+        ----------
+        values : array of shape (n_nodes, n_columns), float32 or float64
+            Node values, column by column.
+
+        Returns
+        -------
+        array of shape (n_nodes, n_columns), of the type of `values`
+
+        Raises
+        ------
+        InvalidInput
+            If the shape does not fit the graph.
+        """
+        field = self._as_field(values)
+        out, scratch = torch.empty_like(field), torch.empty_like(field)
+        self.averager(field.device, field.dtype)(field, out, scratch)
+        return out.numpy()
+
+    def _as_field(self, values: NDArray[np.floating]) -> torch.Tensor:
+        values = np.asarray(values)
+        if values.ndim != 2 or values.shape[0] != self.n_nodes:
+            raise InvalidInput(
+                f"values: expected shape ({self.n_nodes}, n_columns), got {values.shape}"
+            )
+        if values.dtype != np.float64:
+            values = values.astype(np.float32, copy=False)
+        return torch.from_numpy(np.ascontiguousarray(values))

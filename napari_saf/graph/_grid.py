@@ -1,0 +1,280 @@
+"""Pixels or voxels and the windows around them, as a graph."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.graph._box import BoxSum
+from napari_saf.graph._graph import AbstractGraph, Averager
+
+__all__ = ["GridGraph", "check_mask", "check_window"]
+
+
+class GridGraph(AbstractGraph):
+    """The nodes of a 2-D, 3-D or n-D image, joined within a window around each.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the image, without channels.
+    window : int or sequence of int
+        Odd side length of the window in pixels, or one per axis.
+    weights : array of shape (n_nodes, prod(window)), optional
+        Weight of every window position of every node, in C order of the offsets, >= 0. They
+        are scaled to sum to 1 over the positions that exist. None stands for equal weights.
+    mask : array of bool of shape `shape`, optional
+        Where the nodes are. None stands for everywhere.
+
+    Raises
+    ------
+    InvalidInput
+        If a window is even, too large or of the wrong length, the mask has another shape or
+        is empty, or weights are negative, not finite or of the wrong shape.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        window: int | Sequence[int] = 3,
+        weights: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+    ) -> None:
+        self.shape = tuple(int(side) for side in shape)
+        if not self.shape or min(self.shape) < 1:
+            raise InvalidInput(f"shape: expected positive sides, got {tuple(shape)}")
+        self.window = check_window(window, self.shape)
+        self.mask = check_mask(mask, self.shape)
+        self._n_nodes = int(np.prod(self.shape) if self.mask is None else self.mask.sum())
+        self.weights = None if weights is None else self._check_weights(weights)
+
+    @classmethod
+    def nonlocal_means(
+        cls,
+        image: ArrayLike,
+        *,
+        window: int | Sequence[int],
+        patch_size: int,
+        rho: float,
+        channel_axis: int | None = None,
+        mask: ArrayLike | None = None,
+    ) -> GridGraph:
+        """Return a grid whose weights follow the likeness of the patches around two pixels.
+
+        Parameters
+        ----------
+        image : array
+            Values near [0, 1].
+        window : int or sequence of int
+            Odd side length of the window.
+        patch_size : int
+            Odd side length of the patches that are compared.
+        rho : float
+            Width, > 0: a weight is proportional to exp(-d / rho) with d the sum of squared
+            differences of two patches.
+        channel_axis : int, optional
+            Axis of the channels.
+        mask : array of bool, optional
+            Where the nodes are.
+
+        Raises
+        ------
+        InvalidInput
+            As the constructor, and if `rho` is not positive or `patch_size` does not fit.
+
+        Notes
+        -----
+        Non-local means weights of Buades, Coll and Morel, https://doi.org/10.1137/040616024.
+        """
+        values = np.asarray(image, dtype=np.float32)
+        values = values[None] if channel_axis is None else np.moveaxis(values, channel_axis, 0)
+        shape = values.shape[1:]
+        if not (np.isfinite(rho) and rho > 0):
+            raise InvalidInput(f"rho: expected a positive number, got {rho}")
+        patch = check_window(patch_size, shape, name="patch_size")
+        grid = cls(shape, window=window, mask=mask)
+        return cls(shape, window=window, mask=mask, weights=grid._patch_weights(values, patch, rho))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of pixels inside the mask."""
+        return self._n_nodes
+
+    def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the averaging operator for a device."""
+        if self.weights is not None:
+            return _WeightedAverage(self, device, dtype)
+        if self.mask is not None:
+            return _MaskedMean(self, device, dtype)
+        return BoxSum(self.shape, self.window, device, dtype, mean=True)
+
+    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the sum of the neighbours' values, weighted where weights were given."""
+        field = self._as_field(values)
+        total, scratch = torch.empty_like(field), torch.empty_like(field)
+        if self.weights is not None:
+            own = self.weights[:, self.weights.shape[1] // 2, None]
+            self.averager(field.device, field.dtype)(field, total, scratch)
+            return np.asarray(total.numpy() - own * field.numpy())
+        box = BoxSum(self.shape, self.window, field.device, field.dtype, mean=False)
+        total = _through_grid(box, field, self._inside(field.device))
+        return (total - field).numpy()
+
+    def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
+        """Return node values as an image, `fill` outside the mask."""
+        values = np.asarray(values)
+        if self.mask is None:
+            return values.reshape(self.shape + values.shape[1:])
+        image = np.full(self.shape + values.shape[1:], fill, dtype=values.dtype)
+        image[self.mask] = values
+        return image
+
+    def from_image(self, image: ArrayLike) -> NDArray[np.generic]:
+        """Return the values of an image at the nodes, channels last."""
+        image = np.asarray(image)
+        if image.shape[: len(self.shape)] != self.shape:
+            raise InvalidInput(f"expected an image of shape {self.shape}, got {image.shape}")
+        trailing = image.shape[len(self.shape) :]
+        return image.reshape(-1, *trailing) if self.mask is None else image[self.mask]
+
+    def _inside(self, device: torch.device) -> torch.Tensor | None:
+        if self.mask is None:
+            return None
+        return torch.from_numpy(np.flatnonzero(self.mask)).to(device)
+
+    def _check_weights(self, weights: ArrayLike) -> NDArray[np.float32]:
+        array = np.array(weights, dtype=np.float32)
+        expected = (self.n_nodes, int(np.prod(self.window)))
+        if array.shape != expected:
+            raise InvalidInput(f"weights: expected shape {expected}, got {array.shape}")
+        if not np.isfinite(array).all() or (array < 0).any():
+            raise InvalidInput("weights: expected finite numbers that are not negative")
+        for k, (target, source) in enumerate(self._shifts()):
+            array[~self._is_neighbour(target, source), k] = 0
+        total = array.sum(axis=1, keepdims=True)
+        if (total == 0).any():
+            raise InvalidInput("weights: every node needs a positive weight inside the image")
+        return np.asarray(array / total)
+
+    def _shifts(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+        """Yield, for each window offset in C order, the slices of nodes and of neighbours."""
+        for offset in itertools.product(*(range(-(w // 2), w // 2 + 1) for w in self.window)):
+            moves = list(zip(offset, self.shape, strict=True))
+            yield (
+                tuple(slice(max(0, -o), min(side, side - o)) for o, side in moves),
+                tuple(slice(max(0, o), min(side, side + o)) for o, side in moves),
+            )
+
+    def _is_neighbour(
+        self, target: tuple[slice, ...], source: tuple[slice, ...]
+    ) -> NDArray[np.bool_]:
+        there = np.zeros(self.shape, dtype=bool)
+        there[target] = True if self.mask is None else self.mask[source]
+        return np.asarray(self.from_image(there), dtype=bool)
+
+    def _patch_weights(
+        self, values: NDArray[np.float32], patch: tuple[int, ...], rho: float
+    ) -> NDArray[np.float32]:
+        rim = [(0, 0), *((side // 2, side // 2) for side in patch)]
+        padded = np.pad(values, rim, mode="symmetric")
+        box = BoxSum(padded.shape[1:], patch, torch.device("cpu"), torch.float32, mean=False)
+        keep = tuple(
+            slice(side // 2, side // 2 + n) for side, n in zip(patch, self.shape, strict=True)
+        )
+        weights = np.zeros((self.n_nodes, int(np.prod(self.window))), dtype=np.float32)
+        for k, offset in enumerate(
+            itertools.product(*(range(-(w // 2), w // 2 + 1) for w in self.window))
+        ):
+            moved = np.roll(padded, [-o for o in offset], axis=tuple(range(1, padded.ndim)))
+            square = torch.from_numpy(((moved - padded) ** 2).sum(axis=0).reshape(-1, 1))
+            total = _through_grid(box, square, None).numpy().reshape(padded.shape[1:])[keep]
+            weights[:, k] = self.from_image(np.exp(-np.maximum(total, 0) / rho))
+        return weights
+
+
+class _MaskedMean:
+    """Box mean over the nodes inside a mask."""
+
+    def __init__(self, grid: GridGraph, device: torch.device, dtype: torch.dtype) -> None:
+        assert grid.mask is not None
+        self._inside = grid._inside(device)
+        self._box = BoxSum(grid.shape, grid.window, device, dtype, mean=False)
+        ones = torch.ones(grid.n_nodes, 1, dtype=dtype, device=device)
+        self._counts = _through_grid(self._box, ones, self._inside)
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        torch.div(_through_grid(self._box, values, self._inside), self._counts, out=out)
+
+
+class _WeightedAverage:
+    """Average with a weight for each window position of each node."""
+
+    def __init__(self, grid: GridGraph, device: torch.device, dtype: torch.dtype) -> None:
+        assert grid.weights is not None
+        weights = np.zeros((int(np.prod(grid.shape)), grid.weights.shape[1]), dtype=np.float32)
+        weights[slice(None) if grid.mask is None else grid.mask.ravel()] = grid.weights
+        self._weights = torch.from_numpy(weights.T.copy()).to(device, dtype)
+        self._shape = grid.shape
+        self._inside = grid._inside(device)
+        self._shifts = list(grid._shifts())
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        full = _scatter(values, self._inside, self._weights.shape[1])
+        image = full.view(*self._shape, -1)
+        total = torch.zeros_like(image)
+        for weights, (target, source) in zip(self._weights, self._shifts, strict=True):
+            total[target].addcmul_(weights.view(*self._shape, 1)[target], image[source])
+        total = total.view(full.shape)
+        out.copy_(total if self._inside is None else total[self._inside])
+
+
+def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -> torch.Tensor:
+    if inside is None:
+        return values
+    full = torch.zeros(n_pixels, values.shape[1], dtype=values.dtype, device=values.device)
+    return full.index_copy_(0, inside, values)
+
+
+def _through_grid(box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None) -> torch.Tensor:
+    full = _scatter(values, inside, box.n_pixels)
+    out, scratch = torch.empty_like(full), torch.empty_like(full)
+    box(full, out, scratch)
+    return out if inside is None else out[inside]
+
+
+def check_window(
+    window: int | Sequence[int], shape: Sequence[int], name: str = "window"
+) -> tuple[int, ...]:
+    """Return the window as one odd side length per axis, or raise InvalidInput."""
+    given = np.asarray(window)
+    sides = [given] * len(shape) if given.ndim == 0 else list(given)
+    if len(sides) != len(shape):
+        raise InvalidInput(
+            f"{name}: expected one side length or {len(shape)} of them, got {len(sides)}"
+        )
+    for side, length in zip(sides, shape, strict=True):
+        if side != int(side) or side < 1 or side % 2 == 0:
+            raise InvalidInput(f"{name}: expected odd side lengths of 1 or more, got {side}")
+        if length > 1 and side > length:
+            raise InvalidInput(
+                f"{name}: {side} is larger than the image, whose shape is {tuple(shape)}"
+            )
+    return tuple(int(side) for side in sides)
+
+
+def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+    """Return the mask as bools (None where it is everywhere), or raise InvalidInput."""
+    if mask is None:
+        return None
+    array = np.asarray(mask).astype(bool)
+    if array.shape != shape:
+        raise InvalidInput(f"mask: expected the image's shape {shape}, got {array.shape}")
+    if not array.any():
+        raise InvalidInput("mask: expected at least one pixel inside, got an empty mask")
+    return None if array.all() else array

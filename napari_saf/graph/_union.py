@@ -1,0 +1,59 @@
+"""Several grids side by side, as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._grid import GridGraph
+
+__all__ = ["GraphUnion"]
+
+
+class GraphUnion(AbstractGraph):
+    """The disjoint union of grids, one per image; its nodes follow one another.
+
+    Parameters
+    ----------
+    grids : sequence of GridGraph
+    """
+
+    def __init__(self, grids: Sequence[GridGraph]) -> None:
+        if not grids:
+            raise InvalidInput("expected at least one image")
+        self.grids = tuple(grids)
+        ends = np.cumsum([grid.n_nodes for grid in self.grids])
+        self.slices = tuple(
+            slice(int(end) - grid.n_nodes, int(end))
+            for grid, end in zip(self.grids, ends, strict=True)
+        )
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes of all grids."""
+        return self.slices[-1].stop
+
+    def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the averaging operator for a device."""
+        averagers = [grid.averager(device, dtype) for grid in self.grids]
+
+        def average(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+            for one, part in zip(averagers, self.slices, strict=True):
+                one(values[part], out[part], scratch[part])
+
+        return average
+
+    def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the sum of the neighbours' values, grid by grid."""
+        parts = zip(self.grids, self.slices, strict=True)
+        return np.concatenate([grid.laplacian_product(values[part]) for grid, part in parts])
+
+    def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
+        """Return node values as a list of images."""
+        parts = zip(self.grids, self.slices, strict=True)
+        return [grid.to_image(values[part], fill) for grid, part in parts]

@@ -1,0 +1,12 @@
+"""The methods, each a frozen dataclass of its parameters, and their registry."""
+
+from napari_saf.methods._assignment import AssignmentFlow
+from napari_saf.methods._method import AbstractMethod, Iteration
+from napari_saf.methods._self_assignment import SelfAssignmentFlow
+
+METHODS: dict[str, type[AbstractMethod]] = {
+    method.name: method for method in (SelfAssignmentFlow, AssignmentFlow)
+}
+"""All methods by the name that recipes and the command line use."""
+
+__all__ = ["METHODS", "AbstractMethod", "AssignmentFlow", "Iteration", "SelfAssignmentFlow"]

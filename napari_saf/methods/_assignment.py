@@ -1,0 +1,145 @@
+"""The assignment flow for given prototypes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.graph import Averager
+from napari_saf.methods._flow import Flow
+from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._start import class_means, distances, from_assignment
+from napari_saf.parameters import parameter
+from napari_saf.problem import Problem
+
+__all__ = ["AssignmentField", "AssignmentFlow"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AssignmentFlow(AbstractFlowMethod):
+    """Label with given prototypes, smooth in space.
+
+    Parameters
+    ----------
+    prototypes : array of shape (n_labels, n_features), optional
+        The representative of each label. None: the mean feature of the seeds of each class.
+    rho, stepper, stop, device, dtype
+        As for every flow: `AbstractFlowMethod`.
+
+    Notes
+    -----
+    Åström, Petra, Schmitzer and Schnörr, "Image labeling by assignment",
+    https://doi.org/10.1007/s10851-016-0702-4. In log coordinates V the flow is
+    dV/dt = softmax(A (V - D / rho)), D the Euclidean distances to the prototypes, A the
+    averages over the windows. Label l is prototype l. The objective of the history is the
+    mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
+    """
+
+    name: ClassVar[str] = "af"
+    title: ClassVar[str] = "Assignment flow (given prototypes)"
+
+    prototypes: NDArray[np.floating] | None = parameter(
+        None,
+        label="Prototypes",
+        help="One feature vector a label; an earlier result has them.",
+    )
+
+    def _prepare(self, problem: Problem, features: torch.Tensor, initial: ArrayLike | None) -> Flow:
+        seeds = None if problem.seeds is None else torch.from_numpy(problem.seeds)
+        seeds = None if seeds is None else seeds.to(features.device)
+        points = self._points(problem, features, seeds)
+        table = distances(features, points)
+        if initial is not None:
+            start = from_assignment(initial, problem.n_nodes, features.device, features.dtype)
+            if start.shape[1] != len(points):
+                raise InvalidInput(f"initial: expected {len(points)} columns, got {start.shape[1]}")
+        else:
+            start = torch.zeros_like(table)
+
+        def make_field(tick: Callable[[], None]) -> AssignmentField:
+            averager = problem.graph.averager(features.device, features.dtype)
+            return AssignmentField(averager, table, points, self.rho)
+
+        return Flow(
+            self, problem, start, make_field, self.stepper, self.stop, seeds, fixed_meaning=True
+        )
+
+    def _points(
+        self, problem: Problem, features: torch.Tensor, seeds: torch.Tensor | None
+    ) -> torch.Tensor:
+        if self.prototypes is None:
+            if seeds is None:
+                raise InvalidInput("prototypes: expected an array, or a problem with seeds")
+            return class_means(features, seeds)
+        points = np.atleast_2d(np.asarray(self.prototypes, dtype=np.float64))
+        n_features = features.shape[1]
+        if points.ndim != 2 or points.shape[1] != n_features or len(points) < 2:
+            raise InvalidInput(
+                f"prototypes: expected shape (2 or more, {n_features}), got {points.shape}"
+            )
+        if not np.isfinite(points).all():
+            raise InvalidInput("prototypes: expected finite numbers")
+        if seeds is not None and int(seeds.max()) > len(points):
+            raise InvalidInput(
+                f"seeds: expected classes up to {len(points)}, got {int(seeds.max())}"
+            )
+        return torch.from_numpy(points).to(features.dtype).to(features.device)
+
+    def _n_columns(self, problem: Problem) -> int:
+        if self.prototypes is not None:
+            return len(self.prototypes)
+        return 1 if problem.seeds is None else int(problem.seeds.max())
+
+
+class AssignmentField:
+    """Right-hand side S(V) = softmax(A (V - D / rho)) of the assignment flow.
+
+    Parameters
+    ----------
+    averager : Averager
+    distances : Tensor of shape (n_nodes, n_columns)
+    points : Tensor of shape (n_columns, n_features)
+    rho : float
+    """
+
+    def __init__(
+        self, averager: Averager, distances: torch.Tensor, points: torch.Tensor, rho: float
+    ) -> None:
+        self._averager = averager
+        self._distances = distances
+        self._points = points
+        self._rho = rho
+        self._allocate()
+        self.objective = float("nan")
+        self.overlap = torch.zeros(len(points), len(points), dtype=torch.float64)
+
+    def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Write the right-hand side at `v` into `out`."""
+        w = torch.softmax(v, dim=1, out=self.assignment)
+        self.overlap = (w.T @ w).cpu().double()
+        likelihood, mean = self.scratch
+        self.objective = float(torch.mul(w, self._distances, out=mean).sum()) / len(w)
+        torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)
+        self._averager(likelihood, mean, out)
+        return torch.softmax(mean, dim=1, out=out)
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Forget all columns but those of the given indices."""
+        self._distances = self._distances[:, kept].contiguous()
+        self._points = self._points[kept]
+        self._allocate()
+
+    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        """Return the given prototypes that are left."""
+        return self._points.float().cpu().numpy()
+
+    def _allocate(self) -> None:
+        empty = torch.empty_like
+        self.assignment = empty(self._distances)
+        self.scratch = (empty(self._distances), empty(self._distances))

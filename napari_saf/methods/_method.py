@@ -1,0 +1,114 @@
+"""The one shape that every method has."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from napari_saf.parameters import to_plain
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation, Snapshot
+
+__all__ = ["AbstractMethod", "Cancelled", "Iteration", "never"]
+
+Iteration = Generator[Snapshot, None, Segmentation]
+
+
+class Cancelled(Exception):
+    """Raised inside a run that was told to end."""
+
+
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+class AbstractMethod(ABC):
+    """A labelling method: a frozen dataclass of its parameters.
+
+    Subclasses set `name`, the key in `METHODS`, and `title`, the words in the app.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @abstractmethod
+    def iterate(
+        self,
+        problem: Problem,
+        initial: ArrayLike | None = None,
+        *,
+        max_iterations: int | None = None,
+        cancelled: Callable[[], bool] = never,
+    ) -> Iteration:
+        """Label the nodes of a problem, a snapshot a recorded step.
+
+        Parameters
+        ----------
+        problem : Problem
+            What to label.
+        initial : array of shape (n_nodes, n_columns), optional
+            Assignment to start from, rows summing to 1.
+        max_iterations : int, optional
+            Stop after so many recorded steps, whatever the method's own rule says.
+        cancelled : callable
+            Asked often, from the thread that runs the method; once it returns True the run
+            ends with what it has and `Status.CANCELLED`.
+
+        Yields
+        ------
+        Snapshot
+
+        Returns
+        -------
+        Segmentation
+
+        Raises
+        ------
+        InvalidInput
+            If the problem or the start does not suit the method.
+        ComputeError
+            If memory or a device is missing.
+        """
+
+    def run(
+        self,
+        problem: Problem,
+        initial: ArrayLike | None = None,
+        max_iterations: int | None = None,
+    ) -> Segmentation:
+        """Label the nodes of a problem; see `iterate` for parameters and errors."""
+        steps = self.iterate(problem, initial, max_iterations=max_iterations)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                result: Segmentation = stop.value
+                return result
+
+    def recipe(self, problem: Problem) -> dict[str, Any]:
+        """Return what repeats a run of this method on a problem, as values JSON can hold."""
+        return {
+            "schema": 1,
+            "method": self.name,
+            "parameters": to_plain(self),
+            "input": None if problem.options is None else problem.options.to_plain(),
+            "versions": {
+                "napari-saf": importlib.metadata.version("napari-saf"),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+            },
+        }
+
+    def with_(self, **changes: Any) -> AbstractMethod:
+        """Return a copy with some parameters changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]

@@ -1,0 +1,193 @@
+"""The self-assignment flow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
+from napari_saf.graph import Averager
+from napari_saf.methods._flow import Flow
+from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
+from napari_saf.methods._start import class_means, from_assignment, k_centre_distances
+from napari_saf.parameters import parameter
+from napari_saf.problem import Problem
+
+__all__ = ["SelfAssignmentField", "SelfAssignmentFlow"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SelfAssignmentFlow(AbstractFlowMethod):
+    """Label without labels: labels and their prototypes emerge together, smooth in space.
+
+    Parameters
+    ----------
+    max_labels : int
+        Number of labels to start with; those that die out are dropped.
+    s : float
+        0 to 1: from smooth regions of similar size (0, a trace of averages) to fine features
+        (1, a projection onto the span of the labels).
+    epsilon : float
+        > 0; how far from undecided the start is, per unit of distance in feature space.
+    affinity : GaussianAffinity or KernelAffinity
+        Which nodes are alike.
+    seed : int
+        Draws the first centre and the landmarks.
+    rho, stepper, stop, device, dtype
+        As for every flow: `AbstractFlowMethod`.
+
+    Notes
+    -----
+    Zisler, Zern, Petra and Schnörr, "Self-assignment flows for unsupervised data labeling on
+    graphs", SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; eqs. (4.10)
+    to (4.15). In log coordinates V the flow is dV/dt = softmax(A (V + grad E_s(W) / rho)),
+    W = softmax(V), A the averages over the windows.
+    """
+
+    name: ClassVar[str] = "saf"
+    title: ClassVar[str] = "Self-assignment flow"
+
+    max_labels: int = parameter(
+        16,
+        label="Labels up to",
+        help="Most labels that may come out; the image decides how many survive (c).",
+        minimum=2,
+        maximum=255,
+    )
+    s: float = parameter(
+        0.0,
+        label="Detail",
+        help="From smooth regions of similar size to fine features (s).",
+        minimum=0,
+        maximum=1,
+        step=0.05,
+        ends=("smooth regions", "fine features"),
+    )
+    epsilon: float = parameter(
+        1.0,
+        label="Head start",
+        help="How decided the start is: near 0 all labels begin equal and rounding decides "
+        "(epsilon).",
+        minimum=1e-4,
+        maximum=100,
+        step=0.1,
+        advanced=True,
+    )
+    affinity: GaussianAffinity | KernelAffinity = parameter(
+        GaussianAffinity(),
+        label="Affinity",
+        help="Which pixels count as alike.",
+        variants={"gaussian": GaussianAffinity},
+        advanced=True,
+    )
+    seed: int = parameter(
+        0,
+        label="Random seed",
+        help="The same seed gives the same labels.",
+        minimum=0,
+        maximum=2**31 - 1,
+        advanced=True,
+    )
+
+    def _prepare(self, problem: Problem, features: torch.Tensor, initial: ArrayLike | None) -> Flow:
+        rng = np.random.default_rng(self.seed)
+        seeds = None if problem.seeds is None else torch.from_numpy(problem.seeds)
+        seeds = None if seeds is None else seeds.to(features.device)
+        notes: tuple[str, ...] = ()
+        if initial is not None:
+            start = from_assignment(initial, problem.n_nodes, features.device, features.dtype)
+        else:
+            means = None if seeds is None else class_means(features, seeds)
+            start = k_centre_distances(features, self.max_labels, rng, given=means)
+            start *= -self.epsilon
+            if start.shape[1] < self.max_labels:
+                notes = (f"labels reduced to {start.shape[1]}: no more distinct features",)
+
+        def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
+            operator = self.affinity.bind(features, rng, tick)
+            averager = problem.graph.averager(features.device, features.dtype)
+            return SelfAssignmentField(operator, averager, features, start.shape[1], self)
+
+        return Flow(self, problem, start, make_field, self.stepper, self.stop, seeds, notes)
+
+    def _n_columns(self, problem: Problem) -> int:
+        return self.max_labels
+
+    def _n_extra_columns(self, problem: Problem) -> int:
+        return self.affinity.rank(problem.n_nodes)
+
+
+class SelfAssignmentField:
+    """Right-hand side S(V) = softmax(A (V + grad E_s / rho)) of the self-assignment flow.
+
+    Parameters
+    ----------
+    operator : AffinityOperator
+    averager : Averager
+    features : Tensor of shape (n_nodes, n_features)
+    n_columns : int
+    method : SelfAssignmentFlow
+        Gives s and rho.
+    """
+
+    def __init__(
+        self,
+        operator: AffinityOperator,
+        averager: Averager,
+        features: torch.Tensor,
+        n_columns: int,
+        method: SelfAssignmentFlow,
+    ) -> None:
+        self._operator = operator
+        self._averager = averager
+        self._features = features
+        self._s, self._rho = method.s, method.rho
+        self._allocate(n_columns)
+        self.objective = float("nan")
+        self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
+
+    def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Write the right-hand side at `v` into `out`."""
+        w = torch.softmax(v, dim=1, out=self.assignment)
+        product = self._operator.product(w)
+        # Rows of W sum to 1, so the column sums of W'W are the masses.
+        self.overlap = (w.T @ w).cpu().double()
+        gradient = self_assignment_gradient(
+            self.overlap.sum(dim=0), self.overlap, self._operator.quadratic(w, product), self._s
+        )
+        self.objective = gradient.objective
+        basis_factor = product.coefficients @ gradient.affinity_factor
+        likelihood, mean = self.scratch
+        torch.addmm(v, product.basis, self._small(basis_factor), out=likelihood)
+        likelihood.addmm_(w, self._small(gradient.assignment_factor))
+        self._averager(likelihood, mean, out)
+        return torch.softmax(mean, dim=1, out=out)
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Forget all columns but those of the given indices."""
+        self._allocate(len(kept))
+
+    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
+        sums = (assignment.T @ self._features).cpu().double()
+        if self._s == 0:
+            means = sums / assignment.sum(dim=0).cpu().double()[:, None]
+            return np.asarray(means.float().numpy())
+        overlap = (assignment.T @ assignment).cpu().double()
+        inverse = torch.linalg.pinv(overlap, rtol=PSEUDO_INVERSE_TOLERANCE, hermitian=True)
+        return np.asarray((inverse @ sums).float().numpy())
+
+    def _allocate(self, n_columns: int) -> None:
+        empty = self._features.new_empty
+        shape = (len(self._features), n_columns)
+        self.assignment = empty(shape)
+        self.scratch = (empty(shape), empty(shape))
+
+    def _small(self, factor: torch.Tensor) -> torch.Tensor:
+        return (factor / self._rho).to(self._features.dtype).to(self._features.device)

@@ -1,0 +1,108 @@
+"""Where a flow starts: greedy k-centre, or an assignment that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from napari_saf.errors import InvalidInput
+from napari_saf.geometry import to_logarithm
+
+__all__ = ["class_means", "distances", "from_assignment", "k_centre_distances"]
+
+
+def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean distances (n_nodes, n_points), to the last digit."""
+    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def k_centre_distances(
+    features: torch.Tensor,
+    n_centres: int,
+    rng: np.random.Generator,
+    *,
+    given: torch.Tensor | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> torch.Tensor:
+    """Return the distances to centres chosen greedily: each the node farthest from all before.
+
+    Parameters
+    ----------
+    features : Tensor of shape (n_nodes, n_features)
+        Points in feature space.
+    n_centres : int
+        Number of centres wanted.
+    rng : Generator
+        Draws the first centre where none is given.
+    given : Tensor of shape (n_given, n_features), optional
+        Points that are centres already.
+    tick : callable
+        Called between centres.
+
+    Returns
+    -------
+    Tensor of shape (n_nodes, n_found)
+        n_found is less than `n_centres` where there are fewer distinct features.
+
+    Notes
+    -----
+    Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5: within a factor 2 of the smallest
+    radius that covers all nodes.
+    """
+    if given is None:
+        first = int(rng.integers(len(features)))
+        given = features[first : first + 1]
+    table = torch.empty(
+        len(features), max(n_centres, len(given)), dtype=features.dtype, device=features.device
+    )
+    table[:, : len(given)] = distances(features, given)
+    nearest = table[:, : len(given)].amin(dim=1)
+    for found in range(len(given), n_centres):
+        tick()
+        farthest = nearest.argmax()
+        if float(nearest[farthest]) == 0:
+            return table[:, :found].contiguous()
+        own = distances(features, features[farthest][None])[:, 0]
+        table[:, found] = own
+        nearest = torch.minimum(nearest, own)
+    return table
+
+
+def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+    """Return the mean feature (n_classes, n_features) of the seeds 1, 2, ... of each class.
+
+    Raises
+    ------
+    InvalidInput
+        If a class number is skipped.
+    """
+    counts = torch.bincount(seeds)[1:]
+    if (counts == 0).any():
+        missing = int((counts == 0).nonzero()[0, 0]) + 1
+        raise InvalidInput(f"seeds: expected classes 1 to {len(counts)}, class {missing} has none")
+    total = torch.zeros(len(counts) + 1, features.shape[1], dtype=features.dtype)
+    total = total.to(features.device).index_add_(0, seeds, features)
+    return total[1:] / counts[:, None]
+
+
+def from_assignment(
+    initial: ArrayLike, n_nodes: int, device: torch.device, dtype: torch.dtype
+) -> torch.Tensor:
+    """Return the log coordinates of an assignment.
+
+    Raises
+    ------
+    InvalidInput
+        If the shape is wrong, an entry is negative or not finite, or rows do not sum to 1.
+    """
+    array = np.asarray(initial)
+    if array.ndim != 2 or len(array) != n_nodes or array.shape[1] < 1:
+        raise InvalidInput(f"initial: expected shape ({n_nodes}, n_labels), got {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise InvalidInput("initial: expected finite numbers that are not negative")
+    if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
+        raise InvalidInput("initial: expected rows that sum to 1")
+    return to_logarithm(torch.from_numpy(array).to(dtype=dtype).to(device))

@@ -1,0 +1,373 @@
+"""What a method is asked to label: features on the nodes of a graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES, Scaling, channels_last
+from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph, check_mask, check_window
+
+__all__ = ["ImageOptions", "Problem"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """How images became a problem; with it a recipe does the same again.
+
+    Attributes
+    ----------
+    features : str
+        Name of the features, ``"array"`` for features that were given.
+    window : int or tuple of int
+        Odd side length of the averaging window.
+    weights : {"uniform", "nonlocal"}
+        Weights within the window.
+    channel_axis : int or None
+        Axis of the channels; None if a last axis of 3 or 4 is RGB(A), others have none.
+    scaling : Scaling or None
+        Values that became 0 and 1; None: found from the image.
+    """
+
+    features: str = "intensity"
+    window: int | tuple[int, ...] = 3
+    weights: str = "uniform"
+    channel_axis: int | None = None
+    scaling: Scaling | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the options as values that JSON can hold."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: object) -> ImageOptions:
+        """Return the options that `to_plain` wrote.
+
+        Raises
+        ------
+        InvalidInput
+            If an entry is unknown or malformed.
+        """
+        if not isinstance(plain, dict):
+            raise InvalidInput(f"input: expected an object, got {plain!r}")
+        unknown = sorted(set(plain) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise InvalidInput(f"input: unknown entry {unknown[0]!r}")
+        entries = dict(plain)
+        if isinstance(entries.get("window"), list):
+            entries["window"] = tuple(entries["window"])
+        scaling = entries.get("scaling")
+        if scaling is not None:
+            if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
+                raise InvalidInput(f"input.scaling: expected low and high, got {scaling!r}")
+            entries["scaling"] = Scaling(float(scaling["low"]), float(scaling["high"]))
+        return cls(**entries)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Features on the nodes of a graph, with seeds and groups where there are any.
+
+    Parameters
+    ----------
+    features : array of shape (n_nodes, n_features)
+        Finite numbers.
+    graph : AbstractGraph
+        A graph of n_nodes nodes.
+    seeds : array of int of shape (n_nodes,), optional
+        Labels that a person gave, 1, 2, ...; 0 where none was given.
+    groups : array of int of shape (n_nodes,), optional
+        Group of each node, 1, 2, ...; 0 for no group.
+    options : ImageOptions, optional
+        How the features came from an image.
+
+    Raises
+    ------
+    InvalidInput
+        If shapes disagree, features are not finite, or seeds or groups are negative or all 0.
+    """
+
+    features: NDArray[np.floating]
+    graph: AbstractGraph
+    _: dataclasses.KW_ONLY
+    seeds: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None
+    options: ImageOptions | None = None
+
+    def __post_init__(self) -> None:
+        features = np.asarray(self.features)
+        if features.dtype != np.float64:
+            features = features.astype(np.float32, copy=False)
+        n_nodes = self.graph.n_nodes
+        if features.ndim != 2 or len(features) != n_nodes:
+            raise InvalidInput(
+                f"features: expected shape ({n_nodes}, n_features), got {features.shape}"
+            )
+        n_bad = int(np.count_nonzero(~np.isfinite(features).all(axis=1)))
+        if n_bad:
+            raise InvalidInput(f"features: {n_bad} of {n_nodes} nodes are NaN or infinite")
+        object.__setattr__(self, "features", features)
+        for name in ("seeds", "groups"):
+            object.__setattr__(self, name, _check_indices(getattr(self, name), n_nodes, name))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return self.graph.n_nodes
+
+    @classmethod
+    def from_image(
+        cls,
+        image: ArrayLike,
+        *,
+        features: str | ArrayLike = "intensity",
+        window: int | Sequence[int] = 3,
+        weights: str = "uniform",
+        channel_axis: int | None = None,
+        mask: ArrayLike | Literal["finite"] | None = None,
+        seeds: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        scaling: Scaling | None = None,
+    ) -> Problem:
+        """Return the problem of labelling the pixels of an image.
+
+        Parameters
+        ----------
+        image : array
+            2-D, 3-D or n-D, any real dtype, with or without an axis of channels.
+        features : {"intensity", "lab", "multiscale"} or array of shape (..., n_features)
+            What describes a pixel: its scaled values; CIE L*a*b* / 100; intensities, edges
+            and texture at several scales (scikit-image); or an image-shaped array.
+        window : int or sequence of int
+            Odd side length, in pixels, of the window over which labels are averaged.
+        weights : {"uniform", "nonlocal"}
+            Equal weights, or weights by the likeness of 3 x 3 patches.
+        channel_axis : int, optional
+            Axis of the channels. None: a last axis of length 3 or 4 is RGB(A), whose alpha is
+            dropped, and any other image has no channels.
+        mask : array of bool or "finite", optional
+            Which pixels to label; "finite" takes those that are neither NaN nor infinite.
+        seeds, groups : array of int, image-shaped, optional
+            See `Problem`.
+        scaling : Scaling, optional
+            The values that become 0 and 1; by default the 0.1 and 99.9 percentiles.
+
+        Raises
+        ------
+        InvalidInput
+            If the image is constant or not finite within the mask, or an argument does not
+            fit the image.
+        """
+        given = None if isinstance(features, str) else [np.asarray(features)]
+        options = _check_options(features, window, weights, channel_axis, scaling)
+        parts, options = _read([image], [mask], given, options)
+        grid = parts[0].grid(options)
+        values, picked = parts[0].nodes(grid), [_pick(grid, x) for x in (seeds, groups)]
+        return cls(values, grid, seeds=picked[0], groups=picked[1], options=options)
+
+    @classmethod
+    def from_images(
+        cls,
+        images: Sequence[ArrayLike],
+        *,
+        features: str | Sequence[ArrayLike] = "intensity",
+        window: int | Sequence[int] = 3,
+        weights: str = "uniform",
+        channel_axis: int | None = None,
+        masks: Sequence[ArrayLike | None] | Literal["finite"] | None = None,
+        seeds: Sequence[ArrayLike | None] | None = None,
+        groups: Sequence[ArrayLike] | Literal["image"] | None = None,
+        scaling: Scaling | None = None,
+    ) -> Problem:
+        """Return the problem of labelling several images together.
+
+        The images share one scaling and one set of labels; no window reaches from one image
+        into another.
+
+        Parameters
+        ----------
+        images : sequence of array
+            As in `from_image`; shapes may differ, the number of channels may not.
+        features, window, weights, channel_axis, scaling
+            As in `from_image`; arrays of features come one per image.
+        masks, seeds : sequence of array, optional
+            One per image. ``masks="finite"`` applies to all.
+        groups : sequence of array or "image", optional
+            One array per image, or "image": every image is a group.
+
+        Raises
+        ------
+        InvalidInput
+            As `from_image`, and if the lengths of the sequences differ.
+        """
+        count = len(images)
+        given = None if isinstance(features, str) else [np.asarray(x) for x in features]
+        options = _check_options(features, window, weights, channel_axis, scaling)
+        every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
+        parts, options = _read(list(images), every_mask, given, options)
+        grids = [part.grid(options) for part in parts]
+        union = GraphUnion(grids)
+        if isinstance(groups, str):
+            groups = [np.full(grid.shape, k) for k, grid in enumerate(grids, start=1)]
+        seed_list, group_list = _each(seeds, count, "seeds"), _each(groups, count, "groups")
+        return cls(
+            np.concatenate([part.nodes(grid) for part, grid in zip(parts, grids, strict=True)]),
+            union,
+            seeds=_join(grids, seed_list),
+            groups=_join(grids, group_list),
+            options=options,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """One image on its way into a problem."""
+
+    scaled: NDArray[np.float32]
+    features: NDArray[np.floating]
+    mask: NDArray[np.bool_] | None
+
+    def grid(self, options: ImageOptions) -> GridGraph:
+        shape = self.scaled.shape[:-1]
+        if options.weights == "uniform":
+            return GridGraph(shape, window=options.window, mask=self.mask)
+        return GridGraph.nonlocal_means(
+            self.scaled,
+            window=options.window,
+            patch_size=3,
+            rho=_PATCH_RHO * 3 ** len(shape) * self.scaled.shape[-1],
+            channel_axis=-1,
+            mask=self.mask,
+        )
+
+    def nodes(self, grid: GridGraph) -> NDArray[np.floating]:
+        return np.asarray(grid.from_image(self.features))
+
+
+_PATCH_RHO = 0.02
+"""Width of the non-local weights, per value of a patch."""
+
+
+def _check_options(
+    features: object, window: object, weights: str, channel_axis: int | None, scaling: Any
+) -> ImageOptions:
+    name = features if isinstance(features, str) else "array"
+    if isinstance(features, str) and features not in FEATURES:
+        raise InvalidInput(
+            f"features: expected {', '.join(FEATURES)} or an array, got {features!r}"
+        )
+    if weights not in ("uniform", "nonlocal"):
+        raise InvalidInput(f"weights: expected uniform or nonlocal, got {weights!r}")
+    sides = np.asarray(window)
+    plain = int(sides) if sides.ndim == 0 else tuple(int(side) for side in sides)
+    if (sides != np.asarray(plain)).any():
+        raise InvalidInput(f"window: expected whole numbers, got {window}")
+    return ImageOptions(name, plain, weights, channel_axis, scaling)
+
+
+def _read(
+    images: list[ArrayLike],
+    masks: list[Any],
+    given: list[NDArray[np.generic]] | None,
+    options: ImageOptions,
+) -> tuple[list[_Part], ImageOptions]:
+    """Scale images, compute or check their features, and return what was found on the way."""
+    arrays = [channels_last(image, options.channel_axis)[0] for image in images]
+    if len({array.shape[-1] for array in arrays}) > 1:
+        counts = [array.shape[-1] for array in arrays]
+        raise InvalidInput(f"images: expected one number of channels, got {counts}")
+    for array in arrays:
+        check_window(options.window, array.shape[:-1])
+    inside = [_check_finite(a, mask) for a, mask in zip(arrays, masks, strict=True)]
+    seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
+    if given is None or options.weights == "nonlocal":
+        scaling = options.scaling or Scaling.of(seen)
+    else:
+        scaling = options.scaling or Scaling(0.0, 1.0)
+    options = dataclasses.replace(options, scaling=scaling)
+    parts = []
+    for k, (array, mask) in enumerate(zip(arrays, inside, strict=True)):
+        kept = array if mask is None else np.where(mask[..., None], array, scaling.low)
+        scaled = scaling.apply(kept)
+        own = FEATURES[options.features](scaled) if given is None else _check_given(given, k, array)
+        parts.append(_Part(scaled, own, mask))
+    return parts, options
+
+
+def _check_given(
+    given: list[NDArray[np.generic]], k: int, array: NDArray[np.generic]
+) -> NDArray[np.floating]:
+    shape = array.shape[:-1]
+    if k >= len(given) or given[k].shape[:-1] != shape:
+        got = given[k].shape if k < len(given) else "none"
+        raise InvalidInput(f"features: expected an array of shape {(*shape, 'n')}, got {got}")
+    return given[k].astype(np.float64 if given[k].dtype == np.float64 else np.float32, copy=False)
+
+
+def _check_finite(array: NDArray[np.generic], mask: Any) -> NDArray[np.bool_] | None:
+    finite = np.isfinite(array).all(axis=-1)
+    if isinstance(mask, str):
+        if mask != "finite":
+            raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
+        mask = finite
+    inside = check_mask(mask, finite.shape)
+    n_bad = int(np.count_nonzero(~finite if inside is None else ~finite & inside))
+    if n_bad:
+        raise InvalidInput(
+            f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
+            "leave them out with mask='finite', or give a mask"
+        )
+    return inside
+
+
+def _each(values: Any, count: int, name: str) -> list[Any]:
+    if values is None:
+        return [None] * count
+    if len(values) != count:
+        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(values)}")
+    return list(values)
+
+
+def _pick(grid: GridGraph, values: ArrayLike | None) -> NDArray[np.int64] | None:
+    return None if values is None else _whole_numbers(grid.from_image(values))
+
+
+def _join(grids: list[GridGraph], values: list[Any]) -> NDArray[np.int64] | None:
+    """Join image-shaped integers of several grids; a missing one counts as zeros."""
+    if all(value is None for value in values):
+        return None
+    picked = [_pick(grid, value) for grid, value in zip(grids, values, strict=True)]
+    return np.concatenate(
+        [
+            np.zeros(grid.n_nodes, np.int64) if one is None else one
+            for grid, one in zip(grids, picked, strict=True)
+        ]
+    )
+
+
+def _whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64]:
+    if values.dtype.kind not in "biu":
+        raise InvalidInput(f"seeds and groups: expected whole numbers, got {values.dtype}")
+    return values.astype(np.int64)
+
+
+def _check_indices(
+    values: NDArray[np.generic] | None, n_nodes: int, name: str
+) -> NDArray[np.int64] | None:
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.dtype.kind not in "biu" or array.shape != (n_nodes,):
+        raise InvalidInput(
+            f"{name}: expected {n_nodes} whole numbers, got {array.dtype} of shape {array.shape}"
+        )
+    if array.min() < 0:
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
+    if not array.any():
+        raise InvalidInput(f"{name}: expected at least one that is not 0")
+    return array.astype(np.int64)

@@ -1,0 +1,172 @@
+"""What a run yields on its way and what it leaves: Snapshot, History, Segmentation."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["History", "LabelImage", "Record", "Segmentation", "Snapshot", "Status"]
+
+LabelImage = NDArray[np.unsignedinteger[Any]]
+
+
+class Status(enum.Enum):
+    """Why a run ended."""
+
+    CONVERGED = "converged"
+    STALLED = "stalled"
+    MAX_ITERATIONS = "max_iterations"
+    CANCELLED = "cancelled"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """The numbers of one recorded step.
+
+    Attributes
+    ----------
+    time : float
+        Flow time, or the number of the iteration.
+    n_evaluations : int
+        Right-hand sides (inner updates) evaluated so far.
+    entropy : float
+        Mean entropy of the rows of the assignment, in nats, 0 to log c.
+    objective : float
+        The objective that the method raises or lowers.
+    label_shares : array of shape (n_columns,)
+        Share of the nodes that prefer each column.
+    rank_bound : float
+        tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
+    changed : float
+        Share of the nodes whose label changed since the record before.
+    """
+
+    time: float
+    n_evaluations: int
+    entropy: float
+    objective: float
+    label_shares: NDArray[np.float64]
+    rank_bound: float
+    changed: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The state of a run at a recorded step; costs nothing until it is looked at.
+
+    Attributes
+    ----------
+    record : Record
+        The numbers of the step.
+    fraction : float
+        How much of the run is done, 0 to 1.
+    seconds : float
+        Time since the run began.
+    """
+
+    record: Record
+    fraction: float
+    seconds: float
+    _read_labels: Callable[[], LabelImage | list[LabelImage]]
+    _read_prototypes: Callable[[], NDArray[np.float32]]
+
+    @property
+    def labels(self) -> LabelImage | list[LabelImage]:
+        """Label image of this step: column + 1, 0 outside the mask.
+
+        Computed at each access, and only until the run is advanced.
+
+        Raises
+        ------
+        SafError
+            If the run has moved on.
+        """
+        return self._read_labels()
+
+    @property
+    def prototypes(self) -> NDArray[np.float32]:
+        """Mean feature of every column, of shape (n_columns, n_features); as `labels`."""
+        return self._read_prototypes()
+
+    @property
+    def n_labels(self) -> int:
+        """Number of columns that at least one node prefers."""
+        return int(np.count_nonzero(self.record.label_shares))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """The records of a run as arrays, one entry a recorded step.
+
+    Attributes
+    ----------
+    time, entropy, objective, rank_bound, changed : array of shape (n_steps,)
+        See `Record`.
+    n_evaluations : array of int of shape (n_steps,)
+    label_shares : array of shape (n_steps, n_columns)
+    """
+
+    time: NDArray[np.float64]
+    n_evaluations: NDArray[np.int64]
+    entropy: NDArray[np.float64]
+    objective: NDArray[np.float64]
+    label_shares: NDArray[np.float64]
+    rank_bound: NDArray[np.float64]
+    changed: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> History:
+        """Gather records."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: np.array([getattr(r, name) for r in records]) for name in names})
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Segmentation:
+    """The outcome of a run.
+
+    Attributes
+    ----------
+    labels : array of unsigned int, or list of such arrays
+        Image-shaped, or (n_nodes,) for a graph; a list for several images. 0 is outside the
+        mask. Labels are 1..n_labels by size, largest first, unless seeds or given prototypes
+        fix their meaning.
+    assignment : array of shape (n_nodes, n_columns), float32
+        Soft labels, rows sum to 1; columns as in the start.
+    prototypes : array of shape (n_prototypes, n_features)
+        Row l - 1 stands for label l.
+    columns : array of int of shape (n_prototypes,)
+        Entry l - 1 is the column of label l.
+    n_labels : int
+        Number of labels that own at least one node.
+    history : History
+    status : Status
+    n_evaluations : int
+        Right-hand sides (inner updates) evaluated.
+    seconds : float
+        Duration of the run.
+    recipe : dict
+        What repeats the run; plain values that JSON can hold.
+    notes : tuple of str
+        What a person should know of the run, such as that labels were reduced.
+    """
+
+    labels: LabelImage | list[LabelImage]
+    assignment: NDArray[np.float32]
+    prototypes: NDArray[np.float32]
+    columns: NDArray[np.int64]
+    n_labels: int
+    history: History
+    status: Status
+    n_evaluations: int
+    seconds: float
+    recipe: dict[str, Any]
+    notes: tuple[str, ...] = ()
