@@ -1,0 +1,66 @@
+"""Axes of image files: their letters, the size of a pixel along them and its unit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from napari_saf.errors import InvalidInput
+
+__all__ = ["Axes", "label_axes"]
+
+_ORDER = "tzyx"
+"""The axes of a label image in the order that OME asks for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of a label image.
+
+    Attributes
+    ----------
+    names : str
+        One lower-case letter an axis, among t, z, y and x, in this order.
+    scale : tuple of float or None
+        Size of a pixel along each axis, > 0.
+    units : tuple of str or None
+        Its unit along each axis.
+    """
+
+    names: str
+    scale: tuple[float, ...] | None = None
+    units: tuple[str, ...] | None = None
+
+
+def label_axes(
+    n_axes: int,
+    axes: str | None,
+    scale: Sequence[float] | None,
+    units: Sequence[str] | str | None,
+) -> Axes:
+    """Check axes, scale and units against the number of axes of a label image.
+
+    Axes that OME does not know, or in another order, are named by their position.
+
+    Raises
+    ------
+    InvalidInput
+        If a length differs from `n_axes`, or a scale is not above 0.
+    """
+    every_unit = (units,) * n_axes if isinstance(units, str) else units
+    for name, given in (("axes", axes), ("scale", scale), ("units", every_unit)):
+        if given is not None and len(given) != n_axes:
+            raise InvalidInput(f"{name}: expected {n_axes}, one for each axis, got {given!r}")
+    if scale is not None and not all(0 < float(size) < float("inf") for size in scale):
+        raise InvalidInput(f"scale: expected sizes above 0, got {tuple(scale)!r}")
+    return Axes(
+        _known((axes or "").lower(), n_axes),
+        None if scale is None else tuple(float(size) for size in scale),
+        None if every_unit is None else tuple(str(unit) for unit in every_unit),
+    )
+
+
+def _known(names: str, n_axes: int) -> str:
+    """Return the names if OME knows them in this order, else those of the last axes."""
+    in_order = "".join(name for name in _ORDER if name in names)
+    return names if names and names == in_order else _ORDER[-n_axes:]

@@ -1,0 +1,141 @@
+"""Images from files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.errors import ComputeError, FormatError
+
+__all__ = ["ImageFile", "read_image"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ImageFile:
+    """An image as read from a file.
+
+    Attributes
+    ----------
+    array : array
+        The pixels; axes of length 1 beside y and x are left out.
+    channel_axis : int or None
+        Axis of the channels; None if there are none.
+    axes : str
+        A lower-case letter for each axis, ``c`` for the channels.
+    scale : tuple of float or None
+        Size of a pixel along each axis except the channels; None if the file does not say.
+    units : tuple of str or None
+        Unit of each entry of `scale`; None if the file does not say.
+    """
+
+    array: NDArray[Any]
+    channel_axis: int | None = None
+    axes: str = ""
+    scale: tuple[float, ...] | None = None
+    units: tuple[str, ...] | None = None
+
+    @property
+    def label_axes(self) -> str:
+        """Letters of the axes that a label image of this image has."""
+        return self.axes.replace("c", "")
+
+
+def read_image(path: str | os.PathLike[str]) -> ImageFile:
+    """Read an image; nothing in the file is executed.
+
+    TIFF (OME, ImageJ or plain), OME-Zarr folders and NumPy arrays (``.npy``) are read with
+    their axes and the size of a pixel where the file gives them, other formats (PNG, JPEG,
+    BMP, ...) as imageio reads them.
+
+    Parameters
+    ----------
+    path : path
+        File, or folder of an OME-Zarr.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it.
+    ComputeError
+        If the image does not fit into memory.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise FormatError(f"{file}: no such file")
+    try:
+        return _checked(_reader(file)(file))
+    except MemoryError as error:
+        raise ComputeError(f"{file}: not enough memory to read the image") from error
+    except _FAULTS + _library_faults() as error:
+        fault = " ".join(str(error).split()) or type(error).__name__
+        raise FormatError(f"{file}: cannot be read as an image: {fault[:200]}") from error
+
+
+_FAULTS: tuple[type[Exception], ...] = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    ParseError,
+    struct.error,
+    zlib.error,
+)
+"""What the reading libraries raise for damaged files."""
+
+
+def _library_faults() -> tuple[type[Exception], ...]:
+    from PIL.Image import DecompressionBombError
+    from tifffile import TiffFileError
+
+    return DecompressionBombError, TiffFileError
+
+
+def _reader(path: Path) -> Callable[[Path], ImageFile]:
+    from napari_saf.io._tiff import read_tiff
+    from napari_saf.io._zarr import read_zarr
+
+    if path.is_dir():
+        return read_zarr
+    suffix = path.suffix.lower()
+    return {".tif": read_tiff, ".tiff": read_tiff, ".npy": _read_npy}.get(suffix, _read_picture)
+
+
+def _checked(image: ImageFile) -> ImageFile:
+    if image.array.dtype.kind not in "biuf":
+        raise ValueError(f"expected real numbers, got {image.array.dtype}")
+    if image.array.size == 0 or image.array.ndim == 0:
+        raise ValueError(f"expected pixels, got an array of shape {image.array.shape}")
+    return image
+
+
+def _read_npy(path: Path) -> ImageFile:
+    with path.open("rb") as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    is_rgb = array.ndim >= 3 and array.shape[-1] in (3, 4)
+    names = "tzyx"[-(array.ndim - is_rgb) :] if array.ndim - is_rgb <= 4 else ""
+    return ImageFile(array, array.ndim - 1 if is_rgb else None, names + "c" * is_rgb)
+
+
+def _read_picture(path: Path) -> ImageFile:
+    import imageio.v3 as iio
+
+    array = iio.imread(path)
+    if array.ndim == 3 and array.shape[-1] == 2:
+        array = array[..., 0]
+    channels = array.ndim > 2 and array.shape[-1] in (3, 4)
+    names = "tzyx"[-(array.ndim - channels) :] + "c" * channels
+    return ImageFile(array, array.ndim - 1 if channels else None, names)

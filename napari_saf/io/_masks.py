@@ -1,0 +1,202 @@
+"""Label masks on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.io._axes import Axes, label_axes
+from napari_saf.io._replace import replacing
+
+__all__ = ["MASK_SUFFIXES", "mask_stem", "mask_suffix", "save_masks"]
+
+Labels = NDArray[np.unsignedinteger[Any]]
+
+
+def save_masks(
+    path: str | os.PathLike[str],
+    labels: ArrayLike | list[NDArray[Any]],
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+) -> list[Path]:
+    """Save a label image in the format that the suffix names.
+
+    The smallest unsigned type that holds the labels is used. A file of that name is replaced
+    once the new one is complete; if anything fails, the old one stays.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.tif`` or ``.tiff`` (OME-TIFF), ``.png``, ``.npy`` or ``.ome.zarr``.
+    labels : array of int, or list of such arrays
+        Label image, 0 for no label. The images of a list go to ``stem-1.tif``,
+        ``stem-2.tif``, ...
+    scale : sequence of float, optional
+        Size of a pixel along each axis. TIFF and OME-Zarr keep it.
+    units : str or sequence of str, optional
+        Unit of the scale, for all axes or each.
+    axes : str, optional
+        A letter an axis, such as ``"zyx"``.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is unknown, or the format cannot hold the labels.
+    SafError
+        If the file cannot be written.
+    """
+    target = Path(path)
+    suffix = mask_suffix(target)
+    if suffix is None:
+        known = ", ".join(MASK_SUFFIXES)
+        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    if isinstance(labels, list):
+        stem = mask_stem(target)
+        targets = [target.with_name(f"{stem}-{k + 1}{suffix}") for k in range(len(labels))]
+    else:
+        targets, labels = [target], [np.asarray(labels)]
+    arrays = [_smallest(array, one) for array, one in zip(labels, targets, strict=True)]
+    if suffix == ".ome.zarr":
+        _check_folders(targets)
+    placed = [label_axes(array.ndim, axes, scale, units) for array in arrays]
+    _check_fit(arrays, targets, suffix)
+    for array, axis, one in zip(arrays, placed, targets, strict=True):
+        with replacing(one) as temporary:
+            _WRITERS[suffix](temporary, array, axis)
+    return targets
+
+
+def mask_suffix(path: str | os.PathLike[str]) -> str | None:
+    """Return the suffix of a mask's name in lower case, or None if it is not a known one."""
+    name = Path(path).name.lower()
+    return next((suffix for suffix in MASK_SUFFIXES if name.endswith(suffix)), None)
+
+
+def mask_stem(path: str | os.PathLike[str]) -> str:
+    """Return the name of an image or mask without folder and suffix, ``.ome`` included."""
+    name = Path(path).name
+    for suffix in (".ome.zarr", ".ome.tif", ".ome.tiff"):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
+    return Path(path).stem
+
+
+def _smallest(labels: ArrayLike, path: Path) -> Labels:
+    array = np.asarray(labels)
+    if array.dtype.kind not in "biu" or array.size == 0 or array.ndim == 0:
+        raise InvalidInput(
+            f"{path}: expected whole numbers as labels, got {array.dtype} of shape {array.shape}"
+        )
+    if array.min() < 0:
+        raise InvalidInput(f"{path}: expected labels of 0 and above, got {array.min()}")
+    return array.astype(np.min_scalar_type(int(array.max())))
+
+
+def _check_fit(arrays: list[Labels], targets: list[Path], suffix: str) -> None:
+    n_axes = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
+    low, high = n_axes[suffix]
+    for array, path in zip(arrays, targets, strict=True):
+        if not low <= array.ndim <= high:
+            wanted = f"{low} axes" if low == high else f"{low} to {high} axes"
+            raise InvalidInput(
+                f"{path}: {suffix} holds labels of {wanted}, these have shape {array.shape}; "
+                f"use {'.npy' if array.ndim < 2 or array.ndim > 4 else '.tif, .npy or .ome.zarr'}"
+            )
+        most = np.iinfo(np.uint16 if suffix == ".png" else np.uint32).max
+        if suffix != ".npy" and array.max() > most:
+            raise InvalidInput(f"{path}: {suffix} holds labels up to {most}, got {array.max()}")
+
+
+def _check_folders(targets: list[Path]) -> None:
+    for path in targets:
+        if path.is_dir() and not any((path / name).exists() for name in ("zarr.json", ".zgroup")):
+            raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
+
+
+def _write_tiff(path: Path, labels: Labels, axes: Axes) -> None:
+    import tifffile
+
+    metadata: dict[str, object] = {"axes": axes.names.upper()}
+    for k, name in enumerate(axes.names):
+        key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
+        if axes.scale is not None:
+            metadata[key] = axes.scale[k]
+        if axes.units is not None:
+            metadata[f"{key}Unit"] = _symbol(axes.units[k])
+    big = labels.nbytes > 2**31
+    with tifffile.TiffWriter(path, ome=True, bigtiff=big) as file:
+        file.write(labels, compression="zlib", photometric="minisblack", metadata=metadata)
+
+
+_SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
+"""OME-Zarr spells units out, OME-TIFF takes their symbols."""
+_ALIASES = {"um": "micrometer", "micron": "micrometer", "pixels": "pixel"}
+
+
+def _spelled_out(unit: str) -> str:
+    spelled = {symbol: name for name, symbol in _SYMBOLS.items()} | _ALIASES
+    return spelled.get(unit.replace("μ", "µ"), unit)  # a Greek mu, a micro sign
+
+
+def _symbol(unit: str) -> str:
+    name = _spelled_out(unit)
+    return _SYMBOLS.get(name, name)
+
+
+def _write_png(path: Path, labels: Labels, axes: Axes) -> None:
+    import imageio.v3 as iio
+
+    iio.imwrite(path, labels, extension=".png")
+
+
+def _write_npy(path: Path, labels: Labels, axes: Axes) -> None:
+    with path.open("wb") as file:
+        np.save(file, labels, allow_pickle=False)
+
+
+def _write_zarr(path: Path, labels: Labels, axes: Axes) -> None:
+    import zarr
+    from ome_zarr.format import FormatV05
+    from ome_zarr.writer import Methods, write_image
+
+    units = None
+    if axes.units is not None and "pixel" not in axes.units:
+        units = dict(zip(axes.names, map(_spelled_out, axes.units), strict=True))
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    write_image(
+        labels,
+        group,
+        name=mask_stem(path),
+        scale_factors=[],
+        method=Methods.NEAREST,
+        fmt=FormatV05(),
+        axes=list(axes.names),
+        scale=None if axes.scale is None else dict(zip(axes.names, axes.scale, strict=True)),
+        axes_units=units,
+    )
+    described = dict(group.attrs["ome"])
+    group.attrs["ome"] = described | {"image-label": {"version": described["version"]}}
+
+
+_WRITERS: dict[str, Callable[[Path, Labels, Axes], None]] = {
+    ".tif": _write_tiff,
+    ".tiff": _write_tiff,
+    ".png": _write_png,
+    ".npy": _write_npy,
+    ".ome.zarr": _write_zarr,
+}
+MASK_SUFFIXES = tuple(_WRITERS)
+"""What the name of a mask may end in."""

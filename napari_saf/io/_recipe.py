@@ -1,0 +1,167 @@
+"""Recipes: what repeats a run, as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import typing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.features import FEATURES
+from napari_saf.io._replace import replacing
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import from_plain
+from napari_saf.problem import ImageOptions
+
+__all__ = ["Recipe", "load_recipe", "save_recipe"]
+
+_SCHEMA = 1
+_ENTRIES = {"schema", "method", "parameters", "input", "versions", "images"}
+_MOST_BYTES = 16 * 2**20
+_GIVEN = "was given as an array, which a recipe cannot repeat"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """What repeats a run.
+
+    Attributes
+    ----------
+    method : AbstractMethod
+        The method with its parameters.
+    options : ImageOptions or None
+        How an image becomes a problem; None if the run was on a graph.
+    raw : dict
+        The file's content.
+    """
+
+    method: AbstractMethod
+    options: ImageOptions | None
+    raw: dict[str, Any]
+
+
+def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:
+    """Save the recipe of a run (`Segmentation.recipe`) as JSON.
+
+    Raises
+    ------
+    InvalidInput
+        If the recipe holds something that a file cannot repeat, such as a given affinity.
+    SafError
+        If the file cannot be written.
+    """
+    _refuse_given(recipe)
+    try:
+        text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
+    with replacing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+    return Path(path)
+
+
+def load_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """Load a recipe.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it: not JSON, an unknown version of the schema,
+        an unknown method or parameter, a value of the wrong kind or out of bounds, or
+        something that a recipe cannot repeat.
+    """
+    file = Path(path)
+    try:
+        return _parse(_read(file))
+    except InvalidInput as error:
+        raise FormatError(f"{file}: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        fault = " ".join(str(error).split())[:200]
+        raise FormatError(f"{file}: not a recipe: {fault}") from error
+
+
+def _read(file: Path) -> object:
+    with file.open("rb") as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB")
+    plain: object = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    return plain
+
+
+def _refuse_constant(name: str) -> object:
+    raise InvalidInput(f"expected finite numbers, got {name}")
+
+
+def _parse(raw: object) -> Recipe:
+    if not isinstance(raw, dict):
+        raise InvalidInput(f"expected an object, got {type(raw).__name__}")
+    schema = raw.get("schema")
+    if schema != _SCHEMA or isinstance(schema, bool):
+        raise InvalidInput(f"schema: expected {_SCHEMA}, got {schema!r}")
+    unknown = sorted(set(raw) - _ENTRIES)
+    if unknown:
+        raise InvalidInput(f"unknown entry {unknown[0]!r}; known: {', '.join(sorted(_ENTRIES))}")
+    name = raw.get("method")
+    if not isinstance(name, str) or name not in METHODS:
+        raise InvalidInput(f"method: expected one of {', '.join(METHODS)}, got {name!r}")
+    _refuse_given(raw)
+    method = from_plain(METHODS[name], raw.get("parameters", {}))
+    _check_arrays(method, "parameters")
+    options = None if raw.get("input") is None else ImageOptions.from_plain(raw["input"])
+    if options is not None:
+        _check_options(options)
+    return Recipe(method, options, raw)
+
+
+def _refuse_given(recipe: dict[str, Any]) -> None:
+    """Refuse what is in a recipe as a trace only: a given affinity, given features."""
+    parameters, options = recipe.get("parameters"), recipe.get("input")
+    for name, value in parameters.items() if isinstance(parameters, dict) else ():
+        if isinstance(value, dict) and "kind" in value and value["kind"] is None:
+            raise InvalidInput(f"parameters.{name}: {_GIVEN}")
+    if isinstance(options, dict) and options.get("features") == "array":
+        raise InvalidInput(f"input.features: {_GIVEN}")
+
+
+def _check_arrays(value: Any, where: str) -> None:
+    """Refuse lists where a number belongs, and arrays of anything but finite numbers."""
+    hints = typing.get_type_hints(type(value))
+    for field in dataclasses.fields(value):
+        inner, name = getattr(value, field.name), f"{where}.{field.name}"
+        if dataclasses.is_dataclass(inner):
+            _check_arrays(inner, name)
+        elif isinstance(inner, np.ndarray):
+            hint = hints[field.name]
+            members = typing.get_args(hint) or (hint,)
+            if not any(typing.get_origin(member) is np.ndarray for member in members):
+                raise InvalidInput(f"{name}: expected one value, got a list")
+            if inner.dtype.kind not in "iuf" or not inner.size or not np.isfinite(inner).all():
+                raise InvalidInput(f"{name}: expected finite numbers, got {inner.dtype}")
+
+
+def _check_options(options: ImageOptions) -> None:
+    if options.features not in FEATURES:
+        known = ", ".join(FEATURES)
+        raise InvalidInput(f"input.features: expected one of {known}, got {options.features!r}")
+    if options.weights not in ("uniform", "nonlocal"):
+        raise InvalidInput(f"input.weights: expected uniform or nonlocal, got {options.weights!r}")
+    sides = options.window if isinstance(options.window, tuple) else (options.window,)
+    if not sides or not all(_is_whole(side) and side > 0 and side % 2 for side in sides):
+        raise InvalidInput(f"input.window: expected odd numbers, got {options.window!r}")
+    if options.channel_axis is not None and not _is_whole(options.channel_axis):
+        raise InvalidInput(f"input.channel_axis: expected a number, got {options.channel_axis!r}")
+    scaling = options.scaling
+    if scaling is not None and not -np.inf < scaling.low < scaling.high < np.inf:
+        raise InvalidInput(f"input.scaling: expected low below high, got {scaling}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,72 @@
+"""Write beside, then rename: a reader never sees half a file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from napari_saf.errors import SafError
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary name in the folder of `path`, and rename it to `path` at the end.
+
+    What is written under the temporary name may be a file or a folder. If the block raises,
+    or is interrupted, the temporary is removed and what was at `path` stays as it was.
+
+    Parameters
+    ----------
+    path : path
+        Where the finished file shall be.
+
+    Yields
+    ------
+    Path
+        The temporary name; it ends as `path` does.
+
+    Raises
+    ------
+    SafError
+        If the file cannot be written, for want of space or permission.
+    """
+    target = Path(path)
+    token = secrets.token_hex(4)
+    temporary = target.with_name(f".{token}.{target.name}")
+    try:
+        yield temporary
+        if temporary.is_dir():
+            _swap_folders(temporary, target, target.with_name(f".{token}.old.{target.name}"))
+        else:
+            os.replace(temporary, target)
+    except OSError as error:
+        raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
+    finally:
+        _remove(temporary)
+
+
+def _swap_folders(new: Path, target: Path, old: Path) -> None:
+    """Put a folder in the place of another: no system can do that in one step."""
+    if not target.exists():
+        os.replace(new, target)
+        return
+    os.replace(target, old)
+    try:
+        os.replace(new, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""TIFF files with the axes and the size of a pixel that OME or ImageJ wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tifffile
+
+from napari_saf.io._image import ImageFile
+
+__all__ = ["read_tiff"]
+
+_NAMED = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
+
+
+def read_tiff(path: Path) -> ImageFile:
+    """Read the first series of a TIFF file."""
+    with tifffile.TiffFile(path) as file:
+        if not file.series:
+            raise ValueError("it holds no image")
+        series = file.series[0]
+        names = _names(series.axes)
+        array = series.asarray()
+        sizes = _ome_sizes(file) if file.is_ome else _imagej_sizes(file)
+    spatial = names.replace("c", "")
+    known = [sizes.get(name) for name in spatial]
+    scale = units = None
+    if any(known):
+        scale = tuple(size[0] if size else 1.0 for size in known)
+        units = tuple(size[1] if size else "pixel" for size in known)
+    channel = names.find("c")
+    return ImageFile(array, None if channel < 0 else channel, names, scale, units)
+
+
+def _names(axes: str) -> str:
+    """Return a letter an axis: unknown ones become those of t, z, y, x that are free."""
+    if axes.count("S") + axes.count("C") > 1:
+        raise ValueError(f"axes {axes}: expected one axis of channels")
+    names = [_NAMED.get(axis, "") for axis in axes]
+    free = [name for name in "tzyxuvw" if name not in names]
+    for k in range(len(names) - 1, -1, -1):
+        if not names[k]:
+            preferred = "z" if "z" in free else free[0]
+            names[k] = preferred
+            free.remove(preferred)
+    return "".join(names)
+
+
+def _ome_sizes(file: tifffile.TiffFile) -> dict[str, tuple[float, str]]:
+    described: Any = tifffile.xml2dict(file.ome_metadata or "").get("OME", {})
+    image = described.get("Image", {})
+    pixels = (image[0] if isinstance(image, list) else image).get("Pixels", {})
+    keys = {"t": "TimeIncrement"} | {name: f"PhysicalSize{name.upper()}" for name in "zyx"}
+    found = {}
+    for name, key in keys.items():
+        size = float(pixels.get(key, 0))
+        if 0 < size < float("inf"):
+            default = "s" if name == "t" else "µm"
+            found[name] = (size, str(pixels.get(f"{key}Unit", default)))
+    return found
+
+
+def _imagej_sizes(file: tifffile.TiffFile) -> dict[str, tuple[float, str]]:
+    metadata: Any = file.imagej_metadata
+    if not metadata:
+        return {}
+    unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
+    found = {"z": (float(metadata["spacing"]), unit)} if "spacing" in metadata else {}
+    tags = file.pages[0].tags
+    for name, tag in (("y", "YResolution"), ("x", "XResolution")):
+        count, length = tags[tag].value if tag in tags else (0, 1)
+        if count and length and unit != "pixel":
+            found[name] = (length / count, unit)
+    return {name: size for name, size in found.items() if 0 < size[0] < float("inf")}

@@ -1,0 +1,64 @@
+"""OME-Zarr folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from napari_saf.io._image import ImageFile
+
+__all__ = ["read_zarr"]
+
+
+def read_zarr(path: Path) -> ImageFile:
+    """Read the finest level of the first multiscale image of an OME-Zarr folder (0.1 to 0.5)."""
+    group = zarr.open_group(path, mode="r")
+    attributes: Any = dict(group.attrs)
+    multiscales = attributes.get("ome", attributes).get("multiscales")
+    if not multiscales:
+        raise ValueError("the folder holds no OME-Zarr image")
+    described = multiscales[0]
+    dataset = described["datasets"][0]
+    array = np.asarray(group[dataset["path"]])
+    axes = [_named(axis) for axis in described.get("axes", "tczyx")][-array.ndim :]
+    if len(axes) != array.ndim:
+        raise ValueError(f"{len(axes)} axes are named, the array has {array.ndim}")
+    scale = _scale(described, dataset, array.ndim)
+    kept = [k for k, axis in enumerate(axes) if array.shape[k] > 1 or axis[0] in "yx"]
+    names = "".join(axes[k][0] for k in kept)
+    array = array.reshape([array.shape[k] for k in kept])
+    spatial = [k for k in kept if axes[k][0] != "c"]
+    channel = names.find("c")
+    return ImageFile(
+        array,
+        None if channel < 0 else channel,
+        names,
+        None if scale is None else tuple(scale[k] for k in spatial),
+        None if scale is None else tuple(axes[k][1] for k in spatial),
+    )
+
+
+def _named(axis: Any) -> tuple[str, str]:
+    """Return the letter and the unit of an axis; before version 0.4 axes were strings."""
+    if isinstance(axis, str):
+        return axis, "pixel"
+    kinds = {"channel": "c", "time": "t"}
+    name = kinds.get(axis.get("type"), str(axis["name"]))
+    return name[:1].lower(), str(axis.get("unit", "pixel"))
+
+
+def _scale(described: Any, dataset: Any, n_axes: int) -> list[float] | None:
+    found = None
+    for place in (dataset, described):
+        for transformation in place.get("coordinateTransformations", []):
+            if transformation.get("type") == "scale":
+                sizes = np.asarray(transformation["scale"], dtype=float)
+                found = sizes if found is None else found * sizes
+    if found is None:
+        return None
+    if found.shape != (n_axes,) or not (np.isfinite(found) & (found > 0)).all():
+        raise ValueError(f"scale: expected {n_axes} sizes above 0, got {found.tolist()}")
+    return [float(size) for size in found]

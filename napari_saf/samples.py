@@ -1,0 +1,86 @@
+"""Sample images that come with the package."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.io import ImageFile, read_image
+
+__all__ = ["SAMPLES", "Sample", "read_sample", "sample_path"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample image.
+
+    Attributes
+    ----------
+    title : str
+        Words for a menu.
+    file : str
+        Name of the file in the folder of the samples.
+    licence : str
+        Under which it may be used; origins are in the folder's README.
+    """
+
+    title: str
+    file: str
+    licence: str
+
+
+_OURS, _FREE = "BSD-3-Clause", "no known copyright restrictions"
+SAMPLES = {
+    "colour_wheel": Sample("Noisy colour wheel", "colour_wheel.png", _OURS),
+    "astronaut": Sample("Astronaut (photograph)", "astronaut.png", "public domain"),
+    "brick": Sample("Brick wall (texture)", "brick.png", "CC0-1.0"),
+    "coins": Sample("Coins (uneven light)", "coins.png", _FREE),
+    "histology": Sample("Histology (colonic glands)", "histology.png", _FREE),
+    "nuclei": Sample("Nuclei (synthetic stack, 3-D)", "nuclei.tif", _OURS),
+}
+"""The samples by name."""
+
+
+def sample_path(name: str) -> Path:
+    """Return the file of a sample.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no sample of that name.
+    FormatError
+        If the file is not there.
+    """
+    if name not in SAMPLES:
+        raise InvalidInput(f"sample: expected one of {', '.join(SAMPLES)}, got {name!r}")
+    package = Path(__file__).parent
+    # In a wheel the folder lies inside the package, in a checkout beside it.
+    folders = package / "_sample_images", package.parent / "sample_images"
+    for folder in folders:
+        if (folder / SAMPLES[name].file).is_file():
+            return folder / SAMPLES[name].file
+    raise FormatError(f"{folders[0] / SAMPLES[name].file}: the sample image is missing")
+
+
+def read_sample(name: str) -> ImageFile:
+    """Read a sample image.
+
+    Parameters
+    ----------
+    name : str
+        Key of `SAMPLES`.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no sample of that name.
+    FormatError
+        If the file is not there or damaged.
+
+    Examples
+    --------
+    >>> read_sample("nuclei").array.shape
+    (24, 96, 96)
+    """
+    return read_image(sample_path(name))
