@@ -1,0 +1,1 @@
+"""The napari app. The only place that knows napari and Qt."""

@@ -1,0 +1,250 @@
+"""One widget per kind of parameter, all with the same face: value, set_value, changed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import napari
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt, Signal
+from qtpy.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QGridLayout,
+    QLabel,
+    QSizePolicy,
+    QSlider,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from napari_saf._gui._layer_choice import LayerChoice
+from napari_saf._gui._live_layer import METADATA_KEY, is_result
+from napari_saf.parameters import Parameter
+
+__all__ = ["Field", "create_field"]
+
+_INT_END = 2**31 - 1
+_FLOAT_END = 1e6
+_DECIMALS = 7
+_NONE_WORDS = "all"
+
+
+class Field(QWidget):
+    """A parameter on screen."""
+
+    changed = Signal()
+
+    def __init__(self, control: QWidget) -> None:
+        super().__init__()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(control)
+
+    @property
+    def value(self) -> object:
+        """The value as a method takes it."""
+        raise NotImplementedError
+
+    def set_value(self, value: object) -> None:
+        """Show a value."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Let go of what the field follows."""
+
+
+class _IntField(Field):
+    def __init__(self, parameter: Parameter) -> None:
+        self._box = QSpinBox()
+        super().__init__(self._box)
+        low = int(parameter.minimum) if parameter.minimum is not None else -_INT_END
+        self._none = low - 1 if parameter.optional else None
+        self._box.setRange(low - parameter.optional, int(parameter.maximum or _INT_END))
+        if parameter.optional:
+            self._box.setSpecialValueText(_NONE_WORDS)
+        self._box.setSingleStep(int(parameter.step or 1))
+        self._box.valueChanged.connect(self.changed)
+
+    @property
+    def value(self) -> int | None:
+        value = int(self._box.value())
+        return None if value == self._none else value
+
+    def set_value(self, value: object) -> None:
+        if value is None and self._none is not None:
+            self._box.setValue(self._none)
+        elif isinstance(value, int):
+            self._box.setValue(value)
+
+
+class _NumberBox(QDoubleSpinBox):
+    """A box that writes 0.001 and not 0.0010000."""
+
+    def textFromValue(self, value: float) -> str:  # noqa: N802 (named by Qt)
+        """Return the shortest text of a number."""
+        return self.locale().toString(value, "g", _DECIMALS)
+
+
+class _FloatField(Field):
+    def __init__(self, parameter: Parameter) -> None:
+        self._box = _NumberBox()
+        super().__init__(self._box)
+        self._box.setDecimals(_DECIMALS)
+        low = -_FLOAT_END if parameter.minimum is None else parameter.minimum
+        high = _FLOAT_END if parameter.maximum is None else parameter.maximum
+        self._box.setRange(low, high)
+        self._box.setSingleStep(parameter.step or 0.1)
+        self._box.valueChanged.connect(self.changed)
+
+    @property
+    def value(self) -> float:
+        return float(self._box.value())
+
+    def set_value(self, value: object) -> None:
+        assert isinstance(value, (int, float))
+        self._box.setValue(float(value))
+
+
+class _SliderField(Field):
+    """A slider between two words, for a number with two bounds."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        assert parameter.minimum is not None and parameter.maximum is not None
+        content = QWidget()
+        super().__init__(content)
+        self._low, self._high = parameter.minimum, parameter.maximum
+        step = parameter.step or (self._high - self._low) / 100
+        self._n_steps = max(1, round((self._high - self._low) / step))
+        self._slider = QSlider(Qt.Orientation.Horizontal)
+        self._slider.setRange(0, self._n_steps)
+        self._number = QLabel()
+        layout = QGridLayout(content)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setVerticalSpacing(0)
+        layout.setColumnStretch(1, 1)
+        layout.addWidget(self._slider, 0, 0, 1, 3)
+        layout.addWidget(self._number, 0, 3)
+        left, right = parameter.ends or ("", "")
+        layout.addWidget(_small(left), 1, 0)
+        layout.addWidget(_small(right), 1, 2)
+        self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
+        self._slider.valueChanged.connect(self._on_moved)
+        self._on_moved()
+
+    @property
+    def value(self) -> float:
+        share = self._slider.value() / self._n_steps
+        return round(self._low + share * (self._high - self._low), 10)
+
+    def set_value(self, value: object) -> None:
+        assert isinstance(value, (int, float))
+        share = (value - self._low) / (self._high - self._low)
+        self._slider.setValue(round(share * self._n_steps))
+
+    def _on_moved(self) -> None:
+        digits = max(0, -math.floor(math.log10((self._high - self._low) / self._n_steps)))
+        self._number.setText(f"{self.value:.{digits}f}")
+        self.changed.emit()
+
+
+class _ChoiceField(Field):
+    def __init__(self, parameter: Parameter) -> None:
+        self._box = QComboBox()
+        super().__init__(self._box)
+        self._box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        if parameter.optional:
+            self._box.addItem(_NONE_WORDS, None)
+        for choice in parameter.choices:
+            self._box.addItem(choice.replace("-", " "), choice)
+        self._box.currentIndexChanged.connect(self.changed)
+
+    @property
+    def value(self) -> object:
+        return self._box.currentData()
+
+    def set_value(self, value: object) -> None:
+        self._box.setCurrentIndex(self._box.findData(value))
+
+
+class _BoolField(Field):
+    def __init__(self, parameter: Parameter) -> None:
+        self._box = QCheckBox()
+        super().__init__(self._box)
+        self._box.toggled.connect(self.changed)
+
+    @property
+    def value(self) -> bool:
+        return bool(self._box.isChecked())
+
+    def set_value(self, value: object) -> None:
+        self._box.setChecked(bool(value))
+
+
+class PrototypesField(Field):
+    """Prototypes of an earlier result."""
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        self._choice = LayerChoice(viewer, is_result, none="choose a result")
+        super().__init__(self._choice)
+        self._choice.layer_changed.connect(self.changed)
+
+    @property
+    def value(self) -> object:
+        entry = self._entry()
+        return None if entry is None else _without_empty(entry["prototypes"])
+
+    def input_entry(self, name: str) -> object:
+        """Return what the recipe of the chosen result says of its input, or None."""
+        entry = self._entry()
+        options = None if entry is None else entry["recipe"].get("input")
+        return None if options is None else options.get(name)
+
+    def set_value(self, value: object) -> None:
+        if value is None:
+            self._choice.choose(None)
+
+    def refresh(self) -> None:
+        """Look for results again; metadata send no event."""
+        self._choice.refresh()
+
+    def release(self) -> None:
+        self._choice.disconnect_viewer()
+
+    def _entry(self) -> dict[str, Any] | None:
+        layer = self._choice.layer
+        return None if layer is None else layer.metadata[METADATA_KEY]
+
+
+def create_field(parameter: Parameter, viewer: napari.Viewer) -> Field:
+    """Return the field of a parameter, at its default."""
+    field: Field
+    if parameter.kind == "array":
+        field = PrototypesField(viewer)
+    elif parameter.kind == "float" and parameter.ends is not None:
+        field = _SliderField(parameter)
+    else:
+        kinds = {
+            "int": _IntField,
+            "float": _FloatField,
+            "choice": _ChoiceField,
+            "bool": _BoolField,
+        }
+        field = kinds[parameter.kind](parameter)
+    field.set_value(parameter.default)
+    return field
+
+
+def _without_empty(prototypes: NDArray[np.floating]) -> NDArray[np.floating]:
+    return prototypes[np.isfinite(prototypes).all(axis=1)]
+
+
+def _small(text: str) -> QLabel:
+    label = QLabel(text)
+    label.setStyleSheet("font-size: 8pt;")
+    return label

@@ -1,0 +1,87 @@
+"""The form of a method, made from its dataclass."""
+
+from __future__ import annotations
+
+import napari
+from qtpy.QtCore import QObject, Signal
+
+from napari_saf._gui._fields import Field, PrototypesField, create_field
+from napari_saf._gui._form_layout import FormSection
+from napari_saf.methods import AbstractMethod
+from napari_saf.parameters import Parameter, build, describe
+
+__all__ = ["MethodForm"]
+
+
+class MethodForm(QObject):
+    """Fields for the parameters of a method, in two sections.
+
+    Attributes
+    ----------
+    basic, advanced : FormSection
+        To be laid out by the owner.
+    """
+
+    changed = Signal()
+
+    def __init__(self, method: type[AbstractMethod], viewer: napari.Viewer) -> None:
+        super().__init__()
+        self.method = method
+        self.basic, self.advanced = FormSection(), FormSection()
+        self._rows: list[tuple[Parameter, Field, FormSection]] = []
+        for parameter in describe(method):
+            field = create_field(parameter, viewer)
+            section = self.advanced if parameter.advanced else self.basic
+            section.add_row(parameter.label, field, parameter.help)
+            self._rows.append((parameter, field, section))
+            field.changed.connect(self._on_field_changed)
+        self._show_what_holds()
+
+    @property
+    def prototypes_field(self) -> PrototypesField | None:
+        """The field that takes prototypes from an earlier result, if there is one."""
+        fields = (field for _, field, _ in self._rows)
+        return next((field for field in fields if isinstance(field, PrototypesField)), None)
+
+    def read(self) -> AbstractMethod:
+        """Return the method that the form describes.
+
+        Raises
+        ------
+        InvalidInput
+            If a value is out of bounds.
+        """
+        return build(self.method, self.values())
+
+    def values(self) -> dict[str, object]:
+        """Return the value of every parameter that exists under the present choices."""
+        return {p.name: field.value for p, field, _ in self._rows if self._holds(p)}
+
+    def set_values(self, values: dict[str, object]) -> None:
+        """Show values by dotted name; choices first, since others depend on them."""
+        for parameter, field, _ in sorted(self._rows, key=lambda row: row[0].kind != "choice"):
+            if parameter.name in values and self._holds(parameter):
+                field.set_value(values[parameter.name])
+
+    def visible_names(self) -> list[str]:
+        """Return the names of the fields that are not hidden, once for each."""
+        return [p.name for p, field, _ in self._rows if not field.isHidden()]
+
+    def release(self) -> None:
+        """Let go of the viewer."""
+        for _, field, _ in self._rows:
+            field.release()
+
+    def _holds(self, parameter: Parameter) -> bool:
+        if parameter.depends_on is None:
+            return True
+        name, wanted = parameter.depends_on
+        return any(p.name == name and field.value == wanted for p, field, _ in self._rows)
+
+    def _on_field_changed(self) -> None:
+        self._show_what_holds()
+        self.changed.emit()
+
+    def _show_what_holds(self) -> None:
+        for parameter, field, section in self._rows:
+            section.show_row(field, self._holds(parameter))

@@ -1,0 +1,68 @@
+"""Where the labels of a part of an image lie in the world."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from napari.layers import Image
+
+__all__ = ["Placement", "place"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """How a result layer is laid over its image.
+
+    Attributes
+    ----------
+    singletons : tuple of int
+        Axes of length 1 that stand for the slice that was labelled.
+    transform : dict
+        Arguments of the layer: scale, translate, units, axis_labels and, where all axes are
+        kept, rotate, shear and affine.
+    """
+
+    singletons: tuple[int, ...]
+    transform: dict[str, Any]
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the layer for labels of some shape."""
+        sides = list(shape)
+        for axis in self.singletons:
+            sides.insert(axis, 1)
+        return tuple(sides)
+
+
+def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placement:
+    """Return the placement of labels over some axes of an image layer.
+
+    Parameters
+    ----------
+    layer : Image
+    axes : tuple of int
+        The spatial axes, ascending, without that of the channels.
+    fixed : dict of int to int
+        Those of them of which one slice is labelled, and which.
+    """
+    chosen = list(axes)
+    transform: dict[str, Any] = {
+        "scale": np.asarray(layer.scale)[chosen],
+        "translate": (np.asarray(layer.translate) + _offset(layer, fixed))[chosen],
+        "units": tuple(layer.units[axis] for axis in chosen),
+        "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
+    }
+    if len(chosen) == layer.ndim:
+        transform |= {"rotate": layer.rotate, "shear": layer.shear, "affine": layer.affine}
+    return Placement(tuple(chosen.index(axis) for axis in sorted(fixed)), transform)
+
+
+def _offset(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:
+    """Return how far the first pixel of a slice is from the first pixel of the image."""
+    start = np.zeros(layer.ndim)
+    for axis, position in fixed.items():
+        start[axis] = position
+    moved = np.asarray(layer.data_to_world(start)) - layer.data_to_world(np.zeros(layer.ndim))
+    linear = np.asarray(layer.affine.linear_matrix)
+    return np.asarray(np.linalg.solve(linear, moved))

@@ -1,0 +1,63 @@
+"""The scale: an odd number of pixels, as a slider and a box."""
+
+from __future__ import annotations
+
+from qtpy.QtCore import Qt, Signal
+from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
+
+__all__ = ["OddSlider"]
+
+_SLIDER_END = 41
+_BOX_END = 999
+
+
+class OddSlider(QWidget):
+    """A slider for the usual odd numbers with a box for all of them.
+
+    Parameters
+    ----------
+    value : int
+        The odd number to begin with.
+    """
+
+    value_changed = Signal(int)
+
+    def __init__(self, value: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._slider = QSlider(Qt.Orientation.Horizontal)
+        self._slider.setRange(0, _SLIDER_END // 2)
+        self._box = QSpinBox()
+        self._box.setRange(1, _BOX_END)
+        self._box.setSingleStep(2)
+        self._box.setSuffix(" px")
+        self._box.setKeyboardTracking(False)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._slider, stretch=1)
+        layout.addWidget(self._box)
+        self._box.setValue(value)
+        self._slider.setValue(value // 2)
+        self._slider.valueChanged.connect(self._on_slider_moved)
+        self._box.valueChanged.connect(self._on_box_changed)
+
+    @property
+    def value(self) -> int:
+        """The odd number."""
+        return int(self._box.value())
+
+    def set_value(self, value: int) -> None:
+        """Set the number; an even one becomes the odd one above."""
+        self._box.setValue(value)
+
+    def _on_slider_moved(self, half: int) -> None:
+        if self._box.value() // 2 != half:
+            self._box.setValue(2 * half + 1)
+
+    def _on_box_changed(self, value: int) -> None:
+        if value % 2 == 0:
+            self._box.setValue(value + 1)
+            return
+        self._slider.blockSignals(True)
+        self._slider.setValue(value // 2)
+        self._slider.blockSignals(False)
+        self.value_changed.emit(value)

@@ -1,0 +1,316 @@
+"""The Segment dock: choose, run, watch, stop."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import napari
+import numpy as np
+from napari.utils.notifications import show_error
+from numpy.typing import NDArray
+from qtpy.QtCore import QEvent, QObject, Qt, QTimer
+from qtpy.QtWidgets import (
+    QApplication,
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from napari_saf._gui._form import MethodForm
+from napari_saf._gui._form_layout import FormSection, add_fold
+from napari_saf._gui._input import ImageInput
+from napari_saf._gui._reading import ImageJob, NotFinite
+from napari_saf._gui._session import Request, Session
+from napari_saf._gui._status import StatusArea
+from napari_saf._gui._swatches import Swatch, Swatches, fill_color
+from napari_saf._gui._worker import Frame
+from napari_saf.device import resolve_device
+from napari_saf.errors import SafError
+from napari_saf.features import Scaling
+from napari_saf.methods import METHODS
+from napari_saf.result import Segmentation, Status
+
+__all__ = ["SegmentWidget"]
+
+_MASK_AND_RUN = "Mask them and run"
+_STATUS_WORDS = {
+    Status.CONVERGED: "converged",
+    Status.STALLED: "settled",
+    Status.MAX_ITERATIONS: "step limit reached",
+    Status.CANCELLED: "stopped",
+}
+
+
+class SegmentWidget(QWidget):
+    """Choose an image, a method and a scale; run; watch the labels form.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+
+    Attributes
+    ----------
+    input : ImageInput
+    form : MethodForm
+        Of the chosen method.
+    session : Session
+    status : StatusArea
+    swatches : Swatches
+    """
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._frame: Frame | None = None
+        self._main_window: QWidget | None = None
+        self._is_shut = False
+        self.session = Session(viewer)
+        self.input = ImageInput(viewer)
+        self.form = MethodForm(next(iter(METHODS.values())), viewer)
+        self.status, self.swatches = StatusArea(), Swatches()
+        self._create_controls()
+        self._create_layout()
+        self._clock = QTimer(self)
+        self._clock.setInterval(500)
+        self._connect()
+        self._on_method_changed()
+
+    def choose_method(self, name: str) -> None:
+        """Choose a method by its name in METHODS."""
+        self._method.setCurrentIndex(self._method.findData(name))
+
+    def start(self) -> None:
+        """Start a run with what the form says."""
+        self._start(finite_only=False)
+
+    def shut_down(self) -> None:
+        """End the run and let go of the viewer; the widget is of no use after."""
+        if self._is_shut:
+            return
+        self._is_shut = True
+        self._clock.stop()
+        self.session.shut_down()
+        self.input.release()
+        self.form.release()
+
+    def event(self, event: QEvent) -> bool:
+        """Follow the widget into its window and out of it."""
+        kind = event.type()
+        if kind == QEvent.Type.ParentChange and self.parent() is None:
+            self.shut_down()
+        elif kind == QEvent.Type.Show and self._main_window is not self.window():
+            self._main_window = self.window()
+            self._main_window.installEventFilter(self)
+        return bool(super().event(event))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 (named by Qt)
+        """End the run when the window has closed."""
+        if event.type() == QEvent.Type.Close:
+            QTimer.singleShot(0, self._on_window_close_asked)
+        return False
+
+    def _create_controls(self) -> None:
+        self._method = QComboBox()
+        self._method.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        for name, method in METHODS.items():
+            self._method.addItem(method.title, name)
+        self._run_button, self._stop_button = QPushButton("Run"), QPushButton("Stop")
+        self._device = QLabel()
+        self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+
+    def _create_layout(self) -> None:
+        choice = FormSection()
+        choice.add_row("Method", self._method, "How to label.")
+        choice.add_row("Scale", self.input.scale, "Side of the window that labels are averaged "
+                       "over: small keeps detail, large smooths (N).")
+        self._basic, self._advanced = QVBoxLayout(), add_fold("Advanced", self.form.advanced)
+        content = QWidget()
+        inner = QVBoxLayout(content)
+        inner.setContentsMargins(6, 6, 6, 6)
+        inner.addWidget(self.input.section)
+        inner.addWidget(choice)
+        inner.addLayout(self._basic)
+        inner.addWidget(add_fold("Features", self.input.features))
+        inner.addWidget(self._advanced)
+        inner.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setWidget(content)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(scroll, stretch=1)
+        layout.addLayout(self._create_run_area())
+
+    def _create_run_area(self) -> QVBoxLayout:
+        area, buttons = QVBoxLayout(), QHBoxLayout()
+        area.setContentsMargins(6, 0, 6, 6)
+        buttons.addWidget(self._run_button)
+        buttons.addWidget(self._stop_button)
+        buttons.addWidget(self._device, stretch=1)
+        area.addLayout(buttons)
+        area.addWidget(self.status)
+        area.addWidget(self.swatches)
+        return area
+
+    def _connect(self) -> None:
+        self._method.currentIndexChanged.connect(self._on_method_changed)
+        self._run_button.clicked.connect(self.start)
+        self._stop_button.clicked.connect(self._on_stop_clicked)
+        self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
+        self._clock.timeout.connect(self._on_clock)
+        self.session.began.connect(self._on_began)
+        self.session.advanced.connect(self._on_advanced)
+        self.session.returned.connect(self._on_returned)
+        self.session.failed.connect(self._on_failed)
+        self.session.abandoned.connect(self._on_abandoned)
+        self.session.finished.connect(self._on_finished)
+        QApplication.instance().aboutToQuit.connect(self.shut_down)
+
+    def _start(self, *, finite_only: bool) -> None:
+        if self.input.image is None:
+            self._show_error("no image: open or choose an image layer first")
+            return
+        try:
+            method, job = self.form.read(), self._job(finite_only=finite_only)
+            request = Request(self.input.image, job, method, self.input.placement())
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        self.session.start(request)
+
+    def _job(self, *, finite_only: bool) -> ImageJob:
+        """Return the job; prototypes of an earlier result are meant for its scaling."""
+        job, field = self.input.job(finite_only=finite_only), self.form.prototypes_field
+        scaling = None if field is None else field.input_entry("scaling")
+        if not isinstance(scaling, dict):
+            return job
+        options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
+        return dataclasses.replace(job, options=options)
+
+    def _on_method_changed(self) -> None:
+        before, self.form = self.form, MethodForm(METHODS[self._method.currentData()], self._viewer)
+        before.release()
+        before.basic.hide()
+        before.basic.deleteLater()
+        self._basic.addWidget(self.form.basic)
+        self._advanced.setContent(self.form.advanced)
+        before.advanced.deleteLater()
+        self.form.changed.connect(self._on_form_changed)
+        self._on_form_changed()
+        self._show_what_is_possible()
+
+    def _on_form_changed(self) -> None:
+        values, field = self.form.values(), self.form.prototypes_field
+        features = None if field is None else field.input_entry("features")
+        if isinstance(features, str):
+            self.input.choose_features(features)
+        try:
+            device = resolve_device(str(values.get("device", "cpu"))).type.upper()
+        except SafError:
+            device = f"{values['device']}: not there"
+        self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
+
+    def _on_stop_clicked(self) -> None:
+        self.session.stop()
+        self.status.set_text("stopping …")
+
+    def _on_mask_and_run_clicked(self) -> None:
+        self._start(finite_only=True)
+
+    def _on_began(self) -> None:
+        self._frame = None
+        self._clock.start()
+        self.swatches.show_swatches([])
+        self.status.show_busy("reading the image …")
+        self._show_what_is_possible()
+
+    def _on_clock(self) -> None:
+        """Give a sign of life where frames are slow to come."""
+        if self.session.is_stopping:
+            self.status.set_text(f"stopping …  {self.session.seconds:.1f} s")
+        elif self._frame is None:
+            self.status.set_text(f"preparing …  {self.session.seconds:.1f} s")
+        else:
+            self._show_frame(self._frame)
+
+    def _on_advanced(self, frame: Frame) -> None:
+        self._frame = frame
+        if not self.session.is_stopping:
+            self._show_frame(frame)
+        self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
+
+    def _show_frame(self, frame: Frame) -> None:
+        self.status.show_progress(
+            frame.fraction,
+            f"{100 * frame.fraction:.0f} %   {_count(frame.n_labels)}   t = {frame.time:.3g}   "
+            f"{self.session.seconds:.1f} s",
+        )
+
+    def _on_returned(self, result: Segmentation) -> None:
+        is_whole = result.status is not Status.CANCELLED or self._frame is None
+        words = f"{_STATUS_WORDS[result.status]}: {_count(result.n_labels)}"
+        self.status.show_progress(
+            1.0 if is_whole or self._frame is None else self._frame.fraction,
+            "\n".join([f"{words} in {self.session.seconds:.1f} s", *result.notes]),
+        )
+        if len(result.history):
+            self._show_prototypes(
+                result.prototypes, result.history.label_shares[-1], result.columns
+            )
+
+    def _show_prototypes(
+        self,
+        prototypes: NDArray[np.floating],
+        shares: NDArray[np.floating],
+        columns: NDArray[np.int64],
+    ) -> None:
+        """Show the labels that own pixels, largest first; row k stands for label k + 1."""
+        if self.session.live is None or self.session.request is None:
+            return
+        features, color = self.session.request.job.options.features, self.session.live.color
+        order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
+        self.swatches.show_swatches(
+            [
+                Swatch(
+                    fill_color(prototypes[k], features, color(columns[k])),
+                    color(columns[k]),
+                    f"label {k + 1}: {100 * shares[columns[k]]:.1f} % of the pixels",
+                )
+                for k in order
+                if shares[columns[k]] > 0
+            ]
+        )
+
+    def _on_failed(self, error: Exception) -> None:
+        text = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+        self._show_error(text, _MASK_AND_RUN if isinstance(error, NotFinite) else "")
+
+    def _on_abandoned(self) -> None:
+        self.status.reset("stopped before the first labels")
+
+    def _on_finished(self) -> None:
+        self._clock.stop()
+        self._show_what_is_possible()
+
+    def _on_window_close_asked(self) -> None:
+        if self._main_window is None or not self._main_window.isVisible():
+            self.shut_down()
+
+    def _show_what_is_possible(self) -> None:
+        self._stop_button.setEnabled(self.session.is_running)
+
+    def _show_error(self, text: str, way_on: str = "") -> None:
+        self.status.show_error(text, way_on)
+        show_error(text)
+
+
+def _count(n_labels: int) -> str:
+    return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"

@@ -1,0 +1,90 @@
+"""How a run goes: a bar, a line, a way on."""
+
+from __future__ import annotations
+
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import (
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+__all__ = ["StatusArea"]
+
+_STEPS = 1000
+_ERROR_STYLE = "color: #e5534b;"
+
+
+class StatusArea(QWidget):
+    """A progress bar over a line of text over an optional button."""
+
+    way_on_clicked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._bar = QProgressBar()
+        self._bar.setTextVisible(False)
+        self._bar.setMaximumHeight(10)
+        self._line = QLabel()
+        self._line.setWordWrap(True)
+        self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self._way_on = QPushButton()
+        self._way_on.clicked.connect(self.way_on_clicked)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        for widget in (self._bar, self._line, self._way_on):
+            layout.addWidget(widget)
+        self.reset()
+
+    @property
+    def text(self) -> str:
+        """The line of text."""
+        return str(self._line.text())
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the line tells an error."""
+        return bool(self._line.styleSheet())
+
+    @property
+    def way_on(self) -> str:
+        """The words on the button; empty where there is none."""
+        return "" if self._way_on.isHidden() else str(self._way_on.text())
+
+    def reset(self, text: str = "") -> None:
+        """Show an empty bar and a line."""
+        self._bar.setRange(0, _STEPS)
+        self._bar.setValue(0)
+        self._say(text)
+
+    def show_busy(self, text: str) -> None:
+        """Show a bar that moves without end."""
+        self._bar.setRange(0, 0)
+        self._say(text)
+
+    def show_progress(self, fraction: float, text: str) -> None:
+        """Show how much is done."""
+        self._bar.setRange(0, _STEPS)
+        self._bar.setValue(round(fraction * _STEPS))
+        self._say(text)
+
+    def show_error(self, text: str, way_on: str = "") -> None:
+        """Show an error and, where there is one, a button that leads on."""
+        self._bar.setRange(0, _STEPS)
+        self._bar.setValue(0)
+        self._say(text, _ERROR_STYLE, way_on)
+
+    def set_text(self, text: str) -> None:
+        """Change the line alone."""
+        self._line.setText(text)
+
+    def _say(self, text: str, style: str = "", way_on: str = "") -> None:
+        if style != self._line.styleSheet():
+            self._line.setStyleSheet(style)
+        self._line.setText(text)
+        self._way_on.setText(way_on)
+        self._way_on.setVisible(bool(way_on))
+
