@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import entropy
-from skimage.metrics import contingency_table
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["probabilistic_rand_index", "segmentation_covering", "variation_of_information"]
+__all__ = [
+    "RegionAgreement",
+    "probabilistic_rand_index",
+    "region_agreement",
+    "segmentation_covering",
+    "variation_of_information",
+]
 
 
 def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
@@ -116,20 +122,66 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
     return _average(_information, labels, references)
 
 
-_Table = Any  # a sparse matrix of scipy, which has no types
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegionAgreement:
+    """How a label image agrees with its references.
+
+    Attributes
+    ----------
+    covering : float
+        See `segmentation_covering`.
+    rand_index : float
+        See `probabilistic_rand_index`.
+    information : float
+        See `variation_of_information`.
+    """
+
+    covering: float
+    rand_index: float
+    information: float
 
 
-def _average(
-    measure: Callable[[_Table], float],
-    labels: ArrayLike,
-    references: ArrayLike,
-) -> float:
-    tables = _tables(labels, references)
-    return float(np.mean([measure(table) for table in tables]))
+def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreement:
+    """Return all measures of agreement at once, for the price of one.
+
+    Parameters
+    ----------
+    labels, references
+        As for `segmentation_covering`.
+
+    Returns
+    -------
+    RegionAgreement
+
+    Raises
+    ------
+    InvalidInput
+        As `segmentation_covering`.
+    """
+    rows = [
+        (_covering(table), _rand_index(table), _information(table))
+        for table in _tables(labels, references)
+    ]
+    return RegionAgreement(*(float(x) for x in np.mean(rows, axis=0)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Table:
+    """Numbers of pixels; an entry of the first three for each region and label that meet."""
+
+    region: NDArray[np.int64]
+    label: NDArray[np.int64]
+    shared: NDArray[np.float64]
+    in_region: NDArray[np.float64]
+    in_label: NDArray[np.float64]
+
+
+def _average(measure: Callable[[_Table], float], labels: ArrayLike, references: ArrayLike) -> float:
+    return float(np.mean([measure(table) for table in _tables(labels, references)]))
 
 
 def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
-    """Yield the numbers of pixels (regions, labels) that each reference shares with `labels`."""
+    """Yield what each reference shares with `labels`."""
     own = _whole_numbers(labels, "labels")
     try:
         given = _whole_numbers(references, "references")
@@ -139,14 +191,28 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
         given = given[None]
     if given.shape[1:] != own.shape:
         raise InvalidInput(f"references: expected shape {own.shape}, got {given.shape[1:]}")
-    # A sparse table has as many columns as the largest number: leave no gaps.
-    own = np.unique(own, return_inverse=True)[1]
+    own = _small_numbers(own)
     for reference in given:
         if not reference.any():
             raise InvalidInput("references: expected labelled pixels, got 0 everywhere")
-        values, regions = np.unique(reference, return_inverse=True)
-        ignored = [0] if values[0] == 0 else []
-        yield contingency_table(regions, own, ignore_labels=ignored)
+        yield _table(own, reference)
+
+
+def _table(own: NDArray[np.int64], reference: NDArray[np.generic]) -> _Table:
+    inside = reference.ravel() != 0
+    regions = _small_numbers(reference)
+    if not inside.all():
+        own, regions = own[inside], regions[inside]
+    n_labels = int(own.max()) + 1
+    pairs, counts = np.unique(regions * n_labels + own, return_counts=True)
+    region, label = np.divmod(pairs, n_labels)
+    return _Table(
+        region,
+        label,
+        counts.astype(np.float64),
+        np.bincount(region, counts).astype(np.float64),
+        np.bincount(label, counts).astype(np.float64),
+    )
 
 
 def _whole_numbers(values: ArrayLike, name: str) -> NDArray[np.generic]:
@@ -160,30 +226,30 @@ def _whole_numbers(values: ArrayLike, name: str) -> NDArray[np.generic]:
     return array
 
 
+def _small_numbers(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the values in a row, renamed where they are larger than their number."""
+    flat = values.ravel()
+    if flat.max() > flat.size:
+        flat = np.unique(flat, return_inverse=True)[1]
+    return flat.astype(np.int64)
+
+
 def _covering(table: _Table) -> float:
-    shared = table.tocoo()
-    in_region, in_label = _margins(table)
-    union = in_region[shared.row] + in_label[shared.col] - shared.data
-    best = np.zeros(len(in_region))
-    np.maximum.at(best, shared.row, shared.data / np.maximum(union, 1))
-    return float(in_region @ best / in_region.sum())
+    union = table.in_region[table.region] + table.in_label[table.label] - table.shared
+    best = np.zeros(len(table.in_region))
+    np.maximum.at(best, table.region, table.shared / union)
+    return float(table.in_region @ best / table.in_region.sum())
 
 
 def _rand_index(table: _Table) -> float:
-    in_region, in_label = _margins(table)
-    n = in_region.sum()
+    n = table.in_region.sum()
     if n < 2:
         return 1.0
-    together = np.square(table.data).sum()
-    differing = np.square(in_region).sum() + np.square(in_label).sum() - 2 * together
-    return float(1 - differing / (n * (n - 1)))
+    together = np.square(table.shared).sum()
+    apart = np.square(table.in_region).sum() + np.square(table.in_label).sum() - 2 * together
+    return float(1 - apart / (n * (n - 1)))
 
 
 def _information(table: _Table) -> float:
-    parts = (entropy(sizes, base=2) for sizes in _margins(table))
-    return max(0.0, float(2 * entropy(table.data, base=2) - sum(parts)))
-
-
-def _margins(table: _Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the sizes of the regions and of the labels."""
-    return np.ravel(table.sum(axis=1)), np.ravel(table.sum(axis=0))
+    halves = entropy(table.in_region, base=2) + entropy(table.in_label, base=2)
+    return max(0.0, float(2 * entropy(table.shared, base=2) - halves))

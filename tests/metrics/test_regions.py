@@ -9,6 +9,7 @@ from sklearn.metrics import rand_score
 from napari_saf.errors import InvalidInput
 from napari_saf.metrics import (
     probabilistic_rand_index,
+    region_agreement,
     segmentation_covering,
     variation_of_information,
 )
@@ -128,6 +129,14 @@ def test_covering_of_the_trivial_labellings() -> None:
     assert segmentation_covering(np.arange(64).reshape(8, 8), quarters) == pytest.approx(1 / 16)
 
 
+def test_all_measures_at_once(rng) -> None:
+    labels, references = rng.integers(0, 5, (6, 7)), rng.integers(0, 5, (2, 6, 7))
+    both = region_agreement(labels, references)
+    assert both.covering == pytest.approx(segmentation_covering(labels, references))
+    assert both.rand_index == pytest.approx(probabilistic_rand_index(labels, references))
+    assert both.information == pytest.approx(variation_of_information(labels, references))
+
+
 def test_large_label_numbers_cost_nothing() -> None:
     labels = np.array([0, 2**31 - 1, 2**31 - 1, 7])
     assert segmentation_covering(labels, np.array([1, 2**40, 2**40, 3])) == 1
@@ -137,7 +146,7 @@ def test_one_pixel() -> None:
     assert [measure([4], [9]) for measure in MEASURES] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("measure", [*MEASURES, region_agreement])
 @pytest.mark.parametrize(
     ("labels", "references"),
     [
