@@ -5,7 +5,7 @@ only when it is complete.
 """
 
 from napari_saf.io._image import ImageFile, read_image
-from napari_saf.io._masks import MASK_SUFFIXES, mask_stem, save_masks
+from napari_saf.io._masks import MASK_SUFFIXES, mask_stem, mask_suffix, save_masks
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
 from napari_saf.io._replace import replacing
 
@@ -15,6 +15,7 @@ __all__ = [
     "Recipe",
     "load_recipe",
     "mask_stem",
+    "mask_suffix",
     "read_image",
     "replacing",
     "save_masks",

@@ -172,9 +172,10 @@ def _write_zarr(path: Path, labels: Labels, axes: Axes) -> None:
     from ome_zarr.format import FormatV05
     from ome_zarr.writer import Methods, write_image
 
-    units = None
-    if axes.units is not None and "pixel" not in axes.units:
-        units = dict(zip(axes.names, map(_spelled_out, axes.units), strict=True))
+    spelled = {
+        name: _spelled_out(unit) for name, unit in zip(axes.names, axes.units or (), strict=False)
+    }
+    units = {name: unit for name, unit in spelled.items() if unit != "pixel"}
     group = zarr.open_group(path, mode="w", zarr_format=3)
     write_image(
         labels,
@@ -185,7 +186,7 @@ def _write_zarr(path: Path, labels: Labels, axes: Axes) -> None:
         fmt=FormatV05(),
         axes=list(axes.names),
         scale=None if axes.scale is None else dict(zip(axes.names, axes.scale, strict=True)),
-        axes_units=units,
+        axes_units=units or None,
     )
     described = dict(group.attrs["ome"])
     group.attrs["ome"] = described | {"image-label": {"version": described["version"]}}

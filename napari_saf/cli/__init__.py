@@ -1,0 +1,85 @@
+"""The command line: ``napari-saf``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from napari_saf.errors import SafError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "segment": "Label one image, several, or a folder of them.",
+    "methods": "List the methods and their parameters.",
+    "demo": "Label a sample image and show what came out.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Commands that are imported when they are called: torch takes seconds."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"napari_saf.cli._{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="napari-saf", prog_name="napari-saf")
+def _group() -> None:
+    """Label images without labels.
+
+    Exit codes: 0 done, 1 an image or a file was wrong or the computation failed, 2 the command
+    was, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows the name of the program; by default that of the process.
+
+    Returns
+    -------
+    int
+        The exit code: 0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _group.main(given, prog_name="napari-saf", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("napari-saf: interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (SafError, MemoryError) as error:
+        return report(error, debug="--debug" in given)
+    return code if isinstance(code, int) else 0
+
+
+def report(error: BaseException, *, debug: bool, about: str = "") -> int:
+    """Print an error on one line of the standard error stream and return its exit code."""
+    if debug:
+        traceback.print_exception(error)
+    text = " ".join(str(error).split()) or "not enough memory"
+    where = f"{about}: " if about and not text.startswith(about) else ""
+    click.echo(f"napari-saf: error: {where}{text}", err=True)
+    return 1

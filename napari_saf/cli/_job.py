@@ -1,0 +1,115 @@
+"""One job of the command line: read, label, save."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.cli._plan import Job
+from napari_saf.cli._progress import run_with_progress
+from napari_saf.features import channels_last
+from napari_saf.io import ImageFile, read_image, save_masks, save_recipe
+from napari_saf.methods import AbstractMethod
+from napari_saf.problem import ImageOptions, Problem
+from napari_saf.result import Segmentation
+
+__all__ = ["Settings", "run_job"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What is the same for every image.
+
+    Attributes
+    ----------
+    method : AbstractMethod
+        What labels.
+    options : ImageOptions
+        How an image becomes a problem.
+    axis_from_file : bool
+        Whether the file's own axis of channels counts.
+    mask : str or None
+        ``"finite"``, the path of a mask, or None.
+    seeds : Path or None
+        A label image of seeds.
+    """
+
+    method: AbstractMethod
+    options: ImageOptions
+    axis_from_file: bool
+    mask: str | None = None
+    seeds: Path | None = None
+
+
+def run_job(job: Job, settings: Settings, title: str) -> None:
+    """Label the images of a job, save masks and recipe, and print a line for each mask.
+
+    Raises
+    ------
+    SafError
+        If an image cannot be read, labelled or saved.
+    """
+    images = [read_image(path) for path in job.images]
+    options = _options_for(images[0], settings)
+    problem = _problem(images, options, settings)
+    result = run_with_progress(settings.method, problem, title)
+    labels = result.labels if isinstance(result.labels, list) else [result.labels]
+    recipe = result.recipe | {"images": [path.name for path in job.images]}
+    for image, one, mask in zip(images, labels, job.masks, strict=True):
+        _save(image, one, mask, options.channel_axis)
+    save_recipe(job.recipe, recipe)
+    for one, mask in zip(labels, job.masks, strict=True):
+        click.echo(_line(mask, one, result))
+    for note in result.notes:
+        click.echo(f"napari-saf: note: {note}", err=True)
+
+
+def _options_for(image: ImageFile, settings: Settings) -> ImageOptions:
+    """Return the options with the file's axis of channels, unless it is the last of RGB(A)."""
+    axis = image.channel_axis
+    is_last = axis == image.array.ndim - 1 and image.array.shape[-1] in (3, 4)
+    if not settings.axis_from_file or axis is None or is_last:
+        return settings.options
+    return dataclasses.replace(settings.options, channel_axis=axis)
+
+
+def _problem(images: list[ImageFile], options: ImageOptions, settings: Settings) -> Problem:
+    mask: Any = settings.mask
+    if mask is not None and mask != "finite":
+        mask = read_image(mask).array != 0
+    shared: dict[str, Any] = {field: getattr(options, field) for field in _SHARED}
+    if len(images) > 1:
+        return Problem.from_images([image.array for image in images], masks=mask, **shared)
+    seeds = None if settings.seeds is None else read_image(settings.seeds).array
+    return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
+
+
+_SHARED = tuple(field.name for field in dataclasses.fields(ImageOptions))
+
+
+def _save(image: ImageFile, labels: NDArray[Any], mask: Path, channel_axis: int | None) -> None:
+    """Save a mask with the axes and pixel sizes that its image has."""
+    mask.parent.mkdir(parents=True, exist_ok=True)
+    _, used = channels_last(image.array, channel_axis)
+    if used == image.channel_axis:
+        names, kept = image.label_axes, list(range(labels.ndim))
+    elif image.channel_axis is None:
+        kept = [axis for axis in range(image.array.ndim) if axis != used]
+        names = "".join(image.axes[axis] for axis in kept) if image.axes else ""
+    else:
+        names, kept = "", []
+    scale = image.scale and tuple(image.scale[axis] for axis in kept)
+    units = image.units and tuple(image.units[axis] for axis in kept)
+    save_masks(mask, labels, axes=names or None, scale=scale or None, units=units or None)
+
+
+def _line(mask: Path, labels: NDArray[Any], result: Segmentation) -> str:
+    count = int(np.count_nonzero(np.bincount(labels.ravel())[1:]))
+    words = f"{count} label{'s' * (count != 1)}"
+    status = result.status.value.replace("_", " ")
+    return f"{mask}: {words}, {status}, {result.seconds:.1f} s"

@@ -1,0 +1,36 @@
+"""``napari-saf methods``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from napari_saf.cli._parameters import summary
+from napari_saf.methods import METHODS
+from napari_saf.parameters import describe
+
+__all__ = ["command"]
+
+
+@click.command("methods", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]...")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def command(names: tuple[str, ...]) -> None:
+    """List the methods and their parameters."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for name in names or METHODS:
+        table = Table(
+            title=f"{name}: {METHODS[name].title}", title_justify="left", box=box.SIMPLE_HEAD
+        )
+        table.add_column("parameter", no_wrap=True)
+        table.add_column("values")
+        table.add_column("meaning")
+        for item in describe(METHODS[name]):
+            values = [" | ".join(item.choices)] if item.choices else []
+            table.add_row(item.name, "; ".join([*values, summary(item)]), item.help)
+        console.print(table)

@@ -1,0 +1,142 @@
+"""Options of the command line made from the parameters that the methods describe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import click
+import numpy as np
+
+from napari_saf.cli._values import ParameterValue
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import Parameter, build, describe, to_plain
+
+__all__ = ["given_parameters", "make_method", "method_options", "summary"]
+
+_PREFIX = "parameter__"
+
+
+def method_options(taken: Collection[str]) -> list[click.Option]:
+    """Return one option for every parameter of every method.
+
+    Parameters
+    ----------
+    taken : collection of str
+        Flags that mean something else, such as ``"--mask"``; no alias takes them.
+    """
+    found = _parameters_by_name()
+    last_parts = Counter(name.rpartition(".")[2] for name in found)
+    options = []
+    for name, known in found.items():
+        flag, alias = _flag(name), _flag(name.rpartition(".")[2])
+        short = last_parts[name.rpartition(".")[2]] == 1 and alias != flag and alias not in taken
+        flags = [flag, alias] if short else [flag]
+        options.append(_option(flags, _PREFIX + name.replace(".", "__"), known))
+    return options
+
+
+def given_parameters(ctx: click.Context) -> dict[str, object]:
+    """Return the parameters given on the command line, by dotted name."""
+    source = click.core.ParameterSource.COMMANDLINE
+    return {
+        key.removeprefix(_PREFIX).replace("__", "."): _none_or(value)
+        for key, value in ctx.params.items()
+        if key.startswith(_PREFIX) and ctx.get_parameter_source(key) is source
+    }
+
+
+def make_method(
+    name: str, given: Mapping[str, object], base: AbstractMethod | None = None
+) -> AbstractMethod:
+    """Make a method from the given parameters, the others as in `base` or by default.
+
+    Raises
+    ------
+    UsageError
+        If the method, or the variant that was chosen, has no such parameter.
+    InvalidInput
+        If a value is out of bounds.
+    """
+    method = METHODS[name]
+    values = ({} if base is None else _flatten(base)) | dict(given)
+    known: dict[str, list[Parameter]] = {}
+    for item in describe(method):
+        known.setdefault(item.name, []).append(item)
+    defaults = {name: items[0].default for name, items in known.items()}
+    for key in given:
+        if key not in known:
+            raise click.UsageError(f"{_flag(key)}: the method {name!r} has no such option")
+        needs = [item.depends_on for item in known[key]]
+        if not any(
+            need is None or values.get(need[0], defaults[need[0]]) == need[1] for need in needs
+        ):
+            wanted = " or ".join(f"{_flag(need[0])} {need[1]}" for need in needs if need)
+            raise click.UsageError(f"{_flag(key)}: goes with {wanted}")
+    return build(method, values)
+
+
+def summary(item: Parameter) -> str:
+    """Return default, bounds and condition of a parameter in a few words."""
+    words = [f"default {'none' if item.default is None else item.default}"]
+    words += [f"at least {item.minimum:g}"] if item.minimum is not None else []
+    words += [f"at most {item.maximum:g}"] if item.maximum is not None else []
+    words += ["or none"] if item.optional and item.default is not None else []
+    words += [f"with {_flag(item.depends_on[0])} {item.depends_on[1]}"] if item.depends_on else []
+    return ", ".join(words)
+
+
+def _parameters_by_name() -> dict[str, dict[str, Parameter]]:
+    """Return the parameters of all methods: name, then method, to the first of that name."""
+    found: dict[str, dict[str, Parameter]] = {}
+    for method_name, method in METHODS.items():
+        for item in describe(method):
+            owners = found.setdefault(item.name, {})
+            if method_name in owners:
+                item = dataclasses.replace(owners[method_name], depends_on=None)
+            owners[method_name] = item
+    return found
+
+
+def _option(flags: list[str], dest: str, known: Mapping[str, Parameter]) -> click.Option:
+    items = list(known.values())
+    kinds = {item.kind for item in items}
+    optional = any(item.optional for item in items)
+    owner = "" if len(known) == len(METHODS) else f"{', '.join(known)}: "
+    texts = dict.fromkeys(f"{item.help} [{summary(item)}]" for item in items)
+    described = owner + " / ".join(texts)
+    if kinds == {"bool"}:
+        flags = [f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags]
+        return click.Option([*flags, dest], default=None, help=described)
+    value: click.ParamType[Any] = ParameterValue([str(kind) for kind in kinds], optional)
+    if kinds == {"choice"}:
+        choices = dict.fromkeys(choice for item in items for choice in item.choices)
+        value = click.Choice([*choices, *["none"] * optional])
+    return click.Option([*flags, dest], type=value, default=None, help=described)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace(".", "-").replace("_", "-")
+
+
+def _none_or(value: object) -> object:
+    return None if isinstance(value, str) and value == "none" else value
+
+
+def _flatten(method: AbstractMethod) -> dict[str, object]:
+    """Return the parameters of a method by dotted name, as `build` takes them."""
+    known = {item.name for item in describe(type(method))}
+    found: dict[str, object] = {}
+
+    def walk(plain: Mapping[str, Any], prefix: str) -> None:
+        for key, value in plain.items():
+            if isinstance(value, dict):
+                found[prefix + key] = value.get("kind")
+                walk({k: v for k, v in value.items() if k != "kind"}, f"{prefix}{key}.")
+            else:
+                found[prefix + key] = np.asarray(value) if isinstance(value, list) else value
+
+    walk(to_plain(method), "")
+    return {key: value for key, value in found.items() if key in known}

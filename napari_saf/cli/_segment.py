@@ -1,0 +1,160 @@
+"""``napari-saf segment``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from napari_saf.cli import report
+from napari_saf.cli._job import Settings, run_job
+from napari_saf.cli._parameters import given_parameters, make_method, method_options
+from napari_saf.cli._plan import Job, find_images, plan
+from napari_saf.cli._values import WindowSize
+from napari_saf.errors import FormatError, SafError
+from napari_saf.features import FEATURES
+from napari_saf.io import MASK_SUFFIXES, Recipe, load_recipe
+from napari_saf.methods import METHODS
+from napari_saf.problem import ImageOptions
+
+__all__ = ["command"]
+
+_PATH: Any = click.Path(path_type=Path)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Request:
+    """The options that do not depend on the method, as given; None: not given."""
+
+    images: tuple[Path, ...]
+    out: Path
+    method: str | None
+    features: str | None
+    window: int | tuple[int, ...] | None
+    weights: str | None
+    channel_axis: int | None
+    mask: str | None
+    seeds: Path | None
+    together: bool
+    recipe: Path | None
+    suffix: str
+    overwrite: bool
+
+
+@click.pass_context
+def _segment(ctx: click.Context, /, **values: Any) -> int:
+    names = [field.name for field in dataclasses.fields(_Request)]
+    request = _Request(**{name: values[name] for name in names})
+    settings = _settings(request, given_parameters(ctx))
+    images = find_images(request.images)
+    _check_together(request, len(images))
+    jobs = plan(
+        images,
+        request.out,
+        suffix=request.suffix,
+        together=request.together,
+        overwrite=request.overwrite,
+    )
+    return _run(jobs, settings, debug=values["debug"])
+
+
+def _run(jobs: list[Job], settings: Settings, *, debug: bool) -> int:
+    """Run all jobs; one that fails is reported and the others go on."""
+    code = 0
+    for k, job in enumerate(jobs, start=1):
+        name = job.images[0].name if len(job.images) == 1 else f"{len(job.images)} images"
+        title = name if len(jobs) == 1 else f"{name} ({k} of {len(jobs)})"
+        try:
+            run_job(job, settings, title)
+        except (SafError, MemoryError) as error:
+            about = str(job.images[0]) if len(job.images) == 1 else name
+            code = report(error, debug=debug, about=about)
+    return code
+
+
+def _settings(request: _Request, given: dict[str, object]) -> Settings:
+    recipe = None if request.recipe is None else load_recipe(request.recipe)
+    if recipe is None:
+        options, method = ImageOptions(), make_method(request.method or "saf", given)
+    else:
+        options = _recipe_options(recipe, request)
+        method = make_method(recipe.method.name, given, recipe.method)
+    names = ("features", "window", "weights", "channel_axis")
+    changes = {name: getattr(request, name) for name in names}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    return Settings(
+        method,
+        dataclasses.replace(options, **changes),
+        axis_from_file=recipe is None and request.channel_axis is None,
+        mask=request.mask,
+        seeds=request.seeds,
+    )
+
+
+def _recipe_options(recipe: Recipe, request: _Request) -> ImageOptions:
+    if request.method not in (None, recipe.method.name):
+        raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
+    if recipe.options is None:
+        raise FormatError(f"{request.recipe}: the recipe of a run on a graph, not on an image")
+    return recipe.options
+
+
+def _check_together(request: _Request, count: int) -> None:
+    if count > 1 and request.mask not in (None, "finite"):
+        raise click.UsageError(f"--mask: one mask for {count} images; only 'finite' suits several")
+    if count > 1 and request.seeds is not None:
+        raise click.UsageError(f"--seeds: one file of seeds for {count} images")
+
+
+def _options() -> list[click.Parameter]:
+    """Return the options that do not depend on the method."""
+    found: Callable[..., Any] = _segment
+    for decorate in _FIXED:
+        found = decorate(found)
+    return list(found.__click_params__)  # type: ignore[attr-defined]
+
+
+_FIXED = [
+    click.argument("images", nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
+    click.option("-o", "--output", "out", required=True, type=_PATH, metavar="OUT",
+                 help=f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
+    click.option("--method", type=click.Choice(list(METHODS)), help="Method. [default: saf]"),
+    click.option("--features", type=click.Choice(list(FEATURES)),
+                 help="What describes a pixel. [default: intensity]"),
+    click.option("--window", type=WindowSize(), metavar="ODD[,ODD...]",
+                 help="Side of the averaging window in pixels, the scale. [default: 3]"),
+    click.option("--weights", type=click.Choice(["uniform", "nonlocal"]),
+                 help="Weights within the window. [default: uniform]"),
+    click.option("--channel-axis", type=int,
+                 help="Axis of the channels, if the file does not say it."),
+    click.option("--mask", metavar="FILE|finite",
+                 help="Label only where the file is not 0, or where pixels are finite."),
+    click.option("--seeds", type=_PATH, metavar="FILE",
+                 help="Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere."),
+    click.option("--together", is_flag=True,
+                 help="One set of labels for all images, instead of each by itself."),
+    click.option("--recipe", type=_PATH, metavar="FILE",
+                 help="Repeat what a recipe says; options given beside it take precedence."),
+    click.option("--format", "suffix", type=click.Choice(list(MASK_SUFFIXES)),
+                 default=".tif", show_default=True, help="Format of the masks in a folder."),
+    click.option("--overwrite", is_flag=True, help="Replace masks and recipes that are there."),
+    click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+]  # fmt: skip
+
+
+def _command() -> click.Command:
+    fixed = _options()
+    taken = {flag for option in fixed for flag in option.opts} | {"--help", "--version"}
+    return click.Command(
+        "segment",
+        callback=_segment,
+        params=[*fixed, *method_options(taken)],
+        help="Label images. Beside each mask goes a recipe that repeats it.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+command = _command()

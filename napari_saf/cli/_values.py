@@ -1,0 +1,99 @@
+"""What options on the command line take: numbers, none, arrays from files, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.errors import FormatError
+
+__all__ = ["ParameterValue", "WindowSize", "read_array"]
+
+
+class ParameterValue(click.ParamType):  # type: ignore[type-arg]
+    """A number, ``none``, or the path of an array, by the kinds of a method's parameter."""
+
+    name = "value"
+
+    def __init__(self, kinds: Sequence[str], optional: bool) -> None:
+        self.kinds = [kind for kind in ("int", "float", "array") if kind in kinds]
+        self.optional = optional
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the words for the help."""
+        words = {"int": "INT", "float": "FLOAT", "array": "FILE"}
+        return "|".join([words[kind] for kind in self.kinds] + ["none"] * self.optional)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        """Return the value as the first kind that takes it."""
+        if not isinstance(value, str) or (self.optional and value.lower() == "none"):
+            return None
+        readers: dict[str, Callable[[str], object]] = {
+            "int": int,
+            "float": float,
+            "array": read_array,
+        }
+        for kind in self.kinds:
+            try:
+                return readers[kind](value)
+            except FormatError:
+                raise
+            except ValueError:
+                continue
+        return self.fail(f"{value!r} is not {self._expected()}", param, ctx)
+
+    def _expected(self) -> str:
+        words = {"int": "a whole number", "float": "a number", "array": "a file"}
+        return " or ".join([words[kind] for kind in self.kinds] + ["none"] * self.optional)
+
+
+class WindowSize(click.ParamType):  # type: ignore[type-arg]
+    """One odd number, or one for each axis: ``5`` or ``3,5,5``."""
+
+    name = "window"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | tuple[int, ...]:
+        """Return the sides."""
+        try:
+            sides = tuple(int(side) for side in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a number such as 5, or numbers such as 3,5,5", param, ctx)
+        return sides if len(sides) > 1 else sides[0]
+
+
+def read_array(path: str) -> NDArray[Any]:
+    """Read an array of numbers from ``.npy`` or ``.csv`` (comma separated, no header).
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it.
+    """
+    file = Path(path)
+    try:
+        if file.suffix.lower() == ".npy":
+            with file.open("rb") as stream:
+                array = np.lib.format.read_array(stream, allow_pickle=False)
+        elif file.suffix.lower() == ".csv":
+            rows = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+            array = np.array([[float(cell) for cell in row.split(",")] for row in rows])
+        else:
+            raise FormatError(f"{file}: expected a .npy or .csv file")
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{file}: not an array of numbers: {error}") from error
+    if array.dtype.kind not in "biuf" or array.size == 0:
+        raise FormatError(f"{file}: expected numbers, got {array.dtype} of shape {array.shape}")
+    return array
