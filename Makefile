@@ -1,0 +1,63 @@
+# make demo         label a sample image; opens napari where there is a screen
+# make test         checks and all tests
+# make test-pyqt6   the tests of the app with PyQt6
+# make lint         checks only
+# make format       put the code in form
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
+	$$name -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
+BIN := .venv/bin
+SCREEN = $$(command -v xvfb-run >/dev/null && echo 'xvfb-run -a -s "-screen 0 1400x1000x24"')
+INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Software rendering gives the same picture on every machine.
+export LIBGL_ALWAYS_SOFTWARE := 1
+
+.PHONY: help demo test test-pyqt6 lint format system
+help:
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -5
+
+demo: .venv/installed
+	@$(BIN)/napari-saf demo -o demo
+
+test: lint test-pyqt6
+	@eval "$(SCREEN)" $(BIN)/python -m pytest
+
+# The bindings differ in enumerations, signals and fonts, which a part of the tests shows.
+test-pyqt6: .venv-pyqt6/installed
+	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python -m pytest -m qt6 -q
+
+lint: .venv/installed
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/npe2 validate napari-saf
+
+format: .venv/installed
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+system:
+	@.ci/system-packages $(PYTHON)
+
+.venv/installed: pyproject.toml constraints.txt | system
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing napari-saf into .venv"
+	@$(BIN)/python $(INSTALL) -e '.[pyqt5,dev]'
+	@touch $@
+
+# Only PyQt6 is installed here; everything else is taken from .venv.
+.venv-pyqt6/installed: .venv/installed
+	@test -x .venv-pyqt6/bin/python || $(BIN)/python -m venv .venv-pyqt6
+	@echo "installing PyQt6 into .venv-pyqt6"
+	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+		here=$$($(BIN)/python -c "$$packages"); there=$$(.venv-pyqt6/bin/python -c "$$packages"); \
+		echo "import site; site.addsitedir('$$here')" > "$$there/base.pth"
+	@.venv-pyqt6/bin/python $(INSTALL) 'PyQt6>=6.5'
+	@touch $@
