@@ -119,7 +119,9 @@ class _CountedField:
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         self._tick()
         self.n_evaluations += 1
-        return self._field(v, out)
+        self._field(v, out)
+        self._tick()
+        return out
 
     def keep_columns(self, kept: torch.Tensor) -> None:
         self._field.keep_columns(kept)
@@ -162,6 +164,7 @@ class _State:
         self._run.advance()
         self._v = self._run.v
         changed = _update_labels(self._labels, self._v)
+        self._tick()
         masses = self._record(changed, self._run.assignment)
         self._drop_dead_columns(masses)
 
@@ -194,10 +197,11 @@ class _State:
         columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
         rank = np.zeros(len(sizes), dtype=np.int64)
         rank[columns] = np.arange(1, len(columns) + 1)
+        assignment = torch.softmax(self._v, dim=1)
         return Segmentation(
             labels=to_label_image(flow.problem, rank[nodes]),
-            assignment=self._whole_assignment(),
-            prototypes=self._prototypes()[columns],
+            assignment=self._whole_assignment(assignment),
+            prototypes=self._prototypes(assignment)[columns],
             columns=columns,
             n_labels=int(np.count_nonzero(sizes)),
             history=History.of(self.records),
@@ -264,20 +268,20 @@ class _State:
         self._run.keep_columns(kept)
         self._v = self._run.v
 
-    def _whole_assignment(self) -> NDArray[np.float32]:
-        assignment = torch.softmax(self._v, dim=1).float().cpu().numpy()
+    def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        own: NDArray[np.float32] = assignment.float().cpu().numpy()
         if len(self._active) == self._n_start_columns:
-            return assignment
-        whole = np.zeros((len(assignment), self._n_start_columns), dtype=np.float32)
-        whole[:, self._active.cpu().numpy()] = assignment
+            return own
+        whole = np.zeros((len(own), self._n_start_columns), dtype=np.float32)
+        whole[:, self._active.cpu().numpy()] = own
         return whole
 
-    def _prototypes(self) -> NDArray[np.float32]:
+    def _prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if self._run is None:
             return _mean_features(
                 self._flow.problem.features, self.columns_of_nodes, self._first_record()
             )
-        own = self._field.prototypes(torch.softmax(self._v, dim=1))
+        own = self._field.prototypes(assignment)
         whole = np.full((self._n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
         whole[self._active.cpu().numpy()] = own
         return whole

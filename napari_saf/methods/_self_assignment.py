@@ -112,7 +112,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
             operator = self.affinity.bind(features, rng, tick)
             averager = problem.graph.averager(features.device, features.dtype)
-            return SelfAssignmentField(operator, averager, features, start.shape[1], self)
+            return SelfAssignmentField(operator, averager, features, start.shape[1], self, tick)
 
         return Flow(self, problem, start, make_field, self.stepper, self.stop, seeds, notes)
 
@@ -134,6 +134,8 @@ class SelfAssignmentField:
     n_columns : int
     method : SelfAssignmentFlow
         Gives s and rho.
+    tick : callable
+        Called between blocks of work.
     """
 
     def __init__(
@@ -143,11 +145,13 @@ class SelfAssignmentField:
         features: torch.Tensor,
         n_columns: int,
         method: SelfAssignmentFlow,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._operator = operator
         self._averager = averager
         self._features = features
         self._s, self._rho = method.s, method.rho
+        self._tick = tick
         self._allocate(n_columns)
         self.objective = float("nan")
         self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
@@ -162,10 +166,12 @@ class SelfAssignmentField:
             self.overlap.sum(dim=0), self.overlap, self._operator.quadratic(w, product), self._s
         )
         self.objective = gradient.objective
+        self._tick()
         basis_factor = product.coefficients @ gradient.affinity_factor
         likelihood, mean = self.scratch
         torch.addmm(v, product.basis, self._small(basis_factor), out=likelihood)
         likelihood.addmm_(w, self._small(gradient.assignment_factor))
+        self._tick()
         self._averager(likelihood, mean, out)
         return torch.softmax(mean, dim=1, out=out)
 
