@@ -14,6 +14,7 @@ from qtpy.QtWidgets import (
     QComboBox,
     QDoubleSpinBox,
     QGridLayout,
+    QHBoxLayout,
     QLabel,
     QSizePolicy,
     QSlider,
@@ -44,6 +45,8 @@ class Field(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
+        control.setMinimumWidth(0)
+        control.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         layout.addWidget(control)
 
     @property
@@ -127,12 +130,15 @@ class _SliderField(Field):
         layout = QGridLayout(content)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(0)
-        layout.setColumnStretch(1, 1)
-        layout.addWidget(self._slider, 0, 0, 1, 3)
-        layout.addWidget(self._number, 0, 3)
+        layout.setColumnStretch(0, 1)
         left, right = parameter.ends or ("", "")
-        layout.addWidget(_small(left), 1, 0)
-        layout.addWidget(_small(right), 1, 2)
+        words = QHBoxLayout()
+        words.addWidget(_small(left))
+        words.addStretch(1)
+        words.addWidget(_small(right))
+        layout.addWidget(self._slider, 0, 0)
+        layout.addWidget(self._number, 0, 1)
+        layout.addLayout(words, 1, 0, 1, 2)
         self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
         self._slider.valueChanged.connect(self._on_moved)
         self._on_moved()
@@ -157,7 +163,6 @@ class _ChoiceField(Field):
     def __init__(self, parameter: Parameter) -> None:
         self._box = QComboBox()
         super().__init__(self._box)
-        self._box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         if parameter.optional:
             self._box.addItem(_NONE_WORDS, None)
         for choice in parameter.choices:

@@ -65,7 +65,7 @@ class MethodForm(QObject):
 
     def visible_names(self) -> list[str]:
         """Return the names of the fields that are not hidden, once for each."""
-        return [p.name for p, field, _ in self._rows if not field.isHidden()]
+        return [p.name for p, field, section in self._rows if section.is_shown(field)]
 
     def release(self) -> None:
         """Let go of the viewer."""

@@ -1,57 +1,60 @@
-"""A two-column form whose rows can be hidden, and a section that folds."""
+"""Rows of a label and a field, and sections that fold."""
 
 from __future__ import annotations
 
-from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QFormLayout, QLabel, QSizePolicy, QWidget
+from qtpy.QtCore import QSize
+from qtpy.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 from superqt import QCollapsible
 
-__all__ = ["FormSection", "add_fold"]
+__all__ = ["FormSection", "create_fold"]
 
 _LABEL_WIDTH = 104
+_SPACING = 6
 
 
 class FormSection(QWidget):
-    """Rows of a label and a field, aligned with those of every other section."""
+    """Rows that can be hidden, aligned with those of every other section."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._form = QFormLayout(self)
-        self._form.setContentsMargins(0, 0, 0, 0)
-        self._form.setSpacing(6)
-        self._form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        self._form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        self._labels: dict[QWidget, QLabel] = {}
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(_SPACING)
+        self._rows: dict[QWidget, QWidget] = {}
 
     def add_row(self, text: str, field: QWidget, tooltip: str = "") -> None:
         """Add a field with its label."""
-        label = QLabel(text)
+        row, label = QWidget(), QLabel(text)
         label.setFixedWidth(_LABEL_WIDTH)
         label.setWordWrap(True)
-        label.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Minimum)
-        for widget in (label, field):
-            widget.setToolTip(tooltip)
         label.setBuddy(field)
-        self._labels[field] = label
-        self._form.addRow(label, field)
+        field.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        row.setToolTip(tooltip)
+        layout = QHBoxLayout(row)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(label)
+        layout.addWidget(field, stretch=1)
+        self._layout.addWidget(row)
+        self._rows[field] = row
 
     def show_row(self, field: QWidget, visible: bool) -> None:
         """Show or hide a field with its label."""
-        field.setVisible(visible)
-        self._labels[field].setVisible(visible)
+        self._rows[field].setVisible(visible)
 
-    def clear(self) -> None:
-        """Remove all rows."""
-        while self._form.rowCount():
-            self._form.removeRow(0)
-        self._labels.clear()
+    def is_shown(self, field: QWidget) -> bool:
+        """Return whether a row is shown where its section is."""
+        return not self._rows[field].isHidden()
 
 
-def add_fold(title: str, content: QWidget) -> QCollapsible:
-    """Return a folded section."""
-    fold = QCollapsible(title)
+def create_fold(title: str, content: QWidget) -> QCollapsible:
+    """Return a section, folded."""
+    fold = QCollapsible(f"▸  {title}")
+    button = fold.toggleButton()
+    button.setIconSize(QSize(0, 0))
+    fold.toggled.connect(lambda is_open: button.setText(f"{'▾' if is_open else '▸'}  {title}"))
     fold.setDuration(0)
     fold.layout().setContentsMargins(0, 0, 0, 0)
-    fold.setContent(content)
+    fold.content().layout().setContentsMargins(0, _SPACING, 0, 0)
+    fold.addWidget(content)
     fold.collapse(animate=False)
     return fold

@@ -200,9 +200,7 @@ class ImageInput(QObject):
             channel_axis=None if axis is None else sum(a < axis for a in kept),
         )
 
-    def _mask_index(
-        self, shape: tuple[int, ...], fixed: dict[int, int]
-    ) -> tuple[int | slice, ...]:
+    def _mask_index(self, shape: tuple[int, ...], fixed: dict[int, int]) -> tuple[int | slice, ...]:
         """Return what to read of a mask: the slice too, where it has the slices."""
         axes = self._axes() if len(shape) == len(self._axes()) else range(self.image.ndim)
         if len(shape) != len(axes):

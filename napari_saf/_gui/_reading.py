@@ -87,7 +87,7 @@ class ImageJob:
             )
         except InvalidInput as error:
             if pixels.dtype.kind == "f" and not self.finite_only and not np.isfinite(pixels).all():
-                raise NotFinite(str(error)) from error
+                raise NotFinite(str(error).split(";")[0]) from error
             raise
 
     @property

@@ -9,6 +9,7 @@ __all__ = ["OddSlider"]
 
 _SLIDER_END = 41
 _BOX_END = 999
+_BOX_WIDTH = 96
 
 
 class OddSlider(QWidget):
@@ -31,6 +32,7 @@ class OddSlider(QWidget):
         self._box.setSingleStep(2)
         self._box.setSuffix(" px")
         self._box.setKeyboardTracking(False)
+        self._box.setFixedWidth(_BOX_WIDTH)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._slider, stretch=1)

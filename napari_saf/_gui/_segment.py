@@ -23,7 +23,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui._form import MethodForm
-from napari_saf._gui._form_layout import FormSection, add_fold
+from napari_saf._gui._form_layout import FormSection, create_fold
 from napari_saf._gui._input import ImageInput
 from napari_saf._gui._reading import ImageJob, NotFinite
 from napari_saf._gui._session import Request, Session
@@ -39,6 +39,9 @@ from napari_saf.result import Segmentation, Status
 __all__ = ["SegmentWidget"]
 
 _MASK_AND_RUN = "Mask them and run"
+_SCALE_HELP = (
+    "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
+)
 _STATUS_WORDS = {
     Status.CONVERGED: "converged",
     Status.STALLED: "settled",
@@ -127,34 +130,30 @@ class SegmentWidget(QWidget):
     def _create_layout(self) -> None:
         choice = FormSection()
         choice.add_row("Method", self._method, "How to label.")
-        choice.add_row("Scale", self.input.scale, "Side of the window that labels are averaged "
-                       "over: small keeps detail, large smooths (N).")
-        self._basic, self._advanced = QVBoxLayout(), add_fold("Advanced", self.form.advanced)
+        choice.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self._basic, self._advanced = QVBoxLayout(), QVBoxLayout()
+        self._advanced.setContentsMargins(0, 0, 0, 0)
+        advanced = QWidget()
+        advanced.setLayout(self._advanced)
         content = QWidget()
         inner = QVBoxLayout(content)
-        inner.setContentsMargins(6, 6, 6, 6)
+        inner.setContentsMargins(8, 6, 8, 6)
         inner.addWidget(self.input.section)
         inner.addWidget(choice)
         inner.addLayout(self._basic)
-        inner.addWidget(add_fold("Features", self.input.features))
-        inner.addWidget(self._advanced)
+        inner.addWidget(create_fold("Features", self.input.features))
+        inner.addWidget(create_fold("Advanced", advanced))
         inner.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(content)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(scroll, stretch=1)
+        layout.addWidget(_create_scroll_area(content), stretch=1)
         layout.addLayout(self._create_run_area())
 
     def _create_run_area(self) -> QVBoxLayout:
         area, buttons = QVBoxLayout(), QHBoxLayout()
-        area.setContentsMargins(6, 0, 6, 6)
-        buttons.addWidget(self._run_button)
-        buttons.addWidget(self._stop_button)
-        buttons.addWidget(self._device, stretch=1)
+        area.setContentsMargins(8, 0, 8, 6)
+        for widget in (self._run_button, self._stop_button, self._device):
+            buttons.addWidget(widget, stretch=1)
         area.addLayout(buttons)
         area.addWidget(self.status)
         area.addWidget(self.swatches)
@@ -198,11 +197,14 @@ class SegmentWidget(QWidget):
     def _on_method_changed(self) -> None:
         before, self.form = self.form, MethodForm(METHODS[self._method.currentData()], self._viewer)
         before.release()
-        before.basic.hide()
-        before.basic.deleteLater()
-        self._basic.addWidget(self.form.basic)
-        self._advanced.setContent(self.form.advanced)
-        before.advanced.deleteLater()
+        for layout, old, new in (
+            (self._basic, before.basic, self.form.basic),
+            (self._advanced, before.advanced, self.form.advanced),
+        ):
+            layout.removeWidget(old)
+            old.hide()
+            old.deleteLater()
+            layout.addWidget(new)
         self.form.changed.connect(self._on_form_changed)
         self._on_form_changed()
         self._show_what_is_possible()
@@ -310,6 +312,15 @@ class SegmentWidget(QWidget):
     def _show_error(self, text: str, way_on: str = "") -> None:
         self.status.show_error(text, way_on)
         show_error(text)
+
+
+def _create_scroll_area(content: QWidget) -> QScrollArea:
+    scroll = QScrollArea()
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    scroll.setWidgetResizable(True)
+    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    scroll.setWidget(content)
+    return scroll
 
 
 def _count(n_labels: int) -> str:

@@ -101,9 +101,7 @@ class Session(QObject):
 
     def _begin(self, request: Request) -> None:
         self.request = request
-        self.live = LiveLayer(
-            self._viewer, request.image, request.method.name, request.placement
-        )
+        self.live = LiveLayer(self._viewer, request.image, request.method.name, request.placement)
         run = self._run = Run(request.job, request.method)
         run.advanced.connect(self._on_advanced)
         run.returned.connect(self._on_returned)

@@ -87,4 +87,3 @@ class StatusArea(QWidget):
         self._line.setText(text)
         self._way_on.setText(way_on)
         self._way_on.setVisible(bool(way_on))
-

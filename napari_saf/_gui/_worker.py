@@ -23,6 +23,7 @@ from napari_saf.result import LabelImage, Segmentation, Snapshot
 __all__ = ["Frame", "Run"]
 
 _FRAME_SECONDS = 0.1
+_FIRST_FRAME_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
 
 
@@ -139,9 +140,13 @@ class Run(QObject):
             snapshot.record.time,
             snapshot.fraction,
         )
+        is_first = self._last_frame == -np.inf
         self._consumed.clear()
-        self._last_frame = time.perf_counter()
         self.advanced.emit(frame)
+        if is_first:
+            # The screen makes a layer of it: leave it the processor meanwhile.
+            self._consumed.wait(_FIRST_FRAME_SECONDS)
+        self._last_frame = time.perf_counter()
 
 
 @contextmanager

@@ -1,0 +1,107 @@
+"""How fluent the app stays while it labels: run with ``xvfb-run -a python benchmarks/app_load.py``.
+
+In a real window a 1024 x 1024 RGB image is labelled with the defaults. Printed are the longest
+and the 99th percentile of the gaps between ticks of a 10 ms timer of the main thread, the time
+from the click on Run to the first labels on screen, and from Stop to a valid labelling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import napari
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import QEventLoop, QTimer
+from skimage.data import astronaut
+from skimage.transform import resize
+
+from napari_saf._gui._segment import SegmentWidget
+
+_TARGETS = {"longest gap": 100, "p99 gap": 50, "first labels": 1000, "stop": 300}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, default=1024, help="side of the image in pixels")
+    parser.add_argument("--seconds", type=float, default=10, help="how long to let it run")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.add_image(photograph(options.side), name="photograph")
+    widget = SegmentWidget(viewer)
+    viewer.window.add_dock_widget(widget, name="Segment")
+    wait(2)
+    for number in range(options.repeats):
+        measured = measure(viewer, widget, options.seconds)
+        words = [f"{name} {1000 * seconds:.0f} ms" for name, seconds in measured.items()]
+        print(f"run {number + 1}: {', '.join(words)}", flush=True)
+    print("targets: " + ", ".join(f"{name} {limit} ms" for name, limit in _TARGETS.items()))
+    viewer.close()
+
+
+def measure(viewer: napari.Viewer, widget: SegmentWidget, seconds: float) -> dict[str, float]:
+    """Run, watch, stop; return seconds by what they measure."""
+    ticks = Ticks()
+    canvas = viewer.window._qt_viewer.canvas
+    drawn: list[float] = []
+    widget.session.advanced.connect(
+        lambda frame: (
+            drawn or canvas.events.draw.connect(lambda event: drawn.append(time.perf_counter()))
+        )
+    )
+    clicked = time.perf_counter()
+    widget.start()
+    wait(seconds)
+    stopped = time.perf_counter()
+    results = []
+    widget.session.returned.connect(results.append)
+    widget.session.stop()
+    while widget.session.is_running:
+        wait(0.005)
+    ended = time.perf_counter()
+    wait(0.3)
+    assert results and results[0].labels.min() > 0
+    gaps = ticks.end()
+    return {
+        "longest gap": gaps.max(),
+        "p99 gap": float(np.percentile(gaps, 99)),
+        "first labels": drawn[0] - clicked,
+        "stop": ended - stopped,
+    }
+
+
+class Ticks:
+    """A 10 ms timer of the main thread that writes down when it fires."""
+
+    def __init__(self) -> None:
+        self._times = [time.perf_counter()]
+        self._timer = QTimer()
+        self._timer.setInterval(10)
+        self._timer.timeout.connect(lambda: self._times.append(time.perf_counter()))
+        self._timer.start()
+
+    def end(self) -> NDArray[np.float64]:
+        """Stop and return the gaps in seconds."""
+        self._timer.stop()
+        return np.diff(self._times)
+
+
+def wait(seconds: float) -> None:
+    """Let the main thread do its work for a while."""
+    loop = QEventLoop()
+    QTimer.singleShot(round(1000 * seconds), loop.quit)
+    loop.exec_()
+
+
+def photograph(side: int) -> NDArray[np.uint8]:
+    """Return a photograph of some size with a little grain, so that all pixels differ."""
+    large = resize(astronaut(), (side, side), order=1, anti_aliasing=False)
+    grain = np.random.default_rng(0).normal(0, 0.01, large.shape)
+    return np.asarray(255 * np.clip(large + grain, 0, 1), dtype=np.uint8)
+
+
+if __name__ == "__main__":
+    main()
