@@ -73,7 +73,7 @@ def _show_labels(
 ) -> None:
     table = np.vstack([np.zeros((1, 3)), colours])
     axes.imshow(table[plane])
-    axes.set_title(f"{count} labels in the colours of their prototypes")
+    axes.set_title(f"{count} labels, colours of the prototypes")
     axes.set_axis_off()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError
+from napari_saf.io import read_image
 
 __all__ = ["ParameterValue", "WindowSize", "read_array"]
 
@@ -79,21 +80,21 @@ def read_array(path: str) -> NDArray[Any]:
         Naming the file and what is wrong with it.
     """
     file = Path(path)
+    suffix = file.suffix.lower()
+    if suffix not in (".npy", ".csv"):
+        raise FormatError(f"{file}: expected a .npy or .csv file")
+    return read_image(file).array if suffix == ".npy" else _read_csv(file)
+
+
+def _read_csv(file: Path) -> NDArray[np.float64]:
     try:
-        if file.suffix.lower() == ".npy":
-            with file.open("rb") as stream:
-                array = np.lib.format.read_array(stream, allow_pickle=False)
-        elif file.suffix.lower() == ".csv":
-            rows = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-            array = np.array([[float(cell) for cell in row.split(",")] for row in rows])
-        else:
-            raise FormatError(f"{file}: expected a .npy or .csv file")
+        lines = file.read_text(encoding="utf-8").splitlines()
+        rows = [[float(cell) for cell in line.split(",")] for line in lines if line.strip()]
+        array = np.array(rows, dtype=float)
     except OSError as error:
         raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{file}: not an array of numbers: {error}") from error
-    if array.dtype.kind not in "biuf" or array.size == 0:
-        raise FormatError(f"{file}: expected numbers, got {array.dtype} of shape {array.shape}")
+        raise FormatError(f"{file}: not a table of numbers: {error}") from error
+    if array.size == 0:
+        raise FormatError(f"{file}: expected numbers, the file is empty")
     return array

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
+import tokenize
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,7 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
 
     TIFF (OME, ImageJ or plain), OME-Zarr folders and NumPy arrays (``.npy``) are read with
     their axes and the size of a pixel where the file gives them, other formats (PNG, JPEG,
-    BMP, ...) as imageio reads them.
+    BMP, ...) as Pillow reads them.
 
     Parameters
     ----------
@@ -92,16 +93,18 @@ _FAULTS: tuple[type[Exception], ...] = (
     RuntimeError,
     ParseError,
     struct.error,
+    tokenize.TokenError,
     zlib.error,
 )
 """What the reading libraries raise for damaged files."""
 
 
 def _library_faults() -> tuple[type[Exception], ...]:
+    from imageio.core.request import InitializationError
     from PIL.Image import DecompressionBombError
     from tifffile import TiffFileError
 
-    return DecompressionBombError, TiffFileError
+    return DecompressionBombError, InitializationError, TiffFileError
 
 
 def _reader(path: Path) -> Callable[[Path], ImageFile]:
@@ -133,7 +136,8 @@ def _read_npy(path: Path) -> ImageFile:
 def _read_picture(path: Path) -> ImageFile:
     import imageio.v3 as iio
 
-    array = iio.imread(path)
+    # By name: left to itself imageio offers the file to every plugin it has, FFmpeg included.
+    array = iio.imread(path, plugin="pillow")
     if array.ndim == 3 and array.shape[-1] == 2:
         array = array[..., 0]
     channels = array.ndim > 2 and array.shape[-1] in (3, 4)

@@ -159,7 +159,7 @@ def _symbol(unit: str) -> str:
 def _write_png(path: Path, labels: Labels, axes: Axes) -> None:
     import imageio.v3 as iio
 
-    iio.imwrite(path, labels, extension=".png")
+    iio.imwrite(path, labels, plugin="pillow", extension=".png")
 
 
 def _write_npy(path: Path, labels: Labels, axes: Axes) -> None:

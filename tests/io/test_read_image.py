@@ -1,0 +1,173 @@
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ome_zarr.writer import write_image
+
+from napari_saf.errors import ComputeError, FormatError
+from napari_saf.io import ImageFile, read_image
+
+STACK = np.arange(4 * 6 * 7, dtype=np.uint16).reshape(4, 6, 7)
+
+
+def test_ome_tiff_gives_axes_scale_and_units(tmp_path):
+    path = tmp_path / "a.ome.tif"
+    sizes = {"PhysicalSizeX": 0.5, "PhysicalSizeY": 0.25, "PhysicalSizeZ": 2, "axes": "ZYX"}
+    tifffile.imwrite(path, STACK, ome=True, metadata=sizes | {"PhysicalSizeZUnit": "nm"})
+    image = read_image(path)
+    np.testing.assert_array_equal(image.array, STACK)
+    assert (image.axes, image.channel_axis) == ("zyx", None)
+    assert image.scale == (2.0, 0.25, 0.5)
+    assert image.units == ("nm", "µm", "µm")
+
+
+def test_channels_of_an_ome_tiff_are_found_and_have_no_scale(tmp_path):
+    path = tmp_path / "a.ome.tif"
+    array = np.zeros((2, 4, 6, 7), np.uint8)
+    tifffile.imwrite(path, array, ome=True, metadata={"axes": "CZYX", "PhysicalSizeX": 0.5})
+    image = read_image(path)
+    assert (image.axes, image.channel_axis, image.label_axes) == ("czyx", 0, "zyx")
+    assert image.scale == (1.0, 1.0, 0.5)
+    assert image.units == ("pixel", "pixel", "µm")
+
+
+def test_imagej_spacing_is_read(tmp_path):
+    path = tmp_path / "a.tif"
+    metadata = {"axes": "ZYX", "spacing": 3.0, "unit": "um"}
+    tifffile.imwrite(path, STACK, imagej=True, resolution=(4, 2), metadata=metadata)
+    image = read_image(path)
+    assert image.axes == "zyx"
+    assert image.scale == (3.0, 0.5, 0.25)
+    assert image.units == ("um", "um", "um")
+
+
+def test_plain_tiff_has_no_scale(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", STACK, photometric="minisblack")
+    image = read_image(tmp_path / "a.tif")
+    assert (image.axes, image.scale, image.channel_axis) == ("zyx", None, None)
+
+
+def test_rgb_tiff_has_its_channels_last(tmp_path):
+    rgb = np.zeros((5, 6, 3), np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", rgb, photometric="rgb")
+    image = read_image(tmp_path / "a.tif")
+    assert (image.axes, image.channel_axis) == ("yxc", 2)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (5, 6, 3), (5, 6, 4)])
+def test_png_is_read_as_written(tmp_path, shape):
+    array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    iio.imwrite(tmp_path / "a.PNG", array, extension=".png")
+    image = read_image(tmp_path / "a.PNG")
+    np.testing.assert_array_equal(image.array, array)
+    assert image.channel_axis == (2 if len(shape) == 3 else None)
+    assert image.axes == ("yxc" if len(shape) == 3 else "yx")
+
+
+def test_alpha_of_a_grey_png_is_dropped(tmp_path):
+    array = np.random.default_rng(0).integers(0, 256, (5, 6, 2), dtype=np.uint8)
+    iio.imwrite(tmp_path / "a.png", array)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png").array, array[..., 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, bool])
+def test_npy_is_read(tmp_path, dtype):
+    np.save(tmp_path / "a.npy", STACK.astype(dtype))
+    image = read_image(tmp_path / "a.npy")
+    np.testing.assert_array_equal(image.array, STACK.astype(dtype))
+    assert image.axes == "zyx"
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_ome_zarr_gives_axes_and_scale_without_single_planes(tmp_path, zarr_format):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    array = np.arange(2 * 6 * 7).reshape(1, 2, 1, 6, 7).astype(np.uint16)
+    scale = {"t": 9.0, "c": 1.0, "z": 3.0, "y": 0.5, "x": 0.25}
+    units = {"y": "micrometer", "x": "micrometer"}
+    write_image(array, group, axes=list("tczyx"), scale=scale, axes_units=units, scale_factors=[2])
+    image = read_image(path)
+    np.testing.assert_array_equal(image.array, array[0, :, 0])
+    assert (image.axes, image.channel_axis) == ("cyx", 0)
+    assert image.scale == (0.5, 0.25)
+    assert image.units == ("micrometer", "micrometer")
+
+
+def test_pickled_array_is_refused_and_not_executed(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "executed"), "w"))
+
+    np.save(tmp_path / "a.npy", np.array([Evil()], dtype=object), allow_pickle=True)
+    with pytest.raises(FormatError, match=r"a\.npy"):
+        read_image(tmp_path / "a.npy")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2), complex), np.array(["a"]), np.zeros((0, 3))])
+def test_array_of_no_pixels_is_refused(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(FormatError, match=r"a\.npy"):
+        read_image(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.npy", "a.jpg", "a.xyz", "a"])
+@pytest.mark.parametrize("content", [b"", b"no image at all", b"\x93NUMPY\x01\x00"])
+def test_no_image_is_a_format_error_on_one_line(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=name) as caught:
+        read_image(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_and_empty_folder_are_named(tmp_path):
+    with pytest.raises(FormatError, match=r"b\.tif: no such file"):
+        read_image(tmp_path / "b.tif")
+    (tmp_path / "c.zarr").mkdir()
+    with pytest.raises(FormatError, match=r"c\.zarr"):
+        read_image(tmp_path / "c.zarr")
+
+
+def test_zarr_without_an_image_is_named(tmp_path):
+    zarr.open_group(tmp_path / "a.zarr", mode="w")
+    with pytest.raises(FormatError, match="holds no OME-Zarr image"):
+        read_image(tmp_path / "a.zarr")
+
+
+def test_huge_array_is_a_compute_error(tmp_path):
+    path = tmp_path / "a.npy"
+    with path.open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (2**40, 2**10)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(b"\0" * 64)
+    with pytest.raises((ComputeError, FormatError), match=r"a\.npy"):
+        read_image(path)
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:RuntimeWarning")
+@pytest.mark.parametrize("name", ["a.tif", "a.png", "a.npy"])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_damaged_file_is_read_or_a_format_error(tmp_path, name, data):
+    path = tmp_path / name
+    if name == "a.tif":
+        tifffile.imwrite(path, STACK, ome=True, compression="zlib", metadata={"axes": "ZYX"})
+    elif name == "a.png":
+        iio.imwrite(path, STACK[0].astype(np.uint8))
+    else:
+        np.save(path, STACK)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
+    try:
+        image = read_image(path)
+    except (FormatError, ComputeError) as error:
+        assert name in str(error)
+    else:
+        assert isinstance(image, ImageFile)

@@ -1,0 +1,204 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from napari_saf.affinity import GaussianAffinity, KernelAffinity
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.graph import GridGraph
+from napari_saf.integrate import GeometricEuler
+from napari_saf.io import Recipe, load_recipe, save_recipe
+from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
+from napari_saf.problem import Problem
+
+IMAGE = np.random.default_rng(0).random((12, 14, 3))
+PROBLEM = Problem.from_image(IMAGE, window=(3, 5))
+GOOD = SelfAssignmentFlow().recipe(PROBLEM)
+
+
+def load(tmp_path, plain):
+    (tmp_path / "r.json").write_text(plain if isinstance(plain, str) else json.dumps(plain))
+    return load_recipe(tmp_path / "r.json")
+
+
+def plain_of(method):
+    return method.recipe(PROBLEM)["parameters"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        SelfAssignmentFlow(),
+        SelfAssignmentFlow(max_labels=3, s=0.25, stepper=GeometricEuler(step=0.2)),
+        SelfAssignmentFlow(affinity=GaussianAffinity(landmarks=None)),
+        AssignmentFlow(prototypes=np.array([[0.0, 0.5, 1.0], [1.0, 0.25, 0.125]])),
+    ],
+)
+def test_a_recipe_comes_back(tmp_path, method):
+    save_recipe(tmp_path / "r.json", method.recipe(PROBLEM))
+    recipe = load_recipe(tmp_path / "r.json")
+    assert type(recipe.method) is type(method)
+    assert plain_of(recipe.method) == plain_of(method)
+    assert recipe.options == PROBLEM.options
+    assert recipe.raw["versions"]["napari-saf"]
+
+
+def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
+    method = SelfAssignmentFlow(max_labels=4, seed=3)
+    first = method.run(PROBLEM)
+    save_recipe(tmp_path / "r.json", first.recipe)
+    recipe = load_recipe(tmp_path / "r.json")
+    options = recipe.options
+    again = Problem.from_image(IMAGE, window=options.window, scaling=options.scaling)
+    np.testing.assert_array_equal(recipe.method.run(again).labels, first.labels)
+
+
+def test_a_run_on_a_graph_has_no_options(tmp_path):
+    problem = Problem(IMAGE.reshape(-1, 3), GridGraph((12, 14)))
+    save_recipe(tmp_path / "r.json", SelfAssignmentFlow().recipe(problem))
+    assert load_recipe(tmp_path / "r.json").options is None
+
+
+def test_a_given_affinity_cannot_be_repeated(tmp_path):
+    recipe = GOOD | {"parameters": plain_of(SelfAssignmentFlow())}
+    recipe["parameters"]["affinity"] = {"kind": None, "matrix": [[1.0]]}
+    with pytest.raises(InvalidInput, match=r"affinity: was given as an array"):
+        save_recipe(tmp_path / "r.json", recipe)
+    assert not os.listdir(tmp_path)
+    with pytest.raises(FormatError, match=r"r\.json: parameters.affinity: was given as an array"):
+        load(tmp_path, recipe)
+
+
+def test_the_recipe_of_a_run_with_a_given_affinity_is_refused(tmp_path):
+    problem = Problem(np.eye(4), GridGraph((2, 2), window=1))
+    method = SelfAssignmentFlow(affinity=KernelAffinity(np.eye(4)))
+    with pytest.raises(InvalidInput, match="cannot repeat"):
+        save_recipe(tmp_path / "r.json", method.recipe(problem))
+
+
+def test_given_features_cannot_be_repeated(tmp_path):
+    problem = Problem.from_image(IMAGE, features=IMAGE)
+    with pytest.raises(InvalidInput, match=r"features: was given as an array"):
+        save_recipe(tmp_path / "r.json", SelfAssignmentFlow().recipe(problem))
+
+
+def changed(**changes):
+    return GOOD | changes
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        ("", "not a recipe"),
+        ("{", "not a recipe"),
+        ("[]", "expected an object"),
+        ("{}", "schema"),
+        ('{"schema": NaN}', "NaN"),
+        ("[" * 100_000, "not a recipe"),
+        ("1" * 5000, "not a recipe"),
+        (changed(schema=2), "schema: expected 1, got 2"),
+        (changed(schema=True), "schema"),
+        (changed(surprise=1), "unknown entry 'surprise'"),
+        (changed(method="magic"), "method: expected one of saf, af"),
+        (changed(method=["saf"]), "method"),
+        (changed(parameters=3), "parameters: expected an object"),
+        (changed(parameters={"rho": "much"}), "rho"),
+        (changed(parameters={"rho": -1}), "rho: expected at least"),
+        (changed(parameters={"rho": 10**400}), "not a recipe"),
+        (changed(parameters={"rho": [0.5]}), "parameters.rho: expected one value"),
+        (changed(parameters={"colour": 1}), "unknown entry 'colour'"),
+        (changed(parameters={"stepper": {"kind": "magic"}}), "kind among adams"),
+        (changed(parameters={"stepper": "euler"}), "kind among adams"),
+        (changed(method="af", parameters={"prototypes": [[1], [2, 3]]}), "not a recipe"),
+        (changed(method="af", parameters={"prototypes": [["a"]]}), "finite numbers"),
+        (changed(method="af", parameters={"prototypes": []}), "finite numbers"),
+        (changed(input=3), "input: expected an object"),
+        (changed(input={"colour": 1}), "input: unknown entry"),
+        (changed(input={"features": "magic"}), "input.features"),
+        (changed(input={"features": ["lab"]}), "input.features|not a recipe"),
+        (changed(input={"window": 4}), "input.window"),
+        (changed(input={"window": [3, "5"]}), "input.window"),
+        (changed(input={"weights": None}), "input.weights"),
+        (changed(input={"channel_axis": 0.5}), "input.channel_axis"),
+        (changed(input={"scaling": {"low": 1, "high": 0}}), "input.scaling"),
+        (changed(input={"scaling": {"low": "a", "high": 0}}), "not a recipe"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, plain, words):
+    with pytest.raises(FormatError, match=rf"r\.json: .*({words})") as caught:
+        load(tmp_path, plain)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_folder_huge_and_binary_files_are_named(tmp_path):
+    with pytest.raises(FormatError, match="No such file"):
+        load_recipe(tmp_path / "none.json")
+    with pytest.raises(FormatError, match="cannot be read"):
+        load_recipe(tmp_path)
+    (tmp_path / "r.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(FormatError, match=r"r\.json"):
+        load_recipe(tmp_path / "r.json")
+    with (tmp_path / "r.json").open("wb") as file:
+        file.truncate(17 * 2**20)
+    with pytest.raises(FormatError, match="at most 16 MiB"):
+        load_recipe(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), {1, 2}, np.float32(1)])
+def test_what_json_cannot_hold_is_refused(tmp_path, wrong):
+    with pytest.raises(InvalidInput, match="JSON"):
+        save_recipe(tmp_path / "r.json", GOOD | {"images": [wrong]})
+    assert not os.listdir(tmp_path)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+
+
+def paths(plain, prefix=()):
+    yield prefix
+    for key, value in plain.items() if isinstance(plain, dict) else ():
+        yield from paths(value, (*prefix, key))
+
+
+def replaced(plain, path, value):
+    if not path:
+        return value
+    return plain | {path[0]: replaced(plain[path[0]], path[1:], value)}
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_value_anywhere_is_a_recipe_or_a_format_error(tmp_path, data):
+    path = data.draw(st.sampled_from(list(paths(GOOD))))
+    value = data.draw(VALUES)
+    plain = replaced(GOOD, path, value)
+    if data.draw(st.booleans()):
+        plain = plain if not isinstance(plain, dict) else plain | {"method": "af"}
+    try:
+        recipe = load(tmp_path, plain)
+    except FormatError as error:
+        assert "r.json" in str(error)
+    else:
+        assert isinstance(recipe, Recipe)
+        assert type(recipe.method) in METHODS.values()
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=st.binary(max_size=40) | st.text(alphabet='{}[]",:0e-truNaI\\u', max_size=40))
+def test_any_content_is_a_format_error(tmp_path, content):
+    raw = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "r.json").write_bytes(raw)
+    with pytest.raises(FormatError):
+        load_recipe(tmp_path / "r.json")
