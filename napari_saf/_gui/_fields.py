@@ -89,9 +89,9 @@ class _IntField(Field):
 class _NumberBox(QDoubleSpinBox):
     """A box that writes 0.001 and not 0.0010000."""
 
-    def textFromValue(self, value: float) -> str:  # noqa: N802 (named by Qt)
+    def textFromValue(self, value: float) -> str:
         """Return the shortest text of a number."""
-        return self.locale().toString(value, "g", _DECIMALS)
+        return str(self.locale().toString(value, "g", _DECIMALS))
 
 
 class _FloatField(Field):
@@ -146,7 +146,7 @@ class _SliderField(Field):
     @property
     def value(self) -> float:
         share = self._slider.value() / self._n_steps
-        return round(self._low + share * (self._high - self._low), 10)
+        return float(round(self._low + share * (self._high - self._low), 10))
 
     def set_value(self, value: object) -> None:
         assert isinstance(value, (int, float))
@@ -246,7 +246,7 @@ def create_field(parameter: Parameter, viewer: napari.Viewer) -> Field:
 
 
 def _without_empty(prototypes: NDArray[np.floating]) -> NDArray[np.floating]:
-    return prototypes[np.isfinite(prototypes).all(axis=1)]
+    return np.asarray(prototypes[np.isfinite(prototypes).all(axis=1)])
 
 
 def _small(text: str) -> QLabel:

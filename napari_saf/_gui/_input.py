@@ -133,7 +133,7 @@ class ImageInput(QObject):
         add("Neighbours", self._weights, "How the pixels within the scale count (N).")
         add("Mask", self._mask, "Label only where this layer is not 0.")
 
-    def _on_image_changed(self, layer: Layer | None) -> None:
+    def _on_image_changed(self, layer: Any) -> None:
         blocked = self._channels.blockSignals(True)
         self._channels.clear()
         self._channels.addItem("none", None)

@@ -41,6 +41,7 @@ def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placeme
     Parameters
     ----------
     layer : Image
+        The image.
     axes : tuple of int
         The spatial axes, ascending, without that of the channels.
     fixed : dict of int to int

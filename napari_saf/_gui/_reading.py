@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import ComputeError, InvalidInput
-from napari_saf.features import Scaling, is_rgb
+from napari_saf.features import is_rgb
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 
@@ -97,13 +97,14 @@ class ImageJob:
     def _inside(
         self, pixels: NDArray[Any], mask: NDArray[Any] | None, axis: int | None
     ) -> NDArray[np.bool_] | None:
-        inside = None if mask is None else mask != 0
+        inside: NDArray[np.bool_] | None = None if mask is None else np.asarray(mask != 0)
         if not self.finite_only:
             return inside
         if axis is None:
             axis = -1 if is_rgb(pixels.shape) else None
-        finite = np.isfinite(pixels)
-        finite = finite if axis is None else finite.all(axis=axis)
+        finite: NDArray[np.bool_] = np.isfinite(pixels)
+        if axis is not None:
+            finite = np.asarray(finite.all(axis=axis))
         return finite if inside is None or inside.shape != finite.shape else finite & inside
 
 

@@ -112,7 +112,7 @@ class SegmentWidget(QWidget):
             self._main_window.installEventFilter(self)
         return bool(super().event(event))
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 (named by Qt)
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """End the run when the window has closed."""
         if event.type() == QEvent.Type.Close:
             QTimer.singleShot(0, self._on_window_close_asked)

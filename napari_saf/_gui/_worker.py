@@ -105,7 +105,7 @@ class Run(QObject):
             self.failed.emit(error)
         except (RuntimeError, MemoryError) as error:
             self.failed.emit(ComputeError(str(error) or type(error).__name__))
-        except Exception as error:  # noqa: BLE001 (the thread's boundary: nobody else would tell)
+        except Exception as error:
             _logger.exception("the run failed")
             self.failed.emit(error)
         finally:
