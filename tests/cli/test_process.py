@@ -1,0 +1,117 @@
+"""The command as a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; sys.exit(main())")
+
+
+def run(*arguments, folder, **options):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, **options
+    )
+
+
+def test_help_loads_no_heavy_library():
+    script = "from napari_saf.cli import main; import sys; main(['--help']); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(out.stdout.split())
+    assert not loaded & {"torch", "numpy", "skimage", "napari", "qtpy", "rich", "matplotlib"}
+
+
+def test_segment_loads_neither_napari_nor_qt(tmp_path):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
+    script = """
+        import sys
+        from napari_saf.cli import main
+        code = main(["segment", "a.npy", "-o", "m.ome.zarr", "--max-labels", "2"])
+        sys.exit(code or bool({"napari", "qtpy", "magicgui", "PyQt5"} & set(sys.modules)))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, check=True)
+    assert (tmp_path / "m.ome.zarr" / "zarr.json").exists()
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("segment",), 2)])
+def test_codes_reach_the_shell(tmp_path, arguments, code):
+    assert run(*arguments, folder=tmp_path).returncode == code
+
+
+def test_an_error_reaches_the_shell_as_code_1(tmp_path):
+    outcome = run("segment", "none.png", "-o", "m.tif", folder=tmp_path)
+    assert outcome.returncode == 1
+    assert outcome.stderr == "napari-saf: error: none.png: no such file\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+@pytest.mark.parametrize("place", ["compute", "write"])
+def test_interrupt_leaves_nothing_half_written(tmp_path, place):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
+    (tmp_path / "old.npy").write_bytes(b"old")
+    script = """
+        import sys, time
+        import napari_saf.cli._progress
+        from napari_saf.cli import main
+        from napari_saf.io import _masks
+
+        def wait(*arguments):
+            if sys.argv[1] == "write":
+                arguments[0].write_bytes(b"half")
+            print("waiting", flush=True)
+            time.sleep(600)
+
+        if sys.argv[1] == "write":
+            _masks._WRITERS[".npy"] = wait
+        else:
+            from napari_saf.methods import SelfAssignmentFlow
+            SelfAssignmentFlow.iterate = wait
+        sys.exit(main(["segment", "a.npy", "-o", "old.npy", "--overwrite", "--max-labels", "2"]))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), place],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "interrupted" in errors
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "old.npy"]
+    assert (tmp_path / "old.npy").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+def test_a_terminal_sees_progress(tmp_path):
+    import pty
+
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
+    ours, theirs = pty.openpty()
+    arguments = ("segment", "a.npy", "-o", "m.npy", "--max-labels", "2")
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert b"a.npy" in seen
+    assert b"labels, t =" in seen
+    assert out.startswith("m.npy: 2 labels")

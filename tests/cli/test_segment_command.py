@@ -1,0 +1,183 @@
+import os
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from ome_zarr.writer import write_image
+
+from napari_saf import METHODS, Problem, SelfAssignmentFlow
+from napari_saf.io import MASK_SUFFIXES, read_image
+
+FEW = ("--max-labels", "2")
+
+
+def labels_of(path):
+    return read_image(path).array
+
+
+def test_one_image_gives_one_mask_its_recipe_and_a_line(cli, picture, tmp_path, read_recipe):
+    outcome = cli("segment", picture(), "-o", "out/mask.tif", *FEW)
+    assert outcome.code == 0
+    assert outcome.err == ""
+    assert sorted(os.listdir(tmp_path / "out")) == ["mask.recipe.json", "mask.tif"]
+    line = outcome.out.strip()
+    assert line.startswith("out/mask.tif: 2 labels, ")
+    assert line.endswith(" s")
+    assert read_recipe("out/mask.recipe.json")["images"] == ["a.png"]
+    expected = SelfAssignmentFlow(max_labels=2).run(Problem.from_image(read_image(picture()).array))
+    np.testing.assert_array_equal(labels_of("out/mask.tif"), expected.labels)
+
+
+@pytest.mark.parametrize("suffix", MASK_SUFFIXES)
+def test_a_folder_takes_masks_of_the_chosen_format(cli, picture, tmp_path, suffix):
+    outcome = cli("segment", picture("a.png"), picture("b.npy", seed=1), "-o", "out",
+                  "--format", suffix, *FEW)  # fmt: skip
+    assert outcome.code == 0
+    names = {f"{stem}_labels{end}" for stem in "ab" for end in (suffix, ".recipe.json")}
+    assert set(os.listdir(tmp_path / "out")) == names
+    assert len(outcome.out.splitlines()) == 2
+    assert labels_of(tmp_path / "out" / f"a_labels{suffix}").shape == (12, 16)
+
+
+def test_a_folder_of_images_is_taken_whole(cli, picture, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("in/b.png", "in/a.npy"):
+        picture(name)
+    (tmp_path / "in" / "notes.txt").touch()
+    assert cli("segment", "in", "-o", "out", *FEW).code == 0
+    masks = sorted(name for name in os.listdir("out") if name.endswith(".tif"))
+    assert masks == ["a_labels.tif", "b_labels.tif"]
+
+
+def test_together_means_one_set_of_labels(cli, tmp_path, read_recipe):
+    low, high = np.full((8, 8), 20, np.uint8), np.full((8, 8), 200, np.uint8)
+    low[0, 0], high[0, 0] = 25, 205
+    np.save("low.npy", low), np.save("high.npy", high)
+    assert cli("segment", "low.npy", "high.npy", "-o", "out", "--together", *FEW).code == 0
+    masks = [labels_of(f"out/{name}_labels.tif") for name in ("low", "high")]
+    assert [len(np.unique(mask)) for mask in masks] == [1, 1]
+    assert masks[0][0, 0] != masks[1][0, 0]
+    assert read_recipe("out/together.recipe.json")["images"] == ["low.npy", "high.npy"]
+    os.remove("low.npy"), os.remove("high.npy")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--method", "saf", "--s", "0.25", "--window", "5", "--seed", "4"),
+        ("--stepper", "euler", "--step", "0.2", "--max-steps", "30", "--weights", "nonlocal"),
+        ("--features", "multiscale", "--landmarks", "20", "--sigma2", "0.3"),
+    ],
+)
+def test_a_recipe_gives_the_same_labels(cli, picture, options, read_recipe):
+    assert cli("segment", picture(), "-o", "first.npy", "--max-labels", "3", *options).code == 0
+    recipe = "first.recipe.json"
+    assert cli("segment", picture(), "-o", "again.npy", "--recipe", recipe).code == 0
+    np.testing.assert_array_equal(np.load("first.npy"), np.load("again.npy"))
+    assert read_recipe("again.recipe.json") == read_recipe(recipe)
+
+
+def test_options_beside_a_recipe_take_precedence(cli, picture, read_recipe):
+    cli("segment", picture(), "-o", "m.npy", "--max-labels", "3", "--window", "5", "--s", "0.5")
+    again = ("segment", picture(), "--recipe", "m.recipe.json", "-o", "n.npy")
+    assert cli(*again, "--max-labels", "2", "--stepper", "euler").code == 0
+    recipe = read_recipe("n.recipe.json")
+    assert recipe["parameters"]["max_labels"] == 2
+    assert recipe["parameters"]["s"] == 0.5
+    assert recipe["parameters"]["stepper"]["kind"] == "euler"
+    assert recipe["input"]["window"] == 5
+
+
+def test_prototypes_come_from_npy_or_csv(cli, picture, tmp_path):
+    np.save("p.npy", [[0.9], [0.1]])
+    (tmp_path / "p.csv").write_text("0.9\n0.1\n")
+    for name in ("p.npy", "p.csv"):
+        outcome = cli("segment", picture(), "-o", f"{name}.tif", "--method", "af",
+                      "--prototypes", name)  # fmt: skip
+        assert outcome.code == 0
+        mask = labels_of(f"{name}.tif")
+        assert (mask[:, :7] == 2).all()
+        assert (mask[:, 9:] == 1).all()
+
+
+def test_seeds_name_the_labels(cli, picture):
+    seeds = np.zeros((12, 16), np.uint8)
+    seeds[3, 2], seeds[3, 14] = 2, 1
+    np.save("seeds.npy", seeds)
+    assert cli("segment", picture(), "-o", "m.npy", "--method", "af", "--seeds", "seeds.npy",
+               "--rho", "0.5").code == 0  # fmt: skip
+    mask = np.load("m.npy")
+    assert (mask[:, :7] == 2).all()
+    assert (mask[:, 9:] == 1).all()
+
+
+def test_a_mask_leaves_pixels_out(cli, picture):
+    inside = np.zeros((12, 16), np.uint8)
+    inside[:6] = 7
+    np.save("inside.npy", inside)
+    assert cli("segment", picture(), "-o", "m.npy", "--mask", "inside.npy", *FEW).code == 0
+    np.testing.assert_array_equal(np.load("m.npy") > 0, inside > 0)
+
+
+def test_mask_finite_leaves_nan_out(cli):
+    image = np.random.default_rng(0).random((9, 9))
+    image[2, 3] = np.nan
+    np.save("a.npy", image)
+    assert cli("segment", "a.npy", "-o", "m.npy", "--mask", "finite", *FEW).code == 0
+    np.testing.assert_array_equal(np.load("m.npy") == 0, np.isnan(image))
+
+
+def test_axes_scale_and_units_of_the_image_are_kept(cli):
+    stack = np.random.default_rng(0).integers(0, 255, (3, 2, 8, 9), dtype=np.uint8)
+    sizes = {"PhysicalSizeZ": 2, "PhysicalSizeY": 0.5, "PhysicalSizeX": 0.25}
+    tifffile.imwrite("a.ome.tif", stack, ome=True, metadata=sizes | {"axes": "ZCYX"})
+    assert cli("segment", "a.ome.tif", "-o", "out", *FEW).code == 0
+    mask = read_image("out/a_labels.tif")
+    assert (mask.axes, mask.array.shape, mask.scale) == ("zyx", (3, 8, 9), (2.0, 0.5, 0.25))
+
+
+def test_channel_axis_can_be_given(cli):
+    stack = np.random.default_rng(0).integers(0, 255, (2, 8, 9), dtype=np.uint8)
+    tifffile.imwrite("a.tif", stack, imagej=True, resolution=(4, 4),
+                     metadata={"axes": "ZYX", "spacing": 3.0, "unit": "um"})  # fmt: skip
+    assert cli("segment", "a.tif", "-o", "m.tif", "--channel-axis", "0", *FEW).code == 0
+    mask = read_image("m.tif")
+    assert (mask.axes, mask.array.shape, mask.scale) == ("yx", (8, 9), (0.25, 0.25))
+
+
+def test_an_ome_zarr_is_one_image(cli):
+    array = np.random.default_rng(0).integers(0, 255, (3, 8, 9), dtype=np.uint8)
+    group = zarr.open_group("a.ome.zarr", mode="w", zarr_format=3)
+    write_image(array, group, axes=list("zyx"), scale={"z": 2.0, "y": 1.0, "x": 1.0},
+                scale_factors=[])  # fmt: skip
+    assert cli("segment", "a.ome.zarr", "-o", "out", "--format", ".ome.zarr", *FEW).code == 0
+    assert read_image("out/a_labels.ome.zarr").scale == (2.0, 1.0, 1.0)
+
+
+def test_help_has_every_parameter_of_every_method(cli):
+    from napari_saf.parameters import describe
+
+    text = cli("segment", "--help").out
+    for method in METHODS.values():
+        for item in describe(method):
+            assert "--" + item.name.replace(".", "-").replace("_", "-") in text
+
+
+def test_methods_are_listed_with_help_and_bounds(cli):
+    everything, one = cli("methods"), cli("methods", "af")
+    assert everything.code == one.code == 0
+    assert "affinity.sigma2" in everything.out
+    assert "at least 2, at most 255" in everything.out
+    assert "prototypes" in one.out
+    assert "max_labels" not in one.out
+
+
+def test_no_progress_bar_without_a_terminal(cli, picture):
+    assert cli("segment", picture(), "-o", "m.tif", *FEW).err == ""
