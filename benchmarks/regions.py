@@ -1,0 +1,330 @@
+"""Region quality on photographs with human segmentations: SAF beside its peers.
+
+Every method labels every photograph at every one of its settings; every label map is scored by
+the same code. ODS is the best fixed setting over the set, OIS the best setting per image.
+
+    python benchmarks/regions.py            # all photographs
+    python benchmarks/regions.py --fast     # three photographs
+
+The photographs are sought in the folder bsds_dev under NAPARI_SAF_DATA (../shared/data).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import itertools
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt, gaussian_filter
+from skimage import graph
+from skimage.color import rgb2lab
+from skimage.io import imread
+from skimage.measure import label as connected_components
+from skimage.segmentation import felzenszwalb, slic
+from skimage.transform import downscale_local_mean
+from sklearn.cluster import KMeans
+from sklearn.kernel_approximation import Nystroem
+
+import napari_saf as saf
+from napari_saf.metrics import region_agreement
+
+Labels = NDArray[np.integer[Any]]
+Features = NDArray[np.float32]
+Maps = Iterator[tuple[str, Labels, float]]
+"""Setting, label map, seconds it takes to make."""
+
+FRAGMENTS = (0, 400)
+"""Post-processing, the same for all methods: labels as they are (0), or split into connected
+components, those of fewer pixels than this given to the nearest other one."""
+
+MEASURES = ("covering", "PRI", "VI")
+_SIGN = np.array([1, 1, -1])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Photograph:
+    """A photograph, what people saw in it, and a smaller version."""
+
+    image: NDArray[np.float32]
+    references: NDArray[np.uint16]
+    shrink: int
+
+    @classmethod
+    def read(cls, folder: Path, name: str, shrink: int) -> Photograph:
+        """Return the photograph of this name."""
+        image = imread(folder / "images" / f"{name}.jpg").astype(np.float32) / 255
+        with np.load(folder / "groundtruth" / f"{name}.npz", allow_pickle=False) as archive:
+            return cls(image, archive["segmentation"], shrink)
+
+    @functools.cached_property
+    def small(self) -> NDArray[np.float32]:
+        """Block means of the image."""
+        k = self.shrink
+        height, width, _ = self.image.shape
+        padded = np.pad(self.image, ((0, -height % k), (0, -width % k), (0, 0)), mode="edge")
+        return np.asarray(downscale_local_mean(padded, (k, k, 1)), dtype=np.float32)
+
+    def enlarge(self, labels: Labels) -> Labels:
+        """Return labels of the small version in the size of the photograph."""
+        height, width, _ = self.image.shape
+        large = labels.repeat(self.shrink, axis=0).repeat(self.shrink, axis=1)
+        return large[:height, :width]
+
+
+# What methods that work on features of pixels may be given
+
+
+def colour(photograph: Photograph) -> Features:
+    """Lab / 100 of the small version."""
+    return np.asarray(rgb2lab(photograph.small) / 100, dtype=np.float32)
+
+
+def colour_and_position(photograph: Photograph, weight: float = 0.5) -> Features:
+    """Lab / 100, and row and column over the longest side, times a weight."""
+    own = colour(photograph)
+    places = np.moveaxis(np.indices(own.shape[:2], dtype=np.float32), 0, -1)
+    return np.concatenate([own, weight * places / max(own.shape)], axis=-1)
+
+
+def colour_and_texture(photograph: Photograph) -> Features:
+    """Lab / 100, and twice the standard deviation of L / 100 around the pixel."""
+    own = colour(photograph)
+    light = own[..., :1]
+    mean = gaussian_filter(light, (2, 2, 0))
+    variance = gaussian_filter(light**2, (2, 2, 0)) - mean**2
+    return np.concatenate([own, 2 * np.sqrt(np.maximum(variance, 0))], axis=-1)
+
+
+FEATURES: dict[str, Callable[[Photograph], Features]] = {
+    "lab": colour,
+    "lab+position": colour_and_position,
+    "lab+texture": colour_and_texture,
+}
+
+
+# Methods: each yields a label map, numbered from 1, for every one of its settings
+
+
+def self_assignment(photograph: Photograph, s: float) -> Maps:
+    """SAF on the small version."""
+    for name, n_labels, (window, sigma2, rho) in itertools.product(
+        FEATURES, (3, 4, 5, 8), ((7, 0.1, 0.1), (7, 0.3, 0.1))
+    ):
+        began = time.perf_counter()
+        method = saf.SelfAssignmentFlow(
+            s=s, max_labels=n_labels, rho=rho, affinity=saf.GaussianAffinity(sigma2=sigma2)
+        )
+        features = FEATURES[name](photograph)
+        problem = saf.Problem.from_image(photograph.small, features=features, window=window)
+        labels = photograph.enlarge(np.asarray(method.run(problem).labels))
+        setting = f"{name}, c = {n_labels}, window {window}, sigma2 = {sigma2}, rho = {rho}"
+        yield setting, labels, time.perf_counter() - began
+
+
+def k_means(photograph: Photograph) -> Maps:
+    """Lloyd's algorithm on the features, smoothed or not, of the small version."""
+    for name, smoothing, n_labels in itertools.product(FEATURES, (0, 2), (2, 3, 4, 6)):
+        began = time.perf_counter()
+        features = gaussian_filter(FEATURES[name](photograph), (smoothing, smoothing, 0))
+        fitted = KMeans(n_labels, n_init=3, random_state=0).fit(_rows(features))
+        labels = photograph.enlarge(fitted.labels_.reshape(features.shape[:2]) + 1)
+        setting = f"{name}, k = {n_labels}, smoothing {smoothing}"
+        yield setting, labels, time.perf_counter() - began
+
+
+def spectral_clustering(photograph: Photograph) -> Maps:
+    """Normalised cuts of the Gaussian affinity of the features, by the Nystroem method."""
+    for name, sigma2 in itertools.product(FEATURES, (0.03, 0.1)):
+        began = time.perf_counter()
+        features = FEATURES[name](photograph)
+        sketch = Nystroem(gamma=1 / sigma2, n_components=100, random_state=0)
+        basis = sketch.fit_transform(_rows(features))
+        degrees = np.maximum(basis @ basis.sum(axis=0), 1e-6)
+        vectors = np.linalg.svd(basis / np.sqrt(degrees)[:, None], full_matrices=False)[0]
+        shared = time.perf_counter() - began
+        for n_labels in (2, 3, 4, 6):
+            began = time.perf_counter()
+            rows = vectors[:, :n_labels]
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+            fitted = KMeans(n_labels, n_init=3, random_state=0).fit(rows)
+            labels = photograph.enlarge(fitted.labels_.reshape(features.shape[:2]) + 1)
+            setting = f"{name}, k = {n_labels}, sigma2 = {sigma2}"
+            yield setting, labels, shared + time.perf_counter() - began
+
+
+def graph_based(photograph: Photograph) -> Maps:
+    """Felzenszwalb and Huttenlocher's method on the photograph in full size."""
+    for scale, sigma, size in itertools.product(
+        (200, 400, 800, 1200, 1600, 2400), (0.8, 1.5), (400, 1200)
+    ):
+        began = time.perf_counter()
+        labels = felzenszwalb(photograph.image, scale=scale, sigma=sigma, min_size=size) + 1
+        setting = f"scale = {scale}, sigma = {sigma}, min_size = {size}"
+        yield setting, labels, time.perf_counter() - began
+
+
+def merged_superpixels(photograph: Photograph) -> Maps:
+    """SLIC in full size, then the regions of most similar mean Lab merged, one pair at a time."""
+    lab = rgb2lab(photograph.image)
+    for n_segments, compactness in itertools.product((200, 600), (10, 20)):
+        began = time.perf_counter()
+        pixels = slic(photograph.image, n_segments, compactness, start_label=0)
+        regions = graph.rag_mean_color(lab, pixels)
+        for threshold in (8, 12, 16, 20, 25, 30):
+            # The graph keeps what was merged: a larger threshold goes on where this one ends.
+            labels = 1 + graph.merge_hierarchical(
+                pixels, regions, threshold, False, True, _merge_colours, _colour_distance
+            )
+            setting = f"n_segments = {n_segments}, compactness = {compactness}, cut = {threshold}"
+            yield setting, labels, time.perf_counter() - began
+
+
+def _merge_colours(regions: Any, source: int, target: int) -> None:
+    """Add the colour of a region to the one that takes it in."""
+    own, other = regions.nodes[target], regions.nodes[source]
+    own["total color"] += other["total color"]
+    own["pixel count"] += other["pixel count"]
+    own["mean color"] = own["total color"] / own["pixel count"]
+
+
+def _colour_distance(regions: Any, source: int, target: int, other: int) -> dict[str, float]:
+    """Return the edge from a merged region to a neighbour."""
+    step = regions.nodes[target]["mean color"] - regions.nodes[other]["mean color"]
+    return {"weight": float(np.linalg.norm(step))}
+
+
+def _rows(features: Features) -> Features:
+    return features.reshape(-1, features.shape[-1])
+
+
+METHODS: dict[str, Callable[[Photograph], Maps]] = {
+    "SAF, s = 0": functools.partial(self_assignment, s=0),
+    "SAF, s = 0.5": functools.partial(self_assignment, s=0.5),
+    "SAF, s = 1": functools.partial(self_assignment, s=1),
+    "k-means": k_means,
+    "spectral (Nystroem)": spectral_clustering,
+    "Felzenszwalb": graph_based,
+    "SLIC + merging": merged_superpixels,
+}
+
+
+# Scores
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores (n_settings, n_fragments, n_measures) of a method on a photograph, and seconds."""
+
+    settings: list[str]
+    values: NDArray[np.float64]
+    seconds: list[float]
+
+
+def split(labels: Labels, fragments: int) -> Labels:
+    """Return the connected components, those that are too small given to the nearest other."""
+    if fragments == 0:
+        return labels
+    parts = np.asarray(connected_components(labels, connectivity=1))
+    small = (np.bincount(parts.ravel()) < fragments)[parts]
+    if small.all() or not small.any():
+        return parts
+    nearest = distance_transform_edt(small, return_distances=False, return_indices=True)
+    return np.asarray(parts[tuple(nearest)])
+
+
+def score(folder: Path, shrink: int, name: str) -> dict[str, Scores]:
+    """Return the scores of all methods on a photograph."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    photograph = Photograph.read(folder, name, shrink)
+    found = {}
+    for method, maps in METHODS.items():
+        rows = []
+        for setting, labels, seconds in maps(photograph):
+            parts = (split(labels, fragments) for fragments in FRAGMENTS)
+            agreements = [region_agreement(part, photograph.references) for part in parts]
+            rows.append((setting, [dataclasses.astuple(a) for a in agreements], seconds))
+        settings, values, seconds_each = (list(column) for column in zip(*rows, strict=True))
+        found[method] = Scores(settings, np.array(values), seconds_each)
+    print(f"{name} done", file=sys.stderr, flush=True)
+    return found
+
+
+# Tables
+
+
+def table(results: Sequence[dict[str, Scores]], which: int) -> Iterator[str]:
+    """Yield the lines of the table for one post-processing."""
+    columns = [f"{m} {kind}" for m in MEASURES for kind in ("ODS", "OIS")]
+    yield f"| method | settings | {' | '.join(columns)} | s/image | setting at ODS covering |"
+    yield f"|---|---|{'---|' * (len(columns) + 2)}"
+    for method in METHODS:
+        own = [result[method] for result in results]
+        values = np.stack([scores.values[:, which] for scores in own]) * _SIGN
+        fixed = values.mean(axis=0)
+        best, best_each = fixed.max(axis=0) * _SIGN, values.max(axis=1).mean(axis=0) * _SIGN
+        chosen = int(fixed[:, 0].argmax())
+        numbers = [f"{x:.3f}" for pair in zip(best, best_each, strict=True) for x in pair]
+        seconds = statistics.median(x for scores in own for x in scores.seconds)
+        yield (
+            f"| {method} | {len(fixed)} | {' | '.join(numbers)} | {seconds:.2f} | "
+            f"{own[0].settings[chosen]} |"
+        )
+
+
+def report(results: Sequence[dict[str, Scores]], shrink: int) -> str:
+    """Return the tables in markdown."""
+    lines = [
+        f"{len(results)} photographs. SAF, k-means and spectral clustering at 1/{shrink} of the "
+        "side lengths, the others in full size; seconds are of one thread, median over "
+        "photographs and settings.",
+    ]
+    for which, fragments in enumerate(FRAGMENTS):
+        title = "Labels as they are"
+        if fragments:
+            title = f"Connected components of at least {fragments} pixels"
+        lines += ["", f"### {title}", "", *table(results, which)]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, metavar="N", help="the first N photographs only")
+    parser.add_argument("--fast", action="store_true", help="three photographs")
+    parser.add_argument("--shrink", type=int, default=4, help="size at which features are taken")
+    parser.add_argument("--jobs", type=int, default=1, help="photographs at a time")
+    parser.add_argument("-o", "--output", type=Path, help="write the tables there, too")
+    options = parser.parse_args(arguments)
+    root = Path(__file__).resolve().parents[1]
+    data = Path(os.environ.get("NAPARI_SAF_DATA", root.parent / "shared" / "data"))
+    folder = data / "bsds_dev"
+    names = sorted(path.stem for path in (folder / "images").glob("*.jpg"))
+    if not names:
+        print(f"skipped: no photographs in {folder}; see NAPARI_SAF_DATA")
+        return 0
+    names = names[:: max(1, len(names) // 3)][:3] if options.fast else names[: options.images]
+    work = functools.partial(score, folder, options.shrink)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(work, names))
+    text = report(results, options.shrink)
+    print(text)
+    if options.output:
+        options.output.write_text(text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
