@@ -1,0 +1,115 @@
+"""Imports run one way, and the library loads neither napari nor Qt."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import napari_saf
+
+PACKAGE = Path(napari_saf.__file__).parent
+LAYERS = [
+    {"errors", "device", "parameters"},
+    {"geometry", "graph", "features"},
+    {"problem", "result"},
+    {"affinity", "integrate"},
+    {"methods"},
+    {"io", "metrics", "samples"},
+    {"cli", "_gui"},
+]
+"""From the ground up; a module may import from lower layers and from its own."""
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ALLOWED_WITHIN_A_LAYER = {("samples", "io")}
+ALLOWED_UPWARDS = {("cli", "_gui")}
+"""Within functions only: the demo opens napari."""
+GUI_LIBRARIES = {"napari", "qtpy", "magicgui", "superqt", "psygnal", "PyQt5", "PyQt6"}
+
+
+def modules():
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+
+
+def part_of(path):
+    """Name of the subpackage or top-level module that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Yield dotted names that a file imports, those for type checkers included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "napari_saf":
+                yield from (f"napari_saf.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def parts_imported(path):
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "napari_saf" and rest:
+            yield rest.partition(".")[0]
+
+
+def test_every_part_has_a_layer():
+    assert {part_of(path) for path in modules()} <= set(LEVEL)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path):
+    own = part_of(path)
+    for other in set(parts_imported(path)) - {own}:
+        assert other in LEVEL, f"{path}: imports napari_saf.{other}"
+        is_below = LEVEL[other] < LEVEL[own]
+        allowed = ALLOWED_WITHIN_A_LAYER | ALLOWED_UPWARDS
+        same = LEVEL[other] == LEVEL[own] and own not in ("io", "samples", "cli", "_gui")
+        assert is_below or same or (own, other) in allowed, f"{own} imports {other}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_the_app_knows_napari_and_qt(path):
+    if part_of(path) != "_gui":
+        assert not {name.partition(".")[0] for name in imports(path)} & GUI_LIBRARIES
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import napari_saf",
+        "import napari_saf.methods, napari_saf.io, napari_saf.samples, napari_saf.metrics",
+        "import napari_saf.cli",
+        "from napari_saf import *",
+    ],
+)
+def test_importing_loads_neither_napari_nor_qt(statement):
+    script = f"{statement}\nimport sys\nprint(*sys.modules)"
+    run = [sys.executable, "-c", script]
+    out = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert not {name.partition(".")[0] for name in out.split()} & GUI_LIBRARIES
+
+
+@pytest.mark.parametrize("module", ["napari_saf", "napari_saf.cli"])
+def test_what_is_imported_first_is_light(module):
+    script = f"import {module}, sys\nprint(*sys.modules)"
+    run = [sys.executable, "-c", script]
+    out = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "numpy", "scipy", "skimage"} & set(out.split())
+
+
+def test_public_names_are_there():
+    for name in napari_saf.__all__:
+        assert getattr(napari_saf, name) is not None
+    assert set(napari_saf.__all__) <= set(dir(napari_saf))
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = napari_saf.nothing
+
+
+def test_methods_can_be_reached_by_their_names():
+    for name, method in napari_saf.METHODS.items():
+        assert method.name == name
+        assert method.title

@@ -1,0 +1,90 @@
+"""The wheel, installed in an environment that has the dependencies but not the checkout."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from napari_saf.io import read_image
+from napari_saf.samples import SAMPLES
+
+ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out)]
+    done = subprocess.run([*build, str(ROOT)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = out.glob("napari_saf-*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Make an environment: the wheel, and links to the installed dependencies."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    there = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    # A link to each distribution, since a .pth file would also bring the editable install.
+    for name in {"purelib", "platlib"}:
+        for path in Path(sysconfig.get_path(name)).iterdir():
+            is_ours = "napari_saf" in path.name.replace("-", "_")
+            if not is_ours and path.suffix != ".pth" and not (there / path.name).exists():
+                (there / path.name).symlink_to(path)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install"]
+    options = ["--no-deps", "--no-index", "--no-warn-script-location", "--quiet"]
+    done = subprocess.run([*pip, *options, str(wheel)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def run(environment, *command, folder):
+    program = str(environment / "bin" / command[0])
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [program, *command[1:]], cwd=folder, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_manifest_samples_and_types(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {
+        "napari_saf/napari.yaml",
+        "napari_saf/py.typed",
+        "napari_saf/_sample_images/README.md",
+    }
+    wanted |= {f"napari_saf/_sample_images/{sample.file}" for sample in SAMPLES.values()}
+    assert wanted <= names
+    assert not {name for name in names if name.startswith(("tests/", "benchmarks/", "docs/"))}
+
+
+def test_the_installed_package_is_not_the_checkout(installed, tmp_path):
+    script = "import napari_saf.samples as s; print(s.__file__, s.sample_path('coins'))"
+    for path in run(installed, "python", "-c", script, folder=tmp_path).split():
+        assert Path(path).is_relative_to(installed)
+
+
+def test_commands_work_when_installed(installed, tmp_path):
+    assert "max_labels" in run(installed, "napari-saf", "methods", folder=tmp_path)
+    script = "from napari_saf.samples import sample_path; print(sample_path('coins'))"
+    coins = run(installed, "python", "-c", script, folder=tmp_path).strip()
+    arguments = (coins, "-o", "coins.tif", "--max-labels", "3", "--max-steps", "5")
+    line = run(installed, "napari-saf", "segment", *arguments, folder=tmp_path)
+    assert line.startswith("coins.tif: ")
+    assert read_image(tmp_path / "coins.tif").array.shape == (303, 384)
+    assert (tmp_path / "coins.recipe.json").exists()
+
+
+def test_npe2_accepts_the_installed_manifest(installed, tmp_path):
+    said = run(installed, "python", "-m", "npe2", "validate", "napari-saf", folder=tmp_path)
+    assert "valid" in said.lower()
