@@ -64,7 +64,8 @@ class KernelAffinity:
         if sparse.issparse(self.matrix):
             entries = sparse.coo_array(self.matrix)
             index = torch.from_numpy(np.stack([entries.row, entries.col]).astype(np.int64))
-            kernel = torch.sparse_coo_tensor(index, torch.from_numpy(entries.data.astype(float)))
+            values = torch.from_numpy(entries.data.astype(np.float64))
+            kernel = torch.sparse_coo_tensor(index, values, entries.shape, check_invariants=True)
         else:
             kernel = torch.from_numpy(np.array(self.matrix, dtype=np.float64))
         return _Given(kernel.to(features.dtype).to(features.device))

@@ -53,10 +53,11 @@ class Scaling:
 
     def apply(self, image: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return the image as float32 in [0, 1]."""
-        scaled = (image.astype(np.float32) - np.float32(self.low)) / np.float32(
-            self.high - self.low
-        )
-        return np.asarray(np.clip(scaled, 0, 1))
+        # Halved, so that the range of any two floats is a float.
+        exact = np.float32 if image.dtype.itemsize <= 2 or image.dtype == np.float32 else np.float64
+        scaled = image.astype(exact) * exact(0.5) - exact(0.5 * self.low)
+        scaled /= exact(0.5 * self.high - 0.5 * self.low)
+        return np.asarray(np.clip(scaled, 0, 1), dtype=np.float32)
 
 
 def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:
@@ -109,7 +110,7 @@ def _lab(image: NDArray[np.float32]) -> NDArray[np.float32]:
 def _multiscale(image: NDArray[np.float32]) -> NDArray[np.float32]:
     longest = max(image.shape[:-1])
     features = multiscale_basic_features(
-        image, sigma_min=1, sigma_max=min(8, max(1, longest // 8)), channel_axis=-1, num_workers=1
+        image, sigma_min=1, sigma_max=min(8, max(1, longest // 8)), channel_axis=-1
     )
     flat = features.reshape(-1, features.shape[-1])
     spread = flat.std(axis=0)

@@ -22,7 +22,8 @@ class StoppingRule:
         CONVERGED once the mean entropy, in nats, is below this.
     changed : float
         STALLED once, over a unit of flow time, a smaller share of the nodes than this changed
-        label and the entropy fell by less than 1 %.
+        label and the entropy fell by less than 1 %. A start near the barycentre looks the
+        same: it counts only when half of the first entropy is gone, or after 50 units.
     max_steps : int
         MAX_ITERATIONS after so many steps.
     """
@@ -60,6 +61,9 @@ class StoppingRule:
         check_bounds(self)
 
 
+_PATIENCE = 50.0
+
+
 class StopWatch:
     """A stopping rule at work on one run."""
 
@@ -67,7 +71,7 @@ class StopWatch:
         self._rule = rule
         self._since = 0.0
         self._labels = labels.clone()
-        self._entropy = entropy
+        self._entropy = self._first_entropy = entropy
         self._n_steps = 0
 
     def status(self, time: float, labels: torch.Tensor, entropy: float) -> Status | None:
@@ -85,4 +89,4 @@ class StopWatch:
         still = changed < self._rule.changed * span and entropy > self._entropy * 0.99**span
         self._since, self._entropy = time, entropy
         self._labels.copy_(labels)
-        return still
+        return still and (entropy < self._first_entropy / 2 or time >= _PATIENCE)

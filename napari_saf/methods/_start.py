@@ -105,4 +105,5 @@ def from_assignment(
         raise InvalidInput("initial: expected finite numbers that are not negative")
     if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
         raise InvalidInput("initial: expected rows that sum to 1")
-    return to_logarithm(torch.from_numpy(array).to(dtype=dtype).to(device))
+    contiguous = torch.from_numpy(np.ascontiguousarray(array))
+    return to_logarithm(contiguous.to(dtype=dtype).to(device))

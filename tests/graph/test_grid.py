@@ -1,0 +1,168 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import napari_saf as saf
+from napari_saf.graph import GraphUnion
+
+
+def neighbours(shape, window):
+    """All nodes within the window of each node, one by one."""
+    position = list(itertools.product(*map(range, shape)))
+    reach = [side // 2 for side in window]
+    return [
+        [
+            k
+            for k, other in enumerate(position)
+            if all(abs(a - b) <= r for a, b, r in zip(own, other, reach, strict=True))
+        ]
+        for own in position
+    ]
+
+
+def slow_average(values, shape, window, mask=None):
+    inside = np.ones(shape, bool).ravel() if mask is None else mask.ravel()
+    full = np.zeros((len(inside), values.shape[1]))
+    full[inside] = values
+    means = [full[[k for k in near if inside[k]]].mean(axis=0) if inside[i] else None
+             for i, near in enumerate(neighbours(shape, window))]  # fmt: skip
+    return np.array([mean for mean in means if mean is not None])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    half=st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    n_columns=st.integers(1, 3),
+    masked=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_average_agrees_with_a_loop_over_neighbours(shape, half, n_columns, masked, seed):
+    window = tuple(
+        min(2 * h + 1, side - 1 + side % 2) for h, side in zip(half, shape, strict=False)
+    )
+    rng = np.random.default_rng(seed)
+    mask = rng.random(shape) < 0.6 if masked else None
+    if mask is not None:
+        mask.flat[0] = True
+    graph = saf.GridGraph(shape, window=window, mask=mask)
+    values = rng.random((graph.n_nodes, n_columns))
+    np.testing.assert_allclose(
+        graph.average(values), slow_average(values, tuple(shape), window, mask), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "window"), [((90, 110), 3), ((90, 110), 21), ((7, 80, 75), (3, 21, 5)), ((300,), 33)]
+)
+def test_large_grids_go_through_the_blocked_product(shape, window):
+    """Larger than a block along every axis: equal weights given one by one are the reference."""
+    sides = (window,) * len(shape) if isinstance(window, int) else window
+    plain = saf.GridGraph(shape, window=window)
+    weighted = saf.GridGraph(
+        shape, window=window, weights=np.ones((plain.n_nodes, int(np.prod(sides))))
+    )
+    values = np.random.default_rng(0).random((plain.n_nodes, 2))
+    np.testing.assert_allclose(plain.average(values), weighted.average(values), atol=1e-7)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_averages_keep_constants_and_row_sums(masked):
+    rng = np.random.default_rng(0)
+    mask = rng.random((20, 30)) < 0.7 if masked else None
+    for graph in (
+        saf.GridGraph((20, 30), window=(5, 3), mask=mask),
+        saf.GridGraph.nonlocal_means(
+            rng.random((20, 30, 3)), window=5, patch_size=3, rho=1, channel_axis=-1, mask=mask
+        ),
+    ):
+        assignment = rng.dirichlet(np.ones(4), size=graph.n_nodes)
+        np.testing.assert_allclose(graph.average(assignment).sum(axis=1), 1, atol=1e-5)
+        assert graph.average(assignment).min() >= 0
+
+
+def test_nonlocal_weights_follow_the_patches():
+    rng = np.random.default_rng(0)
+    image = rng.random((9, 8))
+    window, patch, rho = 3, 3, 0.5
+    graph = saf.GridGraph.nonlocal_means(image, window=window, patch_size=patch, rho=rho)
+    padded = np.pad(image, 1, mode="symmetric")
+    expected = np.zeros((9, 8, 9))
+    offsets = list(itertools.product((-1, 0, 1), repeat=2))
+    for i, j in np.ndindex(9, 8):
+        for k, (di, dj) in enumerate(offsets):
+            if 0 <= i + di < 9 and 0 <= j + dj < 8:
+                own = padded[i : i + 3, j : j + 3]
+                other = padded[i + di : i + di + 3, j + dj : j + dj + 3]
+                expected[i, j, k] = np.exp(-((own - other) ** 2).sum() / rho)
+    expected /= expected.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(graph.weights, expected.reshape(72, 9), atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_laplacian_product_sums_the_neighbours_without_the_node(masked):
+    rng = np.random.default_rng(0)
+    mask = rng.random((6, 7)) < 0.7 if masked else None
+    graph = saf.GridGraph((6, 7), window=3, mask=mask)
+    inside = np.ones(42, bool) if mask is None else mask.ravel()
+    matrix = np.zeros((42, 42))
+    for i, near in enumerate(neighbours((6, 7), (3, 3))):
+        matrix[i, near] = 1
+    np.fill_diagonal(matrix, 0)
+    values = rng.random((graph.n_nodes, 3))
+    expected = matrix[np.ix_(inside, inside)] @ values
+    np.testing.assert_allclose(graph.laplacian_product(values), expected, atol=1e-10)
+
+
+def test_images_go_to_nodes_and_back():
+    rng = np.random.default_rng(0)
+    image = rng.integers(1, 9, (5, 6))
+    mask = rng.random((5, 6)) < 0.5
+    graph = saf.GridGraph((5, 6), mask=mask)
+    assert (graph.to_image(graph.from_image(image)) == image * mask).all()
+
+
+def test_a_union_averages_each_grid_by_itself():
+    rng = np.random.default_rng(0)
+    grids = [saf.GridGraph((5, 6), window=3), saf.GridGraph((4, 4), window=3)]
+    union = GraphUnion(grids)
+    values = rng.random((46, 2))
+    apart = [grids[0].average(values[:30]), grids[1].average(values[30:])]
+    np.testing.assert_allclose(union.average(values), np.concatenate(apart))
+    assert [image.shape for image in union.to_image(values[:, 0])] == [(5, 6), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"window": 4}, "odd"),
+        ({"window": 0}, "odd"),
+        ({"window": -3}, "odd"),
+        ({"window": 2.5}, "odd"),
+        ({"window": 11}, "larger than the image"),
+        ({"window": (3, 3, 3)}, "expected one side length or 2"),
+        ({"mask": np.zeros((9, 10), bool)}, "empty mask"),
+        ({"mask": np.ones((9, 9), bool)}, "image's shape"),
+        ({"weights": np.ones((90, 8))}, "expected shape"),
+        ({"weights": -np.ones((90, 9))}, "not negative"),
+        ({"weights": np.full((90, 9), np.nan)}, "finite"),
+        ({"weights": np.zeros((90, 9))}, "positive weight"),
+    ],
+)
+def test_bad_grids_are_refused(arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.GridGraph((9, 10), **arguments)
+
+
+@pytest.mark.parametrize("rho", [0, -1, np.nan])
+def test_bad_widths_are_refused(rho):
+    with pytest.raises(saf.InvalidInput, match="rho"):
+        saf.GridGraph.nonlocal_means(np.ones((9, 9)), window=3, patch_size=3, rho=rho)
+
+
+def test_values_of_another_length_are_refused():
+    with pytest.raises(saf.InvalidInput, match="expected shape"):
+        saf.GridGraph((4, 5)).average(np.ones((21, 2)))

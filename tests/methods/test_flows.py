@@ -1,0 +1,308 @@
+"""Laws that both flows obey, and what a run yields and leaves."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import napari_saf as saf
+
+SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
+
+
+@pytest.fixture
+def image():
+    return SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
+
+
+@pytest.fixture
+def problem(image):
+    return saf.Problem.from_image(image, window=3)
+
+
+METHODS = {
+    "s=0": saf.SelfAssignmentFlow(max_labels=8),
+    "s=0.5": saf.SelfAssignmentFlow(max_labels=8, s=0.5),
+    "s=1": saf.SelfAssignmentFlow(max_labels=8, s=1.0),
+    "af": saf.AssignmentFlow(prototypes=np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])),
+}
+
+
+@pytest.fixture(params=list(METHODS))
+def method(request):
+    return METHODS[request.param]
+
+
+def drain(steps):
+    snapshots = []
+    while True:
+        try:
+            snapshots.append(next(steps))
+        except StopIteration as stop:
+            return snapshots, stop.value
+
+
+def test_what_a_run_leaves_hangs_together(problem, method):
+    result = method.run(problem)
+    assert result.status in (saf.Status.CONVERGED, saf.Status.STALLED)
+    assert result.labels.shape == SQUARES.shape
+    assert result.labels.dtype == np.uint8
+    assert result.labels.min() >= 1
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert result.assignment.min() >= 0
+    columns = result.columns[result.labels.ravel().astype(int) - 1]
+    np.testing.assert_array_equal(columns, result.assignment.argmax(axis=1))
+    assert result.n_labels == len(np.unique(result.labels))
+    assert len(result.prototypes) == len(result.columns)
+    assert len(result.history) >= 2
+    assert np.isfinite(result.history.objective).all()
+    np.testing.assert_allclose(result.history.label_shares.sum(axis=1), 1)
+    assert (np.diff(result.history.time) > 0).all()
+    assert result.history.n_evaluations[-1] == result.n_evaluations
+    shares = np.bincount(result.labels.ravel(), minlength=len(result.columns) + 1)[1:]
+    np.testing.assert_allclose(
+        result.history.label_shares[-1][result.columns], shares / result.labels.size
+    )
+
+
+def test_labels_are_numbered_by_size(problem):
+    result = saf.SelfAssignmentFlow().run(problem)
+    sizes = np.bincount(result.labels.ravel())[1:]
+    assert (np.diff(sizes) <= 0).all()
+    assert (sizes > 0).all()
+
+
+def test_the_squares_are_found(problem):
+    result = saf.SelfAssignmentFlow(max_labels=6, affinity=saf.GaussianAffinity(sigma2=0.01)).run(
+        problem
+    )
+    truth = (SQUARES * 10).round().astype(int)
+    pairs = {(int(a), int(b)) for a, b in zip(truth.ravel(), result.labels.ravel(), strict=True)}
+    assert len(pairs) == 6
+
+
+def test_the_same_seed_gives_the_same_labels(problem, method):
+    first, second = method.run(problem), method.run(problem)
+    np.testing.assert_array_equal(first.labels, second.labels)
+    np.testing.assert_array_equal(first.assignment, second.assignment)
+
+
+def test_entropy_falls_and_stays_between_its_bounds(problem, method):
+    history = method.run(problem).history
+    n_columns = history.label_shares.shape[1]
+    assert history.entropy[0] <= np.log(n_columns) + 1e-6
+    assert history.entropy[-1] < 0.1 * history.entropy[0]
+    assert (history.rank_bound >= 1 - 1e-6).all()
+    assert (history.rank_bound <= n_columns + 1e-6).all()
+
+
+@pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
+def test_without_neighbours_small_steps_raise_the_objective(image, s):
+    """With a window of one pixel the flow is a gradient ascent."""
+    problem = saf.Problem.from_image(image, window=1)
+    method = saf.SelfAssignmentFlow(
+        max_labels=6, s=s, rho=10.0, stepper=saf.GeometricEuler(step=0.02), dtype="float64"
+    )
+    objective = method.run(problem, max_iterations=60).history.objective
+    assert (np.diff(objective) > -1e-9 * np.abs(objective[1:])).all()
+
+
+@pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
+def test_permuted_columns_of_the_start_permute_the_assignment(problem, s):
+    start = np.random.default_rng(0).dirichlet(np.ones(5), size=problem.n_nodes)
+    order = np.array([3, 0, 4, 1, 2])
+    method = saf.SelfAssignmentFlow(s=s, dtype="float64")
+    plain = method.run(problem, initial=start, max_iterations=8).assignment
+    permuted = method.run(problem, initial=start[:, order], max_iterations=8).assignment
+    np.testing.assert_allclose(permuted, plain[:, order], atol=1e-5)
+
+
+def test_a_start_can_be_given_and_resumed(problem):
+    method = saf.SelfAssignmentFlow(max_labels=6)
+    half = method.run(problem, max_iterations=10)
+    assert half.status is saf.Status.MAX_ITERATIONS
+    whole = method.run(problem, initial=half.assignment)
+    assert whole.assignment.shape[1] == 6
+    agreement = (whole.assignment.argmax(1) == half.assignment.argmax(1)).mean()
+    assert agreement > 0.8
+
+
+def test_labels_follow_a_mirrored_image(image):
+    """The uniform window knows no direction."""
+    start = np.random.default_rng(0).dirichlet(np.ones(4), size=image.shape)
+    method = saf.AssignmentFlow(prototypes=np.linspace(0, 1, 4)[:, None], dtype="float64")
+    plain = method.run(saf.Problem.from_image(image), initial=start.reshape(-1, 4))
+    mirrored = method.run(
+        saf.Problem.from_image(image[:, ::-1]), initial=start[:, ::-1].reshape(-1, 4)
+    )
+    np.testing.assert_array_equal(mirrored.labels, plain.labels[:, ::-1])
+
+
+def test_snapshots_show_the_labels_while_they_form(problem, method):
+    seen = []
+    steps = method.iterate(problem)
+    while True:
+        try:
+            snapshot = next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+        assert snapshot.labels.shape == SQUARES.shape
+        assert len(snapshot.prototypes) == result_columns(method, snapshot)
+        assert len(np.unique(snapshot.labels)) == snapshot.n_labels
+        seen.append(snapshot.fraction)
+        last_labels = snapshot.labels
+    assert seen[0] == 0
+    assert seen[-1] == 1
+    assert all(0 <= fraction <= 1 for fraction in seen)
+    columns = result.columns[result.labels.astype(int) - 1]
+    np.testing.assert_array_equal(last_labels.astype(int) - 1, columns)
+
+
+def result_columns(method, snapshot):
+    return len(snapshot.record.label_shares)
+
+
+def test_progress_is_true(problem):
+    """The bar moves with the evaluations: at a third of the work it is not near its ends."""
+    snapshots, _ = drain(saf.SelfAssignmentFlow(max_labels=8).iterate(problem))
+    fractions = np.array([snapshot.fraction for snapshot in snapshots])
+    assert (np.diff(fractions) > -0.05).all()
+    assert 0.05 < fractions[len(fractions) // 2] < 0.95
+
+
+def test_an_old_snapshot_says_that_it_is_out_of_date(problem, method):
+    steps = method.iterate(problem)
+    old = next(steps)
+    next(steps)
+    with pytest.raises(saf.SafError, match="out of date"):
+        _ = old.labels
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_cancelled_run_leaves_a_valid_labelling(problem, method, after):
+    asked = iter(range(10**6))
+    steps = method.iterate(problem, cancelled=lambda: next(asked) >= after)
+    _, result = drain(steps)
+    assert result.status is saf.Status.CANCELLED
+    assert result.labels.shape == SQUARES.shape
+    assert result.labels.min() >= 1
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_recipe_holds_plain_values(problem, method):
+    recipe = method.run(problem, max_iterations=2).recipe
+    assert json.loads(json.dumps(recipe)) == recipe
+    assert recipe["method"] == method.name
+    assert recipe["input"]["window"] == 3
+
+
+def test_fewer_distinct_features_than_labels_reduce_the_labels():
+    image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
+    result = saf.SelfAssignmentFlow(max_labels=9).run(saf.Problem.from_image(image))
+    assert result.assignment.shape[1] == 4
+    assert "labels reduced to 4" in result.notes[0]
+
+
+def test_a_volume_and_several_images(image):
+    volume = np.stack([image] * 5)
+    result = saf.SelfAssignmentFlow(max_labels=6).run(
+        saf.Problem.from_image(volume, window=(1, 3, 3))
+    )
+    assert result.labels.shape == volume.shape
+    both = saf.SelfAssignmentFlow(max_labels=6).run(
+        saf.Problem.from_images([image, image[:13]], window=3)
+    )
+    assert [labels.shape for labels in both.labels] == [(20, 36), (13, 36)]
+
+
+def test_outside_the_mask_is_zero(image):
+    mask = np.zeros(image.shape, bool)
+    mask[3:15, 5:30] = True
+    result = saf.SelfAssignmentFlow(max_labels=5).run(saf.Problem.from_image(image, mask=mask))
+    assert ((result.labels > 0) == mask).all()
+
+
+def test_given_prototypes_keep_their_numbers(image):
+    """An unused prototype leaves its number unused."""
+    problem = saf.Problem.from_image(image)
+    result = saf.AssignmentFlow(prototypes=np.array([[0.9], [50.0], [0.1]])).run(problem)
+    assert set(np.unique(result.labels)) == {1, 3}
+    assert result.n_labels == 2
+    assert (result.labels == 1)[image > 0.9].mean() > 0.95
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_assignment_flow_with_one_pixel_windows_takes_the_nearest_prototype(image, window):
+    problem = saf.Problem.from_image(image, window=window)
+    prototypes = np.linspace(0, 1, 5)[:, None]
+    result = saf.AssignmentFlow(prototypes=prototypes).run(problem)
+    nearest = np.abs(problem.features - prototypes.T).argmin(axis=1) + 1
+    agreement = (result.labels.ravel() == nearest).mean()
+    assert agreement == 1 if window == 1 else agreement < 1
+
+
+@pytest.mark.parametrize("name", ["saf", "af"])
+def test_seeds_keep_their_labels(image, name):
+    seeds = np.zeros(image.shape, int)
+    seeds[2:4, 2:4] = 1
+    seeds[2:4, 14:16] = 2
+    seeds[15, 4] = 2
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    method = saf.METHODS[name]()
+    result = method.run(problem)
+    np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
+
+
+def test_float64_runs_like_float32(problem):
+    plain = saf.SelfAssignmentFlow(max_labels=6).run(problem).labels
+    double = saf.SelfAssignmentFlow(max_labels=6, dtype="float64").run(problem).labels
+    assert (plain == double).mean() > 0.99
+
+
+def test_any_weighted_graph():
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.normal(k, 0.1, (30, 2)) for k in range(3)])
+    graph = saf.AffinityGraph.k_nearest(points, 5, symmetrise=True)
+    result = saf.SelfAssignmentFlow(max_labels=3).run(saf.Problem(points, graph))
+    assert result.labels.shape == (90,)
+    assert [len(set(result.labels[k : k + 30])) for k in (0, 30, 60)] == [1, 1, 1]
+    assert result.n_labels == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "said"),
+    [
+        (saf.AssignmentFlow(), {}, "prototypes: expected an array, or a problem with seeds"),
+        (saf.AssignmentFlow(prototypes=np.ones((3, 2))), {}, r"expected shape \(2 or more, 1\)"),
+        (saf.AssignmentFlow(prototypes=np.ones((1, 1))), {}, "2 or more"),
+        (saf.AssignmentFlow(prototypes=np.array([[1], [np.nan]])), {}, "finite"),
+        (saf.SelfAssignmentFlow(), {"initial": np.ones((3, 2))}, "initial: expected shape"),
+        (saf.SelfAssignmentFlow(), {"initial": np.ones((720, 2))}, "sum to 1"),
+        (saf.SelfAssignmentFlow(), {"initial": np.full((720, 2), np.nan)}, "finite"),
+    ],
+)
+def test_what_does_not_suit_a_method_is_refused(problem, method, arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        method.run(problem, **arguments)
+
+
+def test_too_little_memory_is_told_before_the_run(problem, monkeypatch):
+    monkeypatch.setattr("napari_saf.device._free_memory", lambda device: 1000)
+    with pytest.raises(saf.ComputeError, match="not enough memory.*half the side lengths"):
+        next(saf.SelfAssignmentFlow().iterate(problem))
+
+
+def test_a_missing_device_is_told(problem):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(saf.ComputeError, match="not available"):
+        next(saf.SelfAssignmentFlow(device="cuda").iterate(problem))
+
+
+def test_skipped_seed_classes_are_refused(image):
+    seeds = np.zeros(image.shape, int)
+    seeds[0, 0], seeds[5, 5] = 1, 3
+    with pytest.raises(saf.InvalidInput, match="class 2 has none"):
+        saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds))

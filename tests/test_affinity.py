@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+import napari_saf as saf
+
+
+def exact_kernel(features, sigma2=0.1):
+    return np.exp(-((features[:, None] - features) ** 2).sum(axis=-1) / sigma2)
+
+
+def product(affinity, features, w, seed=0):
+    operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(seed))
+    whole = operator.product(torch.from_numpy(w))
+    quadratic = operator.quadratic(torch.from_numpy(w), whole).numpy()
+    return whole.basis.double().numpy() @ whole.coefficients.numpy(), quadratic
+
+
+@pytest.fixture
+def features():
+    return np.random.default_rng(0).random((300, 3))
+
+
+@pytest.fixture
+def w():
+    return np.random.default_rng(1).dirichlet(np.ones(4), size=300)
+
+
+def test_exact_kernel_agrees_with_the_dense_one(features, w, monkeypatch):
+    monkeypatch.setattr("napari_saf.affinity._gaussian._CHUNK_BYTES", 70 * 300 * 8)
+    whole, quadratic = product(saf.GaussianAffinity(landmarks=None), features, w)
+    kernel = exact_kernel(features)
+    np.testing.assert_allclose(whole, kernel @ w, rtol=1e-10)
+    np.testing.assert_allclose(quadratic, w.T @ kernel @ w, rtol=1e-10)
+
+
+def test_sketch_agrees_with_the_nystroem_formula(features, w):
+    landmarks = np.arange(0, 300, 10)
+    kernel = exact_kernel(features)
+    columns = kernel[:, landmarks]
+    expected = (
+        columns @ np.linalg.pinv(kernel[np.ix_(landmarks, landmarks)], rcond=1e-6) @ columns.T
+    )
+    whole, quadratic = product(saf.GaussianAffinity(landmarks=landmarks), features, w)
+    np.testing.assert_allclose(whole, expected @ w, rtol=1e-6)
+    np.testing.assert_allclose(quadratic, w.T @ expected @ w, rtol=1e-6)
+
+
+def test_sketch_nears_the_exact_kernel_as_landmarks_grow(features, w):
+    target = exact_kernel(features) @ w
+    errors = [
+        np.abs(product(saf.GaussianAffinity(landmarks=n), features, w)[0] - target).max()
+        for n in (10, 40, 160)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.02 * target.max()
+
+
+def test_the_sketch_does_not_depend_on_where_the_features_lie(features, w):
+    affinity = saf.GaussianAffinity(landmarks=50)
+    moved = product(affinity, features + 1000, w)[0]
+    np.testing.assert_allclose(moved, product(affinity, features, w)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_a_given_kernel_is_taken_as_it_is(features, w, make):
+    kernel = exact_kernel(features) - 0.2
+    whole, quadratic = product(saf.KernelAffinity(make(kernel)), features, w)
+    np.testing.assert_allclose(whole, kernel @ w, rtol=1e-10)
+    np.testing.assert_allclose(quadratic, w.T @ kernel @ w, rtol=1e-10)
+
+
+def test_more_landmarks_than_nodes_are_all_nodes(features, w):
+    few = features[:20]
+    whole, _ = product(saf.GaussianAffinity(landmarks=100), few, w[:20])
+    np.testing.assert_allclose(whole, exact_kernel(few) @ w[:20], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: saf.GaussianAffinity(sigma2=0), "sigma2"),
+        (lambda: saf.GaussianAffinity(sigma2=np.nan), "sigma2"),
+        (lambda: saf.GaussianAffinity(landmarks=1), "landmarks"),
+        (lambda: saf.GaussianAffinity(landmarks=2.5), "landmarks"),
+        (lambda: saf.KernelAffinity(np.ones((2, 3))), "square"),
+        (lambda: saf.KernelAffinity([[0, 1], [2, 0]]), "symmetric"),
+        (lambda: saf.KernelAffinity([[0, np.nan], [np.nan, 0]]), "finite"),
+    ],
+)
+def test_bad_affinities_are_refused(make, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        make()
+
+
+@pytest.mark.parametrize("landmarks", [np.array([0, 300]), np.array([-1]), np.array([0.5, 2])])
+def test_landmarks_that_are_no_nodes_are_refused(features, w, landmarks):
+    with pytest.raises(saf.InvalidInput, match="node indices"):
+        product(saf.GaussianAffinity(landmarks=landmarks), features, w)
+
+
+def test_a_kernel_of_another_size_is_refused(features, w):
+    with pytest.raises(saf.InvalidInput, match="expected 300 nodes"):
+        product(saf.KernelAffinity(np.eye(7)), features, w)

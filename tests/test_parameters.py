@@ -1,0 +1,102 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import napari_saf as saf
+from napari_saf.parameters import build, describe, from_plain, to_plain
+
+ALL = list(saf.METHODS.values())
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_every_field_is_described_once_with_a_default_within_its_bounds(method):
+    items = describe(method)
+    names = [item.name for item in items]
+    assert len(names) == len(set(names))
+    for item in items:
+        assert item.label
+        assert item.help
+        if item.kind in ("int", "float") and item.default is not None:
+            assert (item.minimum or 0) <= item.default
+            assert item.maximum is None or item.default <= item.maximum
+        if item.kind == "choice":
+            assert item.default in item.choices
+        if item.depends_on is not None:
+            assert item.depends_on[0] in names
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_building_from_the_described_defaults_gives_the_default_method(method):
+    values = {item.name: item.default for item in describe(method)}
+    assert to_plain(build(method, values)) == to_plain(method())
+
+
+def test_dotted_names_reach_nested_fields():
+    method = build(
+        saf.METHODS["saf"],
+        {"affinity.sigma2": 0.5, "stepper": "euler", "stepper.step": 0.2, "stop.max_steps": 7},
+    )
+    assert method.affinity.sigma2 == 0.5
+    assert method.stepper == saf.GeometricEuler(step=0.2)
+    assert method.stop.max_steps == 7
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "max_labels": st.integers(2, 255),
+            "s": st.floats(0, 1),
+            "affinity.sigma2": st.floats(1e-6, 10),
+            "affinity.landmarks": st.none() | st.integers(2, 2000),
+            "stepper": st.sampled_from(["adams", "bogacki-shampine", "euler"]),
+        }
+    )
+)
+def test_plain_values_survive_json(values):
+    method = build(saf.METHODS["saf"], values)
+    plain = to_plain(method)
+    again = from_plain(saf.METHODS["saf"], json.loads(json.dumps(plain)))
+    assert to_plain(again) == plain
+
+
+def test_arrays_survive_json():
+    method = saf.AssignmentFlow(prototypes=np.array([[0.0, 1], [2, 3]]))
+    again = from_plain(saf.AssignmentFlow, json.loads(json.dumps(to_plain(method))))
+    np.testing.assert_array_equal(again.prototypes, method.prototypes)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"labels": 3}, "unknown parameter 'labels'"),
+        ({"s": 1.5}, "s: expected at least 0 and at most 1, got 1.5"),
+        ({"s": "fine"}, "s: expected a number"),
+        ({"max_labels": 1}, "max_labels"),
+        ({"max_labels": 2.5}, "whole number"),
+        ({"stepper": "rk4"}, "expected one of adams"),
+        ({"device": "tpu"}, "device: expected one of auto"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_values_are_refused(values, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        build(saf.METHODS["saf"], values)
+
+
+@pytest.mark.parametrize(
+    ("plain", "said"),
+    [
+        ([], "expected an object"),
+        ({"colour": 1}, "unknown entry 'colour'"),
+        ({"stepper": {"kind": "rk4"}}, "expected a kind among"),
+        ({"stepper": 3}, "expected a kind among"),
+        ({"affinity": {"kind": "gaussian", "width": 2}}, "unknown entry 'width'"),
+    ],
+)
+def test_bad_plain_values_are_refused(plain, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        from_plain(saf.METHODS["saf"], plain)

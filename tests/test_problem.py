@@ -1,0 +1,186 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import napari_saf as saf
+from napari_saf.features import FEATURES, Scaling
+from napari_saf.problem import ImageOptions
+
+DTYPES = ["bool", "uint8", "int16", "uint16", "int32", "uint64", "float16", "float32", "float64"]
+
+
+@pytest.fixture
+def photo():
+    return np.random.default_rng(0).integers(0, 256, (20, 24, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_becomes_float32_in_the_unit_interval(dtype):
+    image = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, (12, 13))
+    problem = saf.Problem.from_image(image.astype(dtype))
+    assert problem.features.dtype == np.float32
+    assert (problem.features.min(), problem.features.max()) == (0, 1)
+    assert problem.features.shape == (156, 1)
+
+
+def test_gain_and_offset_do_not_matter(photo):
+    plain = saf.Problem.from_image(photo).features
+    other = saf.Problem.from_image(photo.astype(np.float64) * 17 - 4000).features
+    np.testing.assert_allclose(plain, other, atol=1e-5)
+
+
+def test_channels(photo):
+    grey = photo[..., 0]
+    assert saf.Problem.from_image(photo).features.shape == (480, 3)
+    rgba = np.concatenate([photo, grey[..., None]], axis=-1)
+    np.testing.assert_array_equal(
+        saf.Problem.from_image(rgba).features, saf.Problem.from_image(photo).features
+    )
+    assert saf.Problem.from_image(rgba, channel_axis=-1).features.shape == (480, 4)
+    first = saf.Problem.from_image(np.moveaxis(photo, -1, 0), channel_axis=0)
+    np.testing.assert_array_equal(first.features, saf.Problem.from_image(photo).features)
+    volume = saf.Problem.from_image(np.random.default_rng(0).random((6, 7, 8)))
+    assert volume.features.shape == (336, 1)
+    assert volume.graph.window == (3, 3, 3)
+    assert saf.Problem.from_image(photo[..., :2], window=1).features.shape == (960, 1)
+
+
+def test_a_recorded_scaling_repeats_the_features(photo):
+    problem = saf.Problem.from_image(photo)
+    darker = saf.Problem.from_image(photo // 2, scaling=problem.options.scaling)
+    np.testing.assert_allclose(darker.features.max(), 127 / 255, atol=0.01)
+    again = saf.Problem.from_image(photo, scaling=problem.options.scaling)
+    np.testing.assert_array_equal(problem.features, again.features)
+
+
+def test_hot_pixels_do_not_flatten_the_image():
+    image = np.random.default_rng(0).random((100, 100))
+    image[3, 4] = 1e6
+    assert saf.Problem.from_image(image).features.std() > 0.2
+
+
+@pytest.mark.parametrize("name", list(FEATURES))
+def test_named_features_are_finite_and_one_vector_a_pixel(photo, name):
+    problem = saf.Problem.from_image(photo, features=name)
+    assert problem.features.shape[0] == 480
+    assert np.isfinite(problem.features).all()
+
+
+def test_features_can_be_given(photo):
+    own = np.random.default_rng(1).random((20, 24, 5))
+    problem = saf.Problem.from_image(photo, features=own)
+    np.testing.assert_array_equal(problem.features, own.reshape(480, 5))
+    assert problem.options.features == "array"
+
+
+def test_pixels_outside_the_mask_do_not_count(photo):
+    mask = np.random.default_rng(0).random((20, 24)) < 0.5
+    spoilt = photo.astype(float)
+    spoilt[~mask] = np.nan
+    inside = saf.Problem.from_image(spoilt, mask=mask)
+    assert inside.n_nodes == mask.sum()
+    finite = saf.Problem.from_image(spoilt, mask="finite")
+    np.testing.assert_array_equal(inside.features, finite.features)
+    np.testing.assert_array_equal(inside.graph.mask, finite.graph.mask)
+
+
+def test_several_images_share_scaling_and_stay_apart(photo):
+    bright, dark = photo, photo[:10] // 4
+    problem = saf.Problem.from_images([bright, dark], groups="image")
+    assert problem.n_nodes == 480 + 240
+    assert np.bincount(problem.groups).tolist() == [0, 480, 240]
+    assert problem.features[480:].max() < 0.3
+    values = np.zeros((720, 1))
+    values[:480] = 1
+    assert set(problem.graph.average(values)[:, 0].round(12)) == {0.0, 1.0}
+
+
+def test_options_survive_json(photo):
+    options = saf.Problem.from_image(photo, window=(3, 5), features="lab").options
+    assert ImageOptions.from_plain(json.loads(json.dumps(options.to_plain()))) == options
+
+
+@given(npst.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(4, 6))))
+def test_any_array_of_floats_is_a_problem_or_invalid(image):
+    try:
+        problem = saf.Problem.from_image(image, window=1)
+    except saf.InvalidInput:
+        return
+    assert 0 <= problem.features.min() <= problem.features.max() <= 1
+
+
+def nan_image():
+    image = np.random.default_rng(0).random((9, 9))
+    image[2, 3] = np.nan
+    image[4, 5] = np.inf
+    return image
+
+
+@pytest.mark.parametrize(
+    ("image", "arguments", "said"),
+    [
+        (nan_image(), {}, "2 of 81 pixels are NaN or infinite"),
+        (np.full((9, 9), 7), {}, "all of them are 7"),
+        (np.zeros((0, 5)), {}, "expected pixels"),
+        (np.float32(3), {}, "expected pixels"),
+        (np.array([["a", "b"]]), {}, "real numbers"),
+        (np.ones((9, 9), complex), {}, "real numbers"),
+        (np.random.rand(9, 9), {"window": 4}, "odd"),
+        (np.random.rand(9, 9), {"window": 11}, "larger than the image"),
+        (np.random.rand(9, 9), {"window": 3.5}, "whole numbers"),
+        (np.random.rand(9, 9), {"mask": np.zeros((9, 9))}, "empty mask"),
+        (np.random.rand(9, 9), {"mask": np.ones((9, 8))}, "image's shape"),
+        (np.full((9, 9), np.nan), {"mask": "finite"}, "empty mask"),
+        (np.random.rand(9, 9), {"mask": "inside"}, "'finite'"),
+        (np.random.rand(9, 9), {"features": "colour"}, "expected intensity, lab, multiscale"),
+        (np.random.rand(9, 9), {"features": np.ones((8, 9, 2))}, "expected an array of shape"),
+        (np.random.rand(9, 9), {"features": "lab"}, "3 channels"),
+        (np.random.rand(9, 9), {"weights": "gaussian"}, "uniform or nonlocal"),
+        (np.random.rand(9, 9), {"channel_axis": 2}, "2 axes"),
+        (np.random.rand(9, 9), {"seeds": np.ones((8, 9), int)}, r"shape \(9, 9\)"),
+        (np.random.rand(9, 9), {"seeds": np.zeros((9, 9), int)}, "not 0"),
+        (np.random.rand(9, 9), {"seeds": -np.ones((9, 9), int)}, "seeds"),
+        (np.random.rand(9, 9), {"seeds": np.ones((9, 9))}, "whole numbers"),
+    ],
+)
+def test_bad_images_are_refused(image, arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.Problem.from_image(image, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"masks": [None]}, "masks: expected one for each of 2"),
+        ({"features": [np.ones((9, 9, 2))]}, "features"),
+        ({"groups": [np.ones((9, 9), int)]}, "groups: expected one for each of 2"),
+    ],
+)
+def test_lists_of_another_length_are_refused(arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.Problem.from_images([np.random.rand(9, 9)] * 2, **arguments)
+
+
+def test_images_of_differing_channels_are_refused():
+    with pytest.raises(saf.InvalidInput, match="one number of channels"):
+        saf.Problem.from_images([np.random.rand(9, 9), np.random.rand(9, 9, 3)])
+
+
+def test_features_that_do_not_fit_the_graph_are_refused():
+    with pytest.raises(saf.InvalidInput, match="expected shape"):
+        saf.Problem(np.ones((5, 2)), saf.GridGraph((2, 3), window=1))
+    with pytest.raises(saf.InvalidInput, match="1 of 6 nodes"):
+        saf.Problem(np.array([[1.0]] * 5 + [[np.nan]]), saf.GridGraph((2, 3), window=1))
+
+
+def test_problems_and_scalings_are_frozen(photo):
+    problem = saf.Problem.from_image(photo)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        problem.features = None
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Scaling(0, 1).low = 2
