@@ -1,0 +1,71 @@
+"""A viewer with the Segment dock, and small images."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from gui_cases import ENDLESS, TIMEOUT, blocks
+
+from napari_saf._gui._segment import SegmentWidget
+
+_NOT_OURS = (
+    # napari, under PyQt5
+    "ignore:System theme detection requires a Qt6 backend:UserWarning",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "gui" in item.path.parts:
+            for warning in _NOT_OURS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left():
+    yield
+    left = [thread.name for thread in threading.enumerate() if "napari-saf" in thread.name]
+    assert not left
+
+
+@pytest.fixture
+def viewer(make_napari_viewer):
+    return make_napari_viewer()
+
+
+@pytest.fixture
+def dock(viewer):
+    """The dock in a viewer that has an RGB image."""
+    viewer.add_image(blocks(), name="blocks")
+    widget = SegmentWidget(viewer)
+    viewer.window.add_dock_widget(widget, name="Segment")
+    return widget
+
+
+@pytest.fixture
+def run(qtbot):
+    """Start a dock and wait for the end; return what the run returned, or None."""
+
+    def run_to_end(dock, start=None):
+        results = []
+        dock.session.returned.connect(results.append)
+        with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+            (start or dock.start)()
+        dock.session.returned.disconnect(results.append)
+        return results[0] if results else None
+
+    return run_to_end
+
+
+@pytest.fixture
+def long_run(qtbot):
+    """Start a dock on a run that does not end by itself and wait for its first labels."""
+
+    def run_to_first_labels(dock):
+        dock.form.set_values(ENDLESS)
+        with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+            dock.start()
+        assert dock.session.is_running
+
+    return run_to_first_labels

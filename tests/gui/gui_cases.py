@@ -1,0 +1,37 @@
+"""Small images and settings for the tests of the app."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TIMEOUT = 60_000
+
+ENDLESS = {
+    "stepper": "euler",
+    "stepper.step": 1e-4,
+    "stop.entropy": 0.0,
+    "stop.changed": 0.0,
+    "stop.max_steps": 1_000_000,
+}
+
+
+def blocks(side: int = 32) -> np.ndarray:
+    """Return an RGB image of four noisy squares."""
+    rng = np.random.default_rng(0)
+    half = side // 2
+    image = np.zeros((side, side, 3))
+    image[:half, :half] = (0.9, 0.1, 0.1)
+    image[:half, half:] = (0.1, 0.8, 0.1)
+    image[half:, :half] = (0.1, 0.1, 0.9)
+    image[half:, half:] = (0.9, 0.9, 0.2)
+    return (255 * np.clip(image + rng.normal(0, 0.05, image.shape), 0, 1)).astype(np.uint8)
+
+
+def stack(n_slices: int = 5, side: int = 16) -> np.ndarray:
+    """Return a stack with a bright ball."""
+    grid = (
+        np.indices((n_slices, side, side))
+        - np.array([n_slices // 2, side // 2, side // 2])[:, None, None, None]
+    )
+    noise = np.random.default_rng(1).normal(0, 0.05, grid.shape[1:])
+    return (np.where((grid**2).sum(axis=0) < 20, 0.8, 0.2) + noise).astype(np.float32)

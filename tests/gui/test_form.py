@@ -1,0 +1,137 @@
+"""The form that is made from the dataclass of a method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gui_cases import blocks
+
+import napari_saf as saf
+from napari_saf._gui._fields import create_field
+from napari_saf._gui._form import MethodForm
+from napari_saf.parameters import Parameter, describe, to_plain
+
+pytestmark = pytest.mark.gui
+
+METHODS = sorted(saf.METHODS)
+
+
+@pytest.fixture
+def form_of(viewer, qtbot):
+    def make(name):
+        form = MethodForm(saf.METHODS[name], viewer)
+        qtbot.addWidget(form.basic)
+        qtbot.addWidget(form.advanced)
+        return form
+
+    return make
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_fresh_form_reads_as_the_defaults(form_of, name):
+    assert to_plain(form_of(name).read()) == to_plain(saf.METHODS[name]())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_parameter_has_a_field(form_of, name):
+    form = form_of(name)
+    wanted = {p.name for p in describe(saf.METHODS[name])}
+    assert wanted == {p.name for p, _, _ in form._rows}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_values_survive_the_form(form_of, name):
+    form = form_of(name)
+    values = {p.name: another_value(p) for p in describe(saf.METHODS[name]) if p.kind != "array"}
+    form.set_values(values)
+    read = form.values()
+    assert {k: read[k] for k in read if k in values} == {k: values[k] for k in values if k in read}
+    assert set(read) == set(form.visible_names())
+    form.read()
+
+
+def another_value(parameter: Parameter):
+    if parameter.kind == "choice":
+        return parameter.choices[-1]
+    if parameter.kind == "bool":
+        return not parameter.default
+    step = parameter.step or 1
+    above = round(parameter.default + step, 7)
+    fits = parameter.maximum is None or above <= parameter.maximum
+    return type(parameter.default)(above if fits else parameter.default - step)
+
+
+def test_a_field_shows_only_where_it_does_something(form_of):
+    form = form_of("saf")
+    assert "stepper.tolerance" in form.visible_names()
+    assert "stepper.step" not in form.visible_names()
+    form.set_values({"stepper": "euler"})
+    assert "stepper.tolerance" not in form.visible_names()
+    assert form.visible_names().count("stepper.step") == 1
+
+
+def test_basic_fields_are_few(form_of):
+    form = form_of("saf")
+    basic = [p.name for p, _, section in form._rows if section is form.basic]
+    assert basic == ["max_labels", "s"]
+
+
+def test_an_optional_number_can_be_none(viewer, qtbot):
+    parameter = next(p for p in describe(saf.SelfAssignmentFlow) if p.name == "affinity.landmarks")
+    field = create_field(parameter, viewer)
+    qtbot.addWidget(field)
+    assert field.value == parameter.default
+    field.set_value(None)
+    assert field.value is None
+    field.set_value(int(parameter.minimum))
+    assert field.value == parameter.minimum
+
+
+def test_help_is_the_tooltip(form_of):
+    form = form_of("saf")
+    parameter, field, section = next(row for row in form._rows if row[0].name == "s")
+    assert section._rows[field].toolTip() == parameter.help
+
+
+def test_bounds_of_a_box_are_those_of_the_parameter(viewer, qtbot):
+    parameter = next(p for p in describe(saf.SelfAssignmentFlow) if p.name == "max_labels")
+    field = create_field(parameter, viewer)
+    qtbot.addWidget(field)
+    for tried, got in ((0, 2), (999, 255)):
+        field.set_value(tried)
+        assert field.value == got
+
+
+def test_changing_the_method_changes_the_form(dock):
+    dock.choose_method("af")
+    assert dock.form.method is saf.AssignmentFlow
+    assert "prototypes" in dock.form.visible_names()
+    assert "s" not in dock.form.visible_names()
+
+
+def test_prototypes_of_a_result_label_another_image(viewer, dock, run):
+    first = run(dock)
+    (source,) = [layer for layer in viewer.layers if "napari_saf" in layer.metadata]
+    flipped = viewer.add_image(blocks()[::-1].copy(), name="flipped")
+    dock.choose_method("af")
+    field = dock.form.prototypes_field
+    field._choice.choose(source)
+    np.testing.assert_array_equal(dock.form.values()["prototypes"], first.prototypes)
+    dock.input.choose_image(flipped)
+    second = run(dock)
+    same = (second.labels == source.data[::-1]).mean()
+    assert same > 0.98
+    scaling = first.recipe["input"]["scaling"]
+    assert second.recipe["input"]["scaling"] == scaling
+
+
+def test_af_without_prototypes_says_so(dock, run):
+    dock.choose_method("af")
+    assert run(dock) is None
+    assert dock.status.is_error and "prototypes" in dock.status.text
+
+
+def test_the_device_is_named(dock):
+    assert dock._device.text().endswith("float32")
+    dock.form.set_values({"dtype": "float64", "device": "cpu"})
+    assert dock._device.text() == "CPU, float64"

@@ -1,0 +1,267 @@
+"""What images the Segment dock takes, where the labels land, and what it refuses."""
+
+from __future__ import annotations
+
+import threading
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from gui_cases import blocks, stack
+from napari.layers import Labels
+
+import napari_saf as saf
+
+pytestmark = pytest.mark.gui
+
+
+def add(viewer, dock, data, **options):
+    layer = viewer.add_image(data, **options)
+    dock.input.choose_image(layer)
+    return layer
+
+
+def result_of(viewer, image):
+    (layer,) = [x for x in viewer.layers if isinstance(x, Labels) and x.name.startswith(image.name)]
+    return layer
+
+
+def gray() -> np.ndarray:
+    return blocks().mean(axis=2)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        gray(),
+        gray().astype(np.uint16) * 200,
+        gray() > 100,
+        blocks(),
+        np.dstack([blocks(), np.full((32, 32), 255, np.uint8)]),
+        da.from_array(gray(), chunks=(8, 32)),
+    ],
+    ids=["float", "uint16", "bool", "rgb", "rgba", "dask"],
+)
+def test_every_kind_of_image(viewer, dock, run, data):
+    image = add(viewer, dock, data, name="tried")
+    run(dock)
+    assert not dock.status.is_error, dock.status.text
+    layer = result_of(viewer, image)
+    assert layer.data.shape == (32, 32) and layer.data.min() == 1
+    expected = saf.SelfAssignmentFlow().run(
+        saf.Problem.from_image(np.asarray(data), window=dock.input.scale.value)
+    )
+    np.testing.assert_array_equal(layer.data, expected.labels)
+
+
+def test_lab_only_with_three_channels(viewer, dock):
+    assert "lab" in dock.input.feature_names()
+    dock.input.choose_features("lab")
+    assert dock.input.job().options.features == "lab"
+    add(viewer, dock, gray())
+    assert "lab" not in dock.input.feature_names()
+    add(viewer, dock, np.moveaxis(blocks(), -1, 0), name="planes")
+    assert "lab" not in dock.input.feature_names()
+    dock.input.choose_channels(0)
+    assert "lab" in dock.input.feature_names()
+
+
+def test_channels_in_front(viewer, dock, run):
+    image = add(viewer, dock, np.moveaxis(blocks(), -1, 0), name="planes")
+    dock.input.choose_channels(0)
+    run(dock)
+    expected = saf.SelfAssignmentFlow().run(
+        saf.Problem.from_image(blocks(), window=dock.input.scale.value)
+    )
+    np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
+
+
+def test_rows_appear_only_where_there_is_a_choice(viewer, dock):
+    section = dock.input.section
+    assert not section.is_shown(dock.input._channels)
+    assert not section.is_shown(dock.input._extent)
+    add(viewer, dock, stack())
+    assert section.is_shown(dock.input._channels)
+    assert section.is_shown(dock.input._extent)
+    dock.input.choose_channels(0)
+    assert not section.is_shown(dock.input._extent)
+
+
+def test_a_volume(viewer, dock, run):
+    image = add(viewer, dock, stack(), name="stack")
+    dock.input.choose_extent("volume")
+    run(dock)
+    expected = saf.SelfAssignmentFlow().run(
+        saf.Problem.from_image(stack(), window=dock.input.scale.value)
+    )
+    np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
+
+
+def test_all_slices_each_by_itself(viewer, dock, run):
+    image = add(viewer, dock, stack(), name="stack")
+    dock.input.choose_extent("each")
+    result = run(dock)
+    assert result.recipe["input"]["window"] == (1, 5, 5)
+    assert result_of(viewer, image).data.shape == stack().shape
+
+
+def test_the_slice_on_screen(viewer, dock, run):
+    image = add(viewer, dock, stack(), name="stack", scale=(2, 1, 1), translate=(10, 0, 0))
+    viewer.dims.set_point(0, 10 + 2 * 3)
+    result = run(dock)
+    layer = result_of(viewer, image)
+    expected = saf.SelfAssignmentFlow().run(
+        saf.Problem.from_image(stack()[3], window=dock.input.scale.value)
+    )
+    np.testing.assert_array_equal(result.labels, expected.labels)
+    assert layer.data.shape == (1, 16, 16)
+    np.testing.assert_allclose(layer.translate, (16, 0, 0))
+    np.testing.assert_allclose(layer.scale, (2, 1, 1))
+
+
+def test_a_stack_whose_last_axis_could_be_colours(viewer, dock, run):
+    image = add(viewer, dock, stack()[:, :, :4].copy(), name="thin", rgb=False)
+    dock.input.choose_extent("volume")
+    dock.input.scale.set_value(3)
+    run(dock)
+    assert result_of(viewer, image).data.shape == (5, 16, 4)
+
+
+def test_a_lazy_image_is_read_in_the_thread(viewer, dock, run):
+    readers = []
+
+    def block(block_info=None):
+        readers.append(threading.current_thread().name)
+        return stack()[:1]
+
+    lazy = da.map_blocks(block, chunks=((1,) * 5, (16,), (16,)), dtype=np.float32)
+    with dask.config.set(scheduler="synchronous"):
+        image = add(viewer, dock, lazy, name="lazy", contrast_limits=(0, 1))
+        dock.input.choose_extent("volume")
+        run(dock)
+    assert readers.count("napari-saf run") == 5
+    assert result_of(viewer, image).data.shape == (5, 16, 16)
+
+
+def test_place_and_units_are_carried(viewer, dock, run):
+    image = add(
+        viewer,
+        dock,
+        blocks(),
+        name="placed",
+        scale=(0.5, 0.25),
+        translate=(3, 4),
+        rotate=30,
+        units=("um", "um"),
+        axis_labels=("y", "x"),
+    )
+    run(dock)
+    layer = result_of(viewer, image)
+    for point in ((0, 0), (5, 9)):
+        np.testing.assert_allclose(layer.data_to_world(point), image.data_to_world(point))
+    assert layer.units == image.units
+    assert layer.axis_labels == image.axis_labels
+
+
+def test_a_mask(viewer, dock, run):
+    mask = np.zeros((32, 32), dtype=int)
+    mask[4:20, 4:20] = 1
+    dock.input.choose_mask(viewer.add_labels(mask, name="inside"))
+    result = run(dock)
+    np.testing.assert_array_equal(result.labels > 0, mask > 0)
+
+
+def test_nan_pixels_are_counted_and_can_be_masked(viewer, dock, run):
+    data = gray()
+    data[3, :7] = np.nan
+    image = add(viewer, dock, data, name="holes")
+    assert run(dock) is None
+    assert dock.status.is_error and "7 of 1024 pixels" in dock.status.text
+    assert dock.status.way_on == "Mask them and run"
+    run(dock, start=dock.status._way_on.click)
+    assert not dock.status.is_error
+    assert dock.status.way_on == ""
+    np.testing.assert_array_equal(result_of(viewer, image).data == 0, np.isnan(data))
+
+
+def test_nan_pixels_and_a_mask(viewer, dock, run):
+    data = gray()
+    data[3, :7] = np.inf
+    add(viewer, dock, data, name="holes")
+    mask = np.zeros((32, 32), dtype=int)
+    mask[:, :16] = 1
+    dock.input.choose_mask(viewer.add_labels(mask))
+    assert run(dock) is None
+    result = run(dock, start=dock.status._way_on.click)
+    np.testing.assert_array_equal(result.labels > 0, (mask > 0) & np.isfinite(data))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda v, d: add(v, d, np.full((32, 32), 3.0)), "differing values"),
+        (lambda v, d: d.input.scale.set_value(33), "window: 33 is larger than the image"),
+        (
+            lambda v, d: d.input.choose_mask(v.add_labels(np.zeros((32, 32), int))),
+            "empty mask",
+        ),
+        (
+            lambda v, d: d.input.choose_mask(v.add_labels(np.ones((9, 9), int))),
+            "mask: expected the image's shape",
+        ),
+    ],
+    ids=["constant", "window", "empty mask", "mask shape"],
+)
+def test_bad_input_is_told_and_the_app_goes_on(viewer, dock, run, prepare, words):
+    good = dock.input.image
+    n_labels = sum(isinstance(layer, Labels) for layer in viewer.layers)
+    prepare(viewer, dock)
+    given = sum(isinstance(layer, Labels) for layer in viewer.layers) - n_labels
+    assert run(dock) is None
+    assert dock.status.is_error and words in dock.status.text
+    assert sum(isinstance(layer, Labels) for layer in viewer.layers) == n_labels + given
+    dock.input.choose_image(good)
+    dock.input.choose_mask(None)
+    dock.input.scale.set_value(3)
+    assert run(dock) is not None
+    assert not dock.status.is_error
+
+
+def test_no_image(viewer, dock):
+    viewer.layers.clear()
+    dock.start()
+    assert dock.status.is_error and "no image" in dock.status.text
+    assert not dock.session.is_running
+
+
+def test_too_little_memory(dock, run, monkeypatch):
+    monkeypatch.setattr("napari_saf.device._free_memory", lambda device: 1000)
+    assert run(dock) is None
+    assert "not enough memory" in dock.status.text and "fewer labels" in dock.status.text
+    monkeypatch.undo()
+    assert run(dock) is not None
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyError])
+def test_what_goes_wrong_in_the_thread_is_told(dock, run, monkeypatch, error):
+    def fail(*args, **options):
+        raise error("out of luck")
+
+    monkeypatch.setattr("napari_saf.methods._flow._State.advance", fail)
+    assert run(dock) is None
+    assert dock.status.is_error and "out of luck" in dock.status.text
+    assert not dock.session.is_running
+
+
+def test_fewer_features_than_labels_is_said(viewer, dock, run):
+    add(viewer, dock, np.repeat([[0.0, 1.0]], 32, axis=0).repeat(16, axis=1), name="two")
+    run(dock)
+    assert "labels reduced to 2" in dock.status.text
+
+
+def test_even_numbers_become_odd(dock):
+    dock.input.scale.set_value(8)
+    assert dock.input.scale.value == 9
+    dock.input.scale._slider.setValue(3)
+    assert dock.input.scale.value == 7

@@ -1,0 +1,203 @@
+"""The Segment dock from click to labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks
+from napari.layers import Labels
+from qtpy.QtWidgets import QMainWindow
+
+import napari_saf as saf
+from napari_saf._gui._segment import SegmentWidget
+
+pytestmark = pytest.mark.gui
+
+
+def result_layers(viewer):
+    return [layer for layer in viewer.layers if isinstance(layer, Labels)]
+
+
+def test_labels_are_those_of_python(viewer, dock, run):
+    result = run(dock)
+    options = dock.input.job().options
+    problem = saf.Problem.from_image(blocks(), window=options.window, features=options.features)
+    expected = saf.SelfAssignmentFlow().run(problem)
+    (layer,) = result_layers(viewer)
+    np.testing.assert_array_equal(layer.data, expected.labels)
+    assert layer.data.dtype == np.uint8
+    assert result.status is expected.status
+    assert layer.name == "blocks [SAF]"
+    assert dock.status.text.startswith("converged: ")
+    assert not dock.session.is_running
+
+
+def test_metadata_carry_what_repeats_the_run(viewer, dock, run):
+    result = run(dock)
+    (layer,) = result_layers(viewer)
+    entry = layer.metadata["napari_saf"]
+    assert entry["recipe"]["method"] == "saf"
+    assert entry["status"] == result.status.value
+    np.testing.assert_array_equal(entry["prototypes"], result.prototypes)
+    np.testing.assert_array_equal(entry["columns"], result.columns)
+
+
+def test_every_region_keeps_its_colour(viewer, dock, qtbot, monkeypatch):
+    shown = []
+    dock.session.advanced.connect(
+        lambda frame: shown.append((frame.labels, dock.session.live.layer.colormap))
+    )
+    result_of = []
+    dock.session.returned.connect(result_of.append)
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+    (layer,) = result_layers(viewer)
+    _, running = shown[0]
+    for label, column in enumerate(result_of[0].columns, start=1):
+        np.testing.assert_allclose(layer.colormap.map(label), running.map(int(column) + 1))
+
+
+def test_swatches_are_sorted_by_size(dock, run):
+    result = run(dock)
+    assert len(dock.swatches.tooltips()) == result.n_labels
+    shares = [float(text.split()[2]) for text in dock.swatches.tooltips()]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
+
+
+def test_stop_leaves_a_valid_labelling(viewer, dock, long_run, qtbot):
+    long_run(dock)
+    results = []
+    dock.session.returned.connect(results.append)
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock._stop_button.click()
+    assert results[0].status is saf.Status.CANCELLED
+    (layer,) = result_layers(viewer)
+    np.testing.assert_array_equal(layer.data, results[0].labels)
+    assert layer.data.min() >= 1
+    assert dock.status.text.startswith("stopped: ")
+    assert dock._run_button.isEnabled() and not dock._stop_button.isEnabled()
+
+
+def test_stop_before_the_first_labels(dock, qtbot):
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+        dock._stop_button.click()
+    assert dock.status.text.startswith("stopped")
+
+
+def test_run_again_ends_the_old_run_and_starts_a_new_one(viewer, dock, long_run, qtbot):
+    long_run(dock)
+    results = []
+    dock.session.returned.connect(results.append)
+    dock.form.set_values({"stop.max_steps": 3})
+    with qtbot.waitSignals([dock.session.finished] * 2, timeout=TIMEOUT):
+        dock.start()
+    assert [r.status for r in results] == [saf.Status.CANCELLED, saf.Status.MAX_ITERATIONS]
+    first, second = result_layers(viewer)
+    assert not first.visible and second.visible
+    np.testing.assert_array_equal(first.data, results[0].labels)
+    np.testing.assert_array_equal(second.data, results[1].labels)
+
+
+def test_only_the_last_of_several_clicks_is_run(dock, long_run, qtbot):
+    long_run(dock)
+    began = []
+    dock.session.began.connect(lambda: began.append(True))
+    dock.form.set_values({"stop.max_steps": 2})
+    with qtbot.waitSignals([dock.session.finished] * 2, timeout=TIMEOUT):
+        dock.start()
+        dock.start()
+        dock.start()
+    assert len(began) == 1
+
+
+@pytest.mark.parametrize("which", ["image", "result"])
+def test_removing_a_layer_ends_the_run(viewer, dock, long_run, qtbot, which):
+    long_run(dock)
+    layer = dock.input.image if which == "image" else dock.session.live.layer
+    n_layers = len(viewer.layers)
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        viewer.layers.remove(layer)
+    assert len(viewer.layers) == n_layers - 1
+    assert layer not in viewer.layers
+    if which == "image":
+        (result,) = result_layers(viewer)
+        assert result.data.min() >= 1
+
+
+def test_removing_the_image_before_the_first_labels_leaves_nothing(viewer, dock, qtbot):
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+        viewer.layers.clear()
+    assert len(viewer.layers) == 0
+
+
+def test_renaming_layers_does_no_harm(viewer, dock, long_run, qtbot):
+    long_run(dock)
+    dock.input.image.name = "another"
+    dock.session.live.layer.name = "mine"
+    assert dock.input._image.currentText() == "another"
+    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        pass
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.session.stop()
+    (layer,) = result_layers(viewer)
+    assert layer.name == "mine" and "napari_saf" in layer.metadata
+
+
+def test_a_result_whose_array_was_replaced_is_left_alone(viewer, dock, long_run, qtbot):
+    long_run(dock)
+    (layer,) = result_layers(viewer)
+    mine = np.full(layer.data.shape, 7, dtype=np.uint8)
+    layer.data = mine
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.session.stop()
+    assert layer.data is mine and (mine == 7).all()
+
+
+def test_painting_and_undo_during_a_run_raise_nothing(viewer, dock, long_run, qtbot):
+    long_run(dock)
+    (layer,) = result_layers(viewer)
+    layer.paint((3, 3), 2)
+    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        pass
+    layer.undo()
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.session.stop()
+
+
+def test_closing_the_viewer_ends_the_run(viewer, dock, long_run):
+    long_run(dock)
+    run = dock.session._run
+    viewer.close()
+    assert run.wait(5)
+
+
+def test_closing_the_dock_ends_the_run(viewer, dock, long_run):
+    long_run(dock)
+    run = dock.session._run
+    viewer.window.remove_dock_widget(dock)
+    assert run.wait(0)
+    assert not dock.session.is_running
+    viewer.add_image(blocks())
+    dock.deleteLater()
+
+
+def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
+    viewer.add_image(blocks())
+    dock, window = SegmentWidget(viewer), QMainWindow()
+    qtbot.addWidget(window)
+    window.setCentralWidget(dock)
+    window.show()
+    long_run(dock)
+    run = dock.session._run
+    window.close()
+    qtbot.waitUntil(lambda: run.wait(0), timeout=5000)
+    assert not dock.session.is_running
+
+
+def test_opens_from_the_manifest(viewer, qtbot):
+    dock, widget = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
+    assert type(widget).__name__ == "SegmentWidget"
+    assert dock.widget() is not None
