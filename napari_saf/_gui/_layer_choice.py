@@ -73,7 +73,7 @@ class LayerChoice(QComboBox):
         if before in self._layers:
             self.setCurrentIndex(self._layers.index(before))
         self.blockSignals(blocked)
-        if self.layer is not before:
+        if self.layer != before:
             self.layer_changed.emit(self.layer)
 
     def disconnect_viewer(self) -> None:

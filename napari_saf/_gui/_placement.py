@@ -55,7 +55,11 @@ def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placeme
         "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
     }
     if len(chosen) == layer.ndim:
-        transform |= {"rotate": layer.rotate, "shear": layer.shear, "affine": layer.affine}
+        transform |= {
+            "rotate": layer.rotate,
+            "shear": layer.shear,
+            "affine": layer.affine.affine_matrix,
+        }
     return Placement(tuple(chosen.index(axis) for axis in sorted(fixed)), transform)
 
 

@@ -67,7 +67,7 @@ class SegmentWidget(QWidget):
     swatches : Swatches
     """
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
         self._frame: Frame | None = None

@@ -34,7 +34,8 @@ class Request:
 class Session(QObject):
     """The run of a viewer and the layer that shows it.
 
-    A run begins only when the one before has ended. It ends early when its image or its
+    Layers are compared by equality: a plugin is handed proxies, of which there are many of one
+    layer. A run begins only when the one before has ended. It ends early when its image or its
     result is removed.
 
     Parameters
@@ -141,7 +142,7 @@ class Session(QObject):
         if self._run is None or self.request is None:
             return
         result = None if self.live is None else self.live.layer
-        if event.value is self.request.image or event.value is result:
+        if event.value in (self.request.image, result):
             self._run.cancel()
 
     def _may_show(self) -> bool:
@@ -157,6 +158,6 @@ class Session(QObject):
             return
         there = [pair for pair in self._results if pair[1] in self._viewer.layers]
         for image, result in there:
-            if image is new[0]:
+            if image == new[0]:
                 result.visible = False
         self._results = [*there, new]

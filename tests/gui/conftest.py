@@ -7,8 +7,6 @@ import threading
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 
-from napari_saf._gui._segment import SegmentWidget
-
 _NOT_OURS = (
     # napari, under PyQt5
     "ignore:System theme detection requires a Qt6 backend:UserWarning",
@@ -36,11 +34,9 @@ def viewer(make_napari_viewer):
 
 @pytest.fixture
 def dock(viewer):
-    """The dock in a viewer that has an RGB image."""
+    """The dock, opened through the manifest, in a viewer that has an RGB image."""
     viewer.add_image(blocks(), name="blocks")
-    widget = SegmentWidget(viewer)
-    viewer.window.add_dock_widget(widget, name="Segment")
-    return widget
+    return viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
 
 
 @pytest.fixture

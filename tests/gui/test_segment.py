@@ -197,7 +197,10 @@ def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     assert not dock.session.is_running
 
 
-def test_opens_from_the_manifest(viewer, qtbot):
-    dock, widget = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
-    assert type(widget).__name__ == "SegmentWidget"
-    assert dock.widget() is not None
+def test_the_samples_open(viewer):
+    from napari_saf.samples import SAMPLES
+
+    for key in SAMPLES:
+        viewer.layers.clear()
+        viewer.open_sample("napari-saf", key)
+        assert len(viewer.layers) == 1
