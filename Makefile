@@ -1,5 +1,5 @@
 # make demo         label a sample image; opens napari where there is a screen
-# make test         checks and all tests
+# make test         checks, the tests of the app with PyQt6, and all tests with PyQt5
 # make test-pyqt6   the tests of the app with PyQt6
 # make lint         checks only
 # make format       put the code in form
@@ -28,9 +28,9 @@ demo: .venv/installed
 test: lint test-pyqt6
 	@eval "$(SCREEN)" $(BIN)/python -m pytest
 
-# The bindings differ in enumerations, signals and fonts, which a part of the tests shows.
+# The bindings differ in enumerations, signals and fonts.
 test-pyqt6: .venv-pyqt6/installed
-	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python -m pytest -m qt6 -q
+	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python -m pytest -m gui -q
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

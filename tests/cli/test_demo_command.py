@@ -1,0 +1,92 @@
+import os
+import sys
+import types
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from napari_saf import METHODS, SelfAssignmentFlow
+from napari_saf.cli import _demo
+from napari_saf.cli._figure import save_figure
+from napari_saf.io import ImageFile, load_recipe, read_image
+from napari_saf.problem import Problem
+
+
+@pytest.fixture
+def small_samples(monkeypatch):
+    """Replace the sample images by something that takes no time."""
+    pixels = np.zeros((12, 14, 3), np.uint8)
+    pixels[:, 7:] = 200, 100, 50
+    pixels += np.random.default_rng(0).integers(0, 20, pixels.shape, dtype=np.uint8)
+    monkeypatch.setattr(_demo, "read_sample", lambda name: ImageFile(pixels, 2, "yxc"))
+    return pixels
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    return monkeypatch
+
+
+@pytest.fixture
+def window(monkeypatch):
+    """Catch what would be shown."""
+    shown = []
+    module = types.ModuleType("napari_saf._gui.demo")
+    module.show = lambda *arguments: shown.append(arguments)
+    monkeypatch.setitem(sys.modules, "napari_saf._gui.demo", module)
+    return shown
+
+
+def test_demo_writes_mask_figure_and_recipe(cli, small_samples, screen, window):
+    outcome = cli("demo", "-o", "out")
+    assert outcome.code == 0
+    files = ["astronaut.png", "astronaut_labels.recipe.json", "astronaut_labels.tif"]
+    assert sorted(os.listdir("out")) == files
+    assert all(f"out/{name}" in outcome.out for name in files)
+    assert "no screen" in outcome.out
+    assert not window
+    assert isinstance(load_recipe(f"out/{files[1]}").method, METHODS["saf"])
+    assert read_image(f"out/{files[2]}").array.shape == small_samples.shape[:2]
+    assert iio.imread(f"out/{files[0]}").std() > 10
+
+
+def test_demo_can_be_repeated(cli, small_samples, screen, window):
+    assert cli("demo").code == cli("demo").code == 0
+    assert len(os.listdir("demo")) == 3
+
+
+@pytest.mark.parametrize("name", ["DISPLAY", "WAYLAND_DISPLAY"])
+def test_with_a_screen_a_window_opens(cli, small_samples, screen, window, name):
+    screen.setenv(name, ":7")
+    assert cli("demo").code == 0
+    ((image, result, title),) = window
+    assert result.labels.shape == image.array.shape[:2]
+    assert title == "astronaut"
+
+
+def test_headless_means_no_window(cli, small_samples, screen, window):
+    screen.setenv("DISPLAY", ":7")
+    assert cli("demo", "--headless").code == 0
+    assert not window
+
+
+def test_without_a_qt_binding_the_files_are_there_all_the_same(cli, small_samples, screen):
+    screen.setenv("DISPLAY", ":7")
+    screen.setitem(sys.modules, "napari_saf._gui.demo", None)
+    outcome = cli("demo")
+    assert outcome.code == 0
+    assert "napari cannot be opened" in outcome.err
+    assert len(os.listdir("demo")) == 3
+
+
+@pytest.mark.parametrize("shape", [(9, 10), (4, 9, 10), (9, 10, 3)])
+def test_figures_of_grey_stacks_and_colour(tmp_path, shape):
+    array = np.random.default_rng(0).random(shape)
+    result = SelfAssignmentFlow(max_labels=3).run(Problem.from_image(array))
+    axis = 2 if shape[-1] == 3 else None
+    save_figure(tmp_path / "f.png", ImageFile(array, axis), result, "title")
+    assert iio.imread(tmp_path / "f.png").std() > 10
