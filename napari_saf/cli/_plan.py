@@ -12,6 +12,7 @@ from napari_saf.io import MASK_SUFFIXES, mask_stem, mask_suffix
 __all__ = ["Job", "find_images", "plan"]
 
 _READ = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
+_MARK = "_labels"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Job:
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
     """Return the images among files and folders; a folder stands for the images in it.
+
+    Masks that an earlier run left in a folder (``name_labels``) are not taken for images.
 
     Raises
     ------
@@ -56,7 +59,7 @@ def _is_zarr(path: Path) -> bool:
 
 
 def _is_image(path: Path) -> bool:
-    if path.name.startswith("."):
+    if path.name.startswith(".") or mask_stem(path).endswith(_MARK):
         return False
     return _is_zarr(path) if path.is_dir() else path.suffix.lower() in _READ
 
@@ -83,7 +86,7 @@ def plan(
     elif not is_folder and out.suffix:
         raise InvalidInput(f"{out}: expected a folder, or a name in {', '.join(MASK_SUFFIXES)}")
     else:
-        masks = [out / f"{mask_stem(image)}_labels{suffix}" for image in images]
+        masks = [out / f"{mask_stem(image)}{_MARK}{suffix}" for image in images]
     if together and len(images) > 1:
         jobs = [Job(images, masks, out / "together.recipe.json")]
     else:

@@ -50,6 +50,15 @@ def test_a_folder_of_images_is_taken_whole(cli, picture, tmp_path):
     assert masks == ["a_labels.tif", "b_labels.tif"]
 
 
+def test_masks_in_a_folder_are_not_taken_for_images(cli, picture, tmp_path):
+    (tmp_path / "in").mkdir()
+    picture("in/a.png")
+    for _ in range(2):
+        outcome = cli("segment", "in", "-o", "in", "--overwrite", *FEW)
+        assert (outcome.code, len(outcome.out.splitlines())) == (0, 1)
+    assert sorted(os.listdir("in")) == ["a.png", "a_labels.recipe.json", "a_labels.tif"]
+
+
 def test_together_means_one_set_of_labels(cli, tmp_path, read_recipe):
     low, high = np.full((8, 8), 20, np.uint8), np.full((8, 8), 200, np.uint8)
     low[0, 0], high[0, 0] = 25, 205
