@@ -31,7 +31,7 @@ def photograph(height: int, width: int) -> np.ndarray:
     """Return the sample photograph at a size, float32 in [0, 1]."""
     from skimage.transform import resize
 
-    image = read_sample("photograph")
+    image = read_sample("astronaut")
     return resize(image, (height, width), anti_aliasing=True).astype(np.float32)
 
 

@@ -21,6 +21,7 @@ from napari_saf.errors import InvalidInput
 __all__ = ["Parameter", "build", "check_bounds", "describe", "from_plain", "parameter", "to_plain"]
 
 Kind = Literal["int", "float", "bool", "choice", "array"]
+Condition = tuple[str, tuple[str, ...]]
 T = TypeVar("T")
 _KEY = "napari_saf"
 
@@ -55,8 +56,8 @@ class Parameter:
         Whether None is allowed.
     choices : tuple of str
         The allowed values of a choice.
-    depends_on : tuple of (str, str) or None
-        The name and the value of the choice under which alone this parameter exists.
+    depends_on : tuple of (str, tuple of str) or None
+        The name of a choice and those of its values under which alone this parameter exists.
     label, help, minimum, maximum, step, ends, advanced
         As given to `parameter`.
     """
@@ -73,7 +74,7 @@ class Parameter:
     step: float | None = None
     ends: tuple[str, str] | None = None
     advanced: bool = False
-    depends_on: tuple[str, str] | None = None
+    depends_on: Condition | None = None
 
 
 def parameter(
@@ -114,12 +115,22 @@ def parameter(
 
 
 def describe(method: type) -> tuple[Parameter, ...]:
-    """Return the scalar parameters of a method class, nested ones included."""
-    return tuple(_walk(method, prefix="", depends_on=None, advanced=False))
+    """Return the scalar parameters of a method class, nested ones included.
+
+    A parameter that several variants of a field share appears once.
+    """
+    found: dict[str, Parameter] = {}
+    for item in _walk(method, prefix="", depends_on=None, advanced=False):
+        before = found.get(item.name)
+        if before is not None and before.depends_on and item.depends_on:
+            shared = (item.depends_on[0], before.depends_on[1] + item.depends_on[1])
+            item = dataclasses.replace(before, depends_on=shared)
+        found[item.name] = item
+    return tuple(found.values())
 
 
 def _walk(
-    cls: type, prefix: str, depends_on: tuple[str, str] | None, advanced: bool
+    cls: type, prefix: str, depends_on: Condition | None, advanced: bool
 ) -> Iterator[Parameter]:
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
@@ -134,7 +145,7 @@ def _walk(
         if len(info.variants) > 1:
             yield _variant_choice(name, field.default, info, hidden)
         for key, variant in info.variants.items():
-            only = (name, key) if len(info.variants) > 1 else depends_on
+            only = (name, (key,)) if len(info.variants) > 1 else depends_on
             yield from _walk(variant, f"{name}.", only, hidden)
 
 
@@ -150,7 +161,7 @@ def _scalar(
     hint: Any,
     default: object,
     info: _Info,
-    depends_on: tuple[str, str] | None,
+    depends_on: Condition | None,
     advanced: bool,
 ) -> Parameter:
     kind, optional, choices = _kind_of(hint)

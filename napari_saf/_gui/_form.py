@@ -76,7 +76,7 @@ class MethodForm(QObject):
         if parameter.depends_on is None:
             return True
         name, wanted = parameter.depends_on
-        return any(p.name == name and field.value == wanted for p, field, _ in self._rows)
+        return any(p.name == name and field.value in wanted for p, field, _ in self._rows)
 
     def _on_field_changed(self) -> None:
         self._show_what_holds()

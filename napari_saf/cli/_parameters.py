@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -62,19 +61,13 @@ def make_method(
     """
     method = METHODS[name]
     values = ({} if base is None else _flatten(base)) | dict(given)
-    known: dict[str, list[Parameter]] = {}
-    for item in describe(method):
-        known.setdefault(item.name, []).append(item)
-    defaults = {name: items[0].default for name, items in known.items()}
+    known = {item.name: item for item in describe(method)}
     for key in given:
         if key not in known:
             raise click.UsageError(f"{_flag(key)}: the method {name!r} has no such option")
-        needs = [item.depends_on for item in known[key]]
-        if not any(
-            need is None or values.get(need[0], defaults[need[0]]) == need[1] for need in needs
-        ):
-            wanted = " or ".join(f"{_flag(need[0])} {need[1]}" for need in needs if need)
-            raise click.UsageError(f"{_flag(key)}: goes with {wanted}")
+        need = known[key].depends_on
+        if need is not None and values.get(need[0], known[need[0]].default) not in need[1]:
+            raise click.UsageError(f"{_flag(key)}: goes with {_condition(need)}")
     return build(method, values)
 
 
@@ -84,20 +77,21 @@ def summary(item: Parameter) -> str:
     words += [f"at least {item.minimum:g}"] if item.minimum is not None else []
     words += [f"at most {item.maximum:g}"] if item.maximum is not None else []
     words += ["or none"] if item.optional and item.default is not None else []
-    words += [f"with {_flag(item.depends_on[0])} {item.depends_on[1]}"] if item.depends_on else []
+    words += [f"with {_condition(item.depends_on)}"] if item.depends_on else []
     return ", ".join(words)
 
 
 def _parameters_by_name() -> dict[str, dict[str, Parameter]]:
-    """Return the parameters of all methods: name, then method, to the first of that name."""
+    """Return the parameters of all methods: by name, then by method."""
     found: dict[str, dict[str, Parameter]] = {}
     for method_name, method in METHODS.items():
         for item in describe(method):
-            owners = found.setdefault(item.name, {})
-            if method_name in owners:
-                item = dataclasses.replace(owners[method_name], depends_on=None)
-            owners[method_name] = item
+            found.setdefault(item.name, {})[method_name] = item
     return found
+
+
+def _condition(need: tuple[str, tuple[str, ...]]) -> str:
+    return f"{_flag(need[0])} {' or '.join(need[1])}"
 
 
 def _option(flags: list[str], dest: str, known: Mapping[str, Parameter]) -> click.Option:
