@@ -205,6 +205,7 @@ class SegmentWidget(QWidget):
             old.hide()
             old.deleteLater()
             layout.addWidget(new)
+        self._method.setToolTip(self.form.method.title)
         self.form.changed.connect(self._on_form_changed)
         self._on_form_changed()
         self._show_what_is_possible()
@@ -300,6 +301,8 @@ class SegmentWidget(QWidget):
 
     def _on_finished(self) -> None:
         self._clock.stop()
+        if self.form.prototypes_field is not None:
+            self.form.prototypes_field.refresh()
         self._show_what_is_possible()
 
     def _on_window_close_asked(self) -> None:

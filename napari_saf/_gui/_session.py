@@ -132,13 +132,14 @@ class Session(QObject):
     def _on_finished(self) -> None:
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
-        self._run = None
+        self._run = self.request = self.live = None
         request, self._next = self._next, None
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:
             self._begin(request)
 
     def _on_layer_removed(self, event: Any) -> None:
+        self._results = [pair for pair in self._results if event.value not in pair]
         if self._run is None or self.request is None:
             return
         result = None if self.live is None else self.live.layer
@@ -156,8 +157,7 @@ class Session(QObject):
         new = (self.request.image, self.live.layer)
         if new in self._results:
             return
-        there = [pair for pair in self._results if pair[1] in self._viewer.layers]
-        for image, result in there:
+        for image, result in self._results:
             if image == new[0]:
                 result.visible = False
-        self._results = [*there, new]
+        self._results.append(new)

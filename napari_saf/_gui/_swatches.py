@@ -46,10 +46,12 @@ class Swatches(QWidget):
             square.hide()
         for square, swatch in zip(self._squares, swatches, strict=False):
             square.setToolTip(swatch.tooltip)
-            square.setStyleSheet(
+            style = (
                 f"background-color: {_css(swatch.fill)}; border: 3px solid {_css(swatch.border)};"
                 "border-radius: 5px;"
             )
+            if style != square.styleSheet():
+                square.setStyleSheet(style)
             square.show()
 
     def tooltips(self) -> list[str]:

@@ -135,3 +135,14 @@ def test_the_device_is_named(dock):
     assert dock._device.text().endswith("float32")
     dock.form.set_values({"dtype": "float64", "device": "cpu"})
     assert dock._device.text() == "CPU, float64"
+
+
+def test_a_new_result_is_offered_to_the_form(viewer, dock, run):
+    run(dock)
+    dock.choose_method("af")
+    choice = dock.form.prototypes_field._choice
+    choice.setCurrentIndex(1)
+    assert choice.count() == 2
+    run(dock)
+    assert choice.count() == 3
+    assert choice.layer.name == "blocks [SAF]"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks
@@ -204,3 +207,11 @@ def test_the_samples_open(viewer):
         viewer.layers.clear()
         viewer.open_sample("napari-saf", key)
         assert len(viewer.layers) == 1
+
+
+def test_nothing_of_a_removed_layer_is_held(viewer, dock, run):
+    run(dock)
+    pixels = weakref.ref(result_layers(viewer)[0].data)
+    viewer.layers.clear()
+    gc.collect()
+    assert pixels() is None
