@@ -54,10 +54,12 @@ def test_interrupt_leaves_nothing_half_written(tmp_path, place):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
     (tmp_path / "old.npy").write_bytes(b"old")
     script = """
-        import sys, time
-        import napari_saf.cli._progress
+        import signal, sys, time
         from napari_saf.cli import main
         from napari_saf.io import _masks
+
+        # What runs in the background of a shell inherits an ignored SIGINT.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
         def wait(*arguments):
             if sys.argv[1] == "write":
