@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import psutil
@@ -31,7 +32,7 @@ def photograph(height: int, width: int) -> np.ndarray:
     """Return the sample photograph at a size, float32 in [0, 1]."""
     from skimage.transform import resize
 
-    image = read_sample("astronaut")
+    image = read_sample("astronaut").array
     return resize(image, (height, width), anti_aliasing=True).astype(np.float32)
 
 
@@ -92,7 +93,7 @@ def evaluation_table(image: np.ndarray, device: torch.device, rounds: int) -> No
         out = torch.empty_like(fields[3][1])
         calls = floor_calls(*fields[3])
         for w, (field, v) in fields.items():
-            calls[f"window {w}"] = lambda field=field, v=v: field(v, out)  # type: ignore[misc]
+            calls[f"window {w}"] = partial(field, v, out)
         t = milliseconds(calls, device, rounds)
         floor = t["product down"] + t["product up"] + 2 * t["exponential"] + 6 * t["copy"]
         for w in fields:

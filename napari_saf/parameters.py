@@ -236,7 +236,11 @@ def _build_variant(info: _Info, default: object, values: Mapping[str, object], n
 
 
 def to_plain(value: object) -> Any:
-    """Return a dataclass of parameters as dicts, lists and scalars that JSON can hold."""
+    """Return a dataclass of parameters as dicts, lists and scalars that JSON can hold.
+
+    What is no named variant of its field, such as an affinity given as a matrix, becomes
+    ``{"kind": None}``: no file can repeat it.
+    """
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -247,10 +251,12 @@ def to_plain(value: object) -> Any:
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
         info = field.metadata.get(_KEY)
-        plain[field.name] = to_plain(inner)
-        if info is not None and info.variants is not None:
+        if info is None or info.variants is None:
+            plain[field.name] = to_plain(inner)
+        else:
             kinds = [key for key, cls in info.variants.items() if type(inner) is cls]
-            plain[field.name] = {"kind": kinds[0] if kinds else None} | plain[field.name]
+            known = {"kind": kinds[0]} | to_plain(inner) if kinds else {"kind": None}
+            plain[field.name] = known
     return plain
 
 
@@ -302,7 +308,9 @@ def check_bounds(method: object) -> None:
 
 def _check_field(name: str, value: object, hint: Any, info: _Info) -> None:
     kind, optional, choices = _kind_of(hint)
-    if kind == "array" or (value is None and optional) or isinstance(value, np.ndarray):
+    if kind == "array" or (value is None and optional):
+        return
+    if isinstance(value, np.ndarray) and _takes_arrays(hint):
         return
     if kind == "choice":
         if value not in choices:
@@ -317,6 +325,11 @@ def _check_field(name: str, value: object, hint: Any, info: _Info) -> None:
         raise InvalidInput(f"{name}: expected {_an(kind)}, got {value!r}")
     if kind != "bool":
         _check_range(name, float(value), info)  # type: ignore[arg-type]
+
+
+def _takes_arrays(hint: Any) -> bool:
+    members = typing.get_args(hint) if _is_union(hint) else (hint,)
+    return any(typing.get_origin(member) is np.ndarray for member in members)
 
 
 def _check_range(name: str, value: float, info: _Info) -> None:

@@ -80,6 +80,7 @@ def test_arrays_survive_json():
         ({"device": "tpu"}, "device: expected one of auto"),
         ({"dtype": "float16"}, "dtype"),
         ({"seed": -1}, "seed"),
+        ({"rho": np.array([0.5])}, "rho: expected a number"),
     ],
 )
 def test_bad_values_are_refused(values, said):

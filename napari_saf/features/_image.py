@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,11 +53,13 @@ class Scaling:
 
     def apply(self, image: NDArray[np.generic]) -> NDArray[np.float32]:
         """Return the image as float32 in [0, 1]."""
+        short = image.dtype.itemsize <= 2 or image.dtype == np.float32
+        values: NDArray[Any] = image.astype(np.float32 if short else np.float64)
         # Halved, so that the range of any two floats is a float.
-        exact = np.float32 if image.dtype.itemsize <= 2 or image.dtype == np.float32 else np.float64
-        scaled = image.astype(exact) * exact(0.5) - exact(0.5 * self.low)
-        scaled /= exact(0.5 * self.high - 0.5 * self.low)
-        return np.asarray(np.clip(scaled, 0, 1), dtype=np.float32)
+        values *= 0.5
+        values -= values.dtype.type(0.5 * self.low)
+        values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
+        return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
 
 def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 
 import torch
 
-from napari_saf.geometry import normalize_
+from napari_saf.geometry import normalize_, softmax
 from napari_saf.integrate._field import VectorField
 from napari_saf.integrate._stepper import AbstractStepper, Constraint, Run
 from napari_saf.parameters import check_bounds, parameter
@@ -16,6 +16,8 @@ __all__ = ["AdamsBashforthMoulton", "BogackiShampine"]
 
 _FIRST_STEP = 0.05
 _SMALLEST_STEP = 1e-4
+_LARGEST_STEP = 20.0
+"""Keeps exponentials of predicted states in range; certainty grows by exp(-20) in one."""
 _SAFETY = 0.9
 _ACCEPTED = 1.5
 
@@ -63,7 +65,8 @@ class _AdaptiveRun(Run):
             step = self._step
             error = self._attempt(step)
             factor = _SAFETY * (self._tolerance / max(error, 1e-12)) ** (1 / self.order)
-            self._step = max(step * min(self.largest_growth, max(0.3, factor)), _SMALLEST_STEP)
+            longer = step * min(self.largest_growth, max(0.3, factor))
+            self._step = min(max(longer, _SMALLEST_STEP), _LARGEST_STEP)
             if error <= _ACCEPTED * self._tolerance or step <= _SMALLEST_STEP:
                 self._accept(step)
                 self.time += step
@@ -121,7 +124,7 @@ class _AdamsRun(_AdaptiveRun):
             predicted.add_(self._slope, alpha=half).sub_(self._slope_before, alpha=half)
         field(predicted, self._slope_ahead)
         self._correct(step)
-        corrected = torch.softmax(self._corrected, dim=1, out=field.scratch[0])
+        corrected = softmax(self._corrected, out=field.scratch[0])
         return _mean_l1(corrected, field.assignment, out=field.scratch[1])
 
     def _correct(self, step: float) -> None:
@@ -186,7 +189,7 @@ class _BogackiShampineRun(_AdaptiveRun):
         lower = torch.add(self.v, first, alpha=7 * step / 24, out=field.scratch[0])
         lower.add_(second, alpha=step / 4).add_(third, alpha=step / 3)
         lower.add_(self._last, alpha=step / 8)
-        other = torch.softmax(lower, dim=1, out=field.scratch[1])
+        other = softmax(lower, out=field.scratch[1])
         return _mean_l1(field.assignment, other, out=lower)
 
     def _accept(self, step: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from napari_saf.geometry import normalize_
+from napari_saf.geometry import normalize_, softmax
 from napari_saf.integrate._field import VectorField
 from napari_saf.parameters import check_bounds, parameter
 
@@ -117,4 +117,4 @@ class _EulerRun(Run):
         self.field(self.v, self._slope)
         self.constrain(self.v.add_(self._slope, alpha=self._step))
         self.time += self._step
-        self.assignment = torch.softmax(self.v, dim=1, out=self.field.scratch[0])
+        self.assignment = softmax(self.v, out=self.field.scratch[0])

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
+from napari_saf.geometry import shifted_softmax, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._flow import Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
@@ -50,7 +51,13 @@ class AssignmentFlow(AbstractFlowMethod):
         help="One feature vector a label; an earlier result has them.",
     )
 
-    def _prepare(self, problem: Problem, features: torch.Tensor, initial: ArrayLike | None) -> Flow:
+    def _prepare(
+        self,
+        problem: Problem,
+        features: torch.Tensor,
+        initial: ArrayLike | None,
+        cancelled: Callable[[], bool],
+    ) -> Flow:
         seeds = None if problem.seeds is None else torch.from_numpy(problem.seeds)
         seeds = None if seeds is None else seeds.to(features.device)
         points = self._points(problem, features, seeds)
@@ -121,13 +128,13 @@ class AssignmentField:
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
-        w = torch.softmax(v, dim=1, out=self.assignment)
+        w = softmax(v, out=self.assignment)
         self.overlap = (w.T @ w).cpu().double()
         likelihood, mean = self.scratch
         self.objective = float(torch.mul(w, self._distances, out=mean).sum()) / len(w)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)
         self._averager(likelihood, mean, out)
-        return torch.softmax(mean, dim=1, out=out)
+        return shifted_softmax(mean, out=out)
 
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""

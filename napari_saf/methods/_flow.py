@@ -64,13 +64,13 @@ class Flow:
 
 
 def run_flow(
-    flow: Flow, began: float, max_iterations: int | None, cancelled: Callable[[], bool]
+    flow: Flow, began: float, max_iterations: int | None, tick: Callable[[], None]
 ) -> Iteration:
     """Integrate a flow; see `AbstractMethod.iterate`."""
     stop = flow.stop
     if max_iterations is not None:
         stop = dataclasses.replace(stop, max_steps=max_iterations)
-    state = _State(flow, began, cancelled)
+    state = _State(flow, began, tick)
     yield state.snapshot(0.0)
     try:
         state.begin()
@@ -130,11 +130,11 @@ class _CountedField:
 class _State:
     """A flow under way: the run of the stepper, the labels, the records."""
 
-    def __init__(self, flow: Flow, began: float, cancelled: Callable[[], bool]) -> None:
+    def __init__(self, flow: Flow, began: float, tick: Callable[[], None]) -> None:
         self.records: list[Record] = []
         self._flow = flow
         self._began = began
-        self._cancelled = cancelled
+        self._tick = tick
         self._n_start_columns = flow.start.shape[1]
         self._active = torch.arange(self._n_start_columns, device=flow.start.device)
         self._v = self._constrain(flow.start)
@@ -165,8 +165,8 @@ class _State:
         self._v = self._run.v
         changed = _update_labels(self._labels, self._v)
         self._tick()
-        masses = self._record(changed, self._run.assignment)
-        self._drop_dead_columns(masses)
+        self._record(changed, self._run.assignment)
+        self._drop_dead_columns()
 
     def snapshot(self, fraction: float) -> Snapshot:
         """Return a snapshot whose labels can be read until the next step."""
@@ -212,10 +212,6 @@ class _State:
             notes=flow.notes,
         )
 
-    def _tick(self) -> None:
-        if self._cancelled():
-            raise Cancelled
-
     def _constrain(self, v: torch.Tensor) -> torch.Tensor:
         normalize_(v)
         if self._flow.seeds is None:
@@ -225,9 +221,9 @@ class _State:
         column_of[self._active.cpu() + 1] = torch.arange(len(self._active))
         return one_hot_(v, rows, column_of.to(v.device)[self._flow.seeds[rows]])
 
-    def _record(self, changed: float, assignment: torch.Tensor) -> torch.Tensor:
+    def _record(self, changed: float, assignment: torch.Tensor) -> None:
         field, n_nodes = self._field, len(self._labels)
-        mean_entropy = entropy(assignment, out=field.scratch[1])
+        mean_entropy = entropy(assignment, self._v, self._labels)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
         sizes = torch.bincount(self._labels, minlength=len(self._active)).cpu().double()
         shares = np.zeros(self._n_start_columns)
@@ -243,22 +239,23 @@ class _State:
                 changed=changed,
             )
         )
-        return masses
 
     def _first_record(self) -> Record:
         sizes = np.bincount(self.columns_of_nodes.cpu().numpy(), minlength=self._n_start_columns)
         c = float(self._n_start_columns)
         return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
 
-    def _drop_dead_columns(self, masses: torch.Tensor) -> None:
+    def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
 
         For s > 0 the gradient of such a column grows like 1 / mass: it would be pulled back
         and fall again for ever, and a share of the nodes with it.
         """
         assert self._run is not None
-        alive = torch.bincount(self._labels, minlength=len(self._active)) > 0
-        kept = (alive | (masses.to(alive.device) >= 0.5)).nonzero()[:, 0]
+        shares = self.records[-1].label_shares[self._active.cpu().numpy()]
+        masses = self._field.overlap.sum(dim=0)
+        alive = torch.from_numpy(shares > 0) | (masses >= 0.5)
+        kept = alive.nonzero()[:, 0].to(self._active.device)
         if len(kept) == len(self._active):
             return
         new_number = torch.full_like(self._active, -1)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
 from napari_saf.integrate import STEPPERS, AbstractStepper, AdamsBashforthMoulton, StoppingRule
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import AbstractMethod, Iteration, never
+from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
 
@@ -95,12 +95,23 @@ class AbstractFlowMethod(AbstractMethod):
         dtype = float_type(self.dtype, device)
         self._check_memory(problem, initial, device, dtype.itemsize)
         features = torch.from_numpy(np.ascontiguousarray(problem.features)).to(dtype).to(device)
-        flow = self._prepare(problem, features, initial)
-        return (yield from run_flow(flow, began, max_iterations, cancelled))
+        flow = self._prepare(problem, features, initial, cancelled)
+
+        def tick() -> None:
+            if cancelled():
+                raise Cancelled
+
+        return (yield from run_flow(flow, began, max_iterations, tick))
 
     @abstractmethod
-    def _prepare(self, problem: Problem, features: torch.Tensor, initial: ArrayLike | None) -> Flow:
-        """Return the flow, ready to start."""
+    def _prepare(
+        self,
+        problem: Problem,
+        features: torch.Tensor,
+        initial: ArrayLike | None,
+        cancelled: Callable[[], bool],
+    ) -> Flow:
+        """Return the flow, ready to start; a poorer one, soon, once `cancelled`."""
 
     @abstractmethod
     def _n_columns(self, problem: Problem) -> int:

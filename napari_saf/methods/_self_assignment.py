@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
+from napari_saf.geometry import shifted_softmax, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._flow import Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
@@ -95,7 +96,13 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         advanced=True,
     )
 
-    def _prepare(self, problem: Problem, features: torch.Tensor, initial: ArrayLike | None) -> Flow:
+    def _prepare(
+        self,
+        problem: Problem,
+        features: torch.Tensor,
+        initial: ArrayLike | None,
+        cancelled: Callable[[], bool],
+    ) -> Flow:
         rng = np.random.default_rng(self.seed)
         seeds = None if problem.seeds is None else torch.from_numpy(problem.seeds)
         seeds = None if seeds is None else seeds.to(features.device)
@@ -104,9 +111,11 @@ class SelfAssignmentFlow(AbstractFlowMethod):
             start = from_assignment(initial, problem.n_nodes, features.device, features.dtype)
         else:
             means = None if seeds is None else class_means(features, seeds)
-            start = k_centre_distances(features, self.max_labels, rng, given=means)
+            start = k_centre_distances(
+                features, self.max_labels, rng, given=means, cancelled=cancelled
+            )
             start *= -self.epsilon
-            if start.shape[1] < self.max_labels:
+            if start.shape[1] < self.max_labels and not cancelled():
                 notes = (f"labels reduced to {start.shape[1]}: no more distinct features",)
 
         def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
@@ -158,7 +167,7 @@ class SelfAssignmentField:
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
-        w = torch.softmax(v, dim=1, out=self.assignment)
+        w = softmax(v, out=self.assignment)
         product = self._operator.product(w)
         # Rows of W sum to 1, so the column sums of W'W are the masses.
         self.overlap = (w.T @ w).cpu().double()
@@ -173,7 +182,7 @@ class SelfAssignmentField:
         likelihood.addmm_(w, self._small(gradient.assignment_factor))
         self._tick()
         self._averager(likelihood, mean, out)
-        return torch.softmax(mean, dim=1, out=out)
+        return shifted_softmax(mean, out=out)
 
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""

@@ -25,7 +25,7 @@ def k_centre_distances(
     rng: np.random.Generator,
     *,
     given: torch.Tensor | None = None,
-    tick: Callable[[], None] = lambda: None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> torch.Tensor:
     """Return the distances to centres chosen greedily: each the node farthest from all before.
 
@@ -39,13 +39,14 @@ def k_centre_distances(
         Draws the first centre where none is given.
     given : Tensor of shape (n_given, n_features), optional
         Points that are centres already.
-    tick : callable
-        Called between centres.
+    cancelled : callable
+        Once it returns True, no more centres are sought.
 
     Returns
     -------
     Tensor of shape (n_nodes, n_found)
-        n_found is less than `n_centres` where there are fewer distinct features.
+        n_found is less than `n_centres` where there are fewer distinct features, or after a
+        cancel.
 
     Notes
     -----
@@ -61,9 +62,8 @@ def k_centre_distances(
     table[:, : len(given)] = distances(features, given)
     nearest = table[:, : len(given)].amin(dim=1)
     for found in range(len(given), n_centres):
-        tick()
         farthest = nearest.argmax()
-        if float(nearest[farthest]) == 0:
+        if float(nearest[farthest]) == 0 or (found >= 2 and cancelled()):
             return table[:, :found].contiguous()
         own = distances(features, features[farthest][None])[:, 0]
         table[:, found] = own
