@@ -108,7 +108,7 @@ def changed(**changes):
         (changed(parameters={"rho": "much"}), "rho"),
         (changed(parameters={"rho": -1}), "rho: expected at least"),
         (changed(parameters={"rho": 10**400}), "not a recipe"),
-        (changed(parameters={"rho": [0.5]}), "parameters.rho: expected one value"),
+        (changed(parameters={"rho": [0.5]}), "rho: expected a number"),
         (changed(parameters={"colour": 1}), "unknown entry 'colour'"),
         (changed(parameters={"stepper": {"kind": "magic"}}), "kind among adams"),
         (changed(parameters={"stepper": "euler"}), "kind among adams"),
