@@ -38,6 +38,9 @@ from napari_saf.result import Segmentation, Status
 
 __all__ = ["SegmentWidget"]
 
+_LEAST_WIDTH = 320
+"""In pixels; below it words beside sliders are cut."""
+
 _MASK_AND_RUN = "Mask them and run"
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
@@ -79,6 +82,7 @@ class SegmentWidget(QWidget):
         self.status, self.swatches = StatusArea(), Swatches()
         self._create_controls()
         self._create_layout()
+        self.setMinimumWidth(_LEAST_WIDTH)
         self._clock = QTimer(self)
         self._clock.setInterval(500)
         self._connect()

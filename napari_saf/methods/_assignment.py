@@ -43,7 +43,7 @@ class AssignmentFlow(AbstractFlowMethod):
     """
 
     name: ClassVar[str] = "af"
-    title: ClassVar[str] = "Assignment flow (given prototypes)"
+    title: ClassVar[str] = "Assignment flow"
 
     prototypes: NDArray[np.floating] | None = parameter(
         None,
