@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ from napari_saf.metrics import region_agreement
 Labels = NDArray[np.integer[Any]]
 Features = NDArray[np.float32]
 Maps = Iterator[tuple[str, Labels, float]]
-"""Setting, label map, seconds it takes to make."""
+"""Setting, label map, processor seconds it takes to make."""
 
 FRAGMENTS = (0, 400)
 """Post-processing, the same for all methods: labels as they are (0), or split into connected
@@ -115,72 +115,100 @@ FEATURES: dict[str, Callable[[Photograph], Features]] = {
 }
 
 
+AVERAGES: tuple[tuple[Literal["uniform", "nonlocal"], int], ...] = (
+    ("uniform", 1),
+    ("uniform", 3),
+    ("uniform", 7),
+    ("nonlocal", 7),
+)
+"""Weights and window of the averages: of the flow in SAF, of the features in k-means."""
+
+N_LABELS = (2, 3, 4, 6)
+
+
+def problem_of(
+    photograph: Photograph, features: str, weights: Literal["uniform", "nonlocal"], window: int
+) -> saf.Problem:
+    """Return the small version as a problem."""
+    return saf.Problem.from_image(
+        photograph.small,
+        features=FEATURES[features](photograph),
+        weights=weights,
+        window=window,
+    )
+
+
 # Methods: each yields a label map, numbered from 1, for every one of its settings
 
 
-def self_assignment(photograph: Photograph, s: float) -> Maps:
+def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
     """SAF on the small version."""
-    for name, n_labels, (window, sigma2, rho) in itertools.product(
-        FEATURES, (3, 4, 5, 8), ((7, 0.1, 0.1), (7, 0.3, 0.1))
+    for name, (weights, window), n_labels, sigma2 in itertools.product(
+        ("lab", "lab+texture"), AVERAGES[1:], N_LABELS[:3], (0.1, 0.3)
     ):
-        began = time.perf_counter()
+        began = time.process_time()
         method = saf.SelfAssignmentFlow(
-            s=s, max_labels=n_labels, rho=rho, affinity=saf.GaussianAffinity(sigma2=sigma2)
+            s=s,
+            max_labels=n_labels,
+            rho=rho,
+            affinity=saf.GaussianAffinity(sigma2=sigma2),
+            stop=saf.StoppingRule(entropy=1e-2, max_steps=150),
         )
-        features = FEATURES[name](photograph)
-        problem = saf.Problem.from_image(photograph.small, features=features, window=window)
+        problem = problem_of(photograph, name, weights, window)
         labels = photograph.enlarge(np.asarray(method.run(problem).labels))
-        setting = f"{name}, c = {n_labels}, window {window}, sigma2 = {sigma2}, rho = {rho}"
-        yield setting, labels, time.perf_counter() - began
+        seconds = time.process_time() - began
+        setting = f"{name}, {weights} window {window}, c = {n_labels}, sigma2 = {sigma2}"
+        yield setting, labels, seconds
 
 
 def k_means(photograph: Photograph) -> Maps:
-    """Lloyd's algorithm on the features, smoothed or not, of the small version."""
-    for name, smoothing, n_labels in itertools.product(FEATURES, (0, 2), (2, 3, 4, 6)):
-        began = time.perf_counter()
-        features = gaussian_filter(FEATURES[name](photograph), (smoothing, smoothing, 0))
-        fitted = KMeans(n_labels, n_init=3, random_state=0).fit(_rows(features))
-        labels = photograph.enlarge(fitted.labels_.reshape(features.shape[:2]) + 1)
-        setting = f"{name}, k = {n_labels}, smoothing {smoothing}"
-        yield setting, labels, time.perf_counter() - began
+    """Lloyd's algorithm on the features of the small version, averaged over windows or not."""
+    for name, (weights, window), n_labels in itertools.product(FEATURES, AVERAGES, N_LABELS):
+        began = time.process_time()
+        problem = problem_of(photograph, name, weights, window)
+        features = problem.graph.average(problem.features)
+        fitted = KMeans(n_labels, n_init=3, random_state=0).fit(features)
+        labels = photograph.enlarge(fitted.labels_.reshape(photograph.small.shape[:2]) + 1)
+        seconds = time.process_time() - began
+        yield f"{name}, {weights} window {window}, k = {n_labels}", labels, seconds
 
 
 def spectral_clustering(photograph: Photograph) -> Maps:
     """Normalised cuts of the Gaussian affinity of the features, by the Nystroem method."""
-    for name, sigma2 in itertools.product(FEATURES, (0.03, 0.1)):
-        began = time.perf_counter()
+    for name, sigma2 in itertools.product(FEATURES, (0.03, 0.1, 0.3)):
+        began = time.process_time()
         features = FEATURES[name](photograph)
         sketch = Nystroem(gamma=1 / sigma2, n_components=100, random_state=0)
         basis = sketch.fit_transform(_rows(features))
         degrees = np.maximum(basis @ basis.sum(axis=0), 1e-6)
         vectors = np.linalg.svd(basis / np.sqrt(degrees)[:, None], full_matrices=False)[0]
-        shared = time.perf_counter() - began
-        for n_labels in (2, 3, 4, 6):
-            began = time.perf_counter()
+        shared = time.process_time() - began
+        for n_labels in N_LABELS:
+            began = time.process_time()
             rows = vectors[:, :n_labels]
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
             fitted = KMeans(n_labels, n_init=3, random_state=0).fit(rows)
             labels = photograph.enlarge(fitted.labels_.reshape(features.shape[:2]) + 1)
             setting = f"{name}, k = {n_labels}, sigma2 = {sigma2}"
-            yield setting, labels, shared + time.perf_counter() - began
+            yield setting, labels, shared + time.process_time() - began
 
 
 def graph_based(photograph: Photograph) -> Maps:
     """Felzenszwalb and Huttenlocher's method on the photograph in full size."""
     for scale, sigma, size in itertools.product(
-        (200, 400, 800, 1200, 1600, 2400), (0.8, 1.5), (400, 1200)
+        (100, 200, 300, 400, 600, 800, 1200, 1600, 2400), (0.8, 1.5), (400, 1200)
     ):
-        began = time.perf_counter()
+        began = time.process_time()
         labels = felzenszwalb(photograph.image, scale=scale, sigma=sigma, min_size=size) + 1
         setting = f"scale = {scale}, sigma = {sigma}, min_size = {size}"
-        yield setting, labels, time.perf_counter() - began
+        yield setting, labels, time.process_time() - began
 
 
 def merged_superpixels(photograph: Photograph) -> Maps:
     """SLIC in full size, then the regions of most similar mean Lab merged, one pair at a time."""
     lab = rgb2lab(photograph.image)
     for n_segments, compactness in itertools.product((200, 600), (10, 20)):
-        began = time.perf_counter()
+        began = time.process_time()
         pixels = slic(photograph.image, n_segments, compactness, start_label=0)
         regions = graph.rag_mean_color(lab, pixels)
         for threshold in (8, 12, 16, 20, 25, 30):
@@ -189,7 +217,7 @@ def merged_superpixels(photograph: Photograph) -> Maps:
                 pixels, regions, threshold, False, True, _merge_colours, _colour_distance
             )
             setting = f"n_segments = {n_segments}, compactness = {compactness}, cut = {threshold}"
-            yield setting, labels, time.perf_counter() - began
+            yield setting, labels, time.process_time() - began
 
 
 def _merge_colours(regions: Any, source: int, target: int) -> None:
@@ -211,9 +239,9 @@ def _rows(features: Features) -> Features:
 
 
 METHODS: dict[str, Callable[[Photograph], Maps]] = {
-    "SAF, s = 0": functools.partial(self_assignment, s=0),
-    "SAF, s = 0.5": functools.partial(self_assignment, s=0.5),
-    "SAF, s = 1": functools.partial(self_assignment, s=1),
+    "SAF, s = 0": functools.partial(self_assignment, s=0, rho=0.02),
+    "SAF, s = 0.5": functools.partial(self_assignment, s=0.5, rho=0.02),
+    "SAF, s = 1": functools.partial(self_assignment, s=1, rho=0.1),
     "k-means": k_means,
     "spectral (Nystroem)": spectral_clustering,
     "Felzenszwalb": graph_based,
@@ -230,7 +258,7 @@ class Scores:
 
     settings: list[str]
     values: NDArray[np.float64]
-    seconds: list[float]
+    seconds: NDArray[np.float64]
 
 
 def split(labels: Labels, fragments: int) -> Labels:
@@ -245,22 +273,46 @@ def split(labels: Labels, fragments: int) -> Labels:
     return np.asarray(parts[tuple(nearest)])
 
 
-def score(folder: Path, shrink: int, name: str) -> dict[str, Scores]:
-    """Return the scores of all methods on a photograph."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    photograph = Photograph.read(folder, name, shrink)
-    found = {}
-    for method, maps in METHODS.items():
-        rows = []
-        for setting, labels, seconds in maps(photograph):
-            parts = (split(labels, fragments) for fragments in FRAGMENTS)
-            agreements = [region_agreement(part, photograph.references) for part in parts]
-            rows.append((setting, [dataclasses.astuple(a) for a in agreements], seconds))
-        settings, values, seconds_each = (list(column) for column in zip(*rows, strict=True))
-        found[method] = Scores(settings, np.array(values), seconds_each)
-    print(f"{name} done", file=sys.stderr, flush=True)
-    return found
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What to do with a photograph."""
+
+    folder: Path
+    shrink: int
+    methods: tuple[str, ...]
+    cache: Path | None
+
+    def __call__(self, name: str) -> dict[str, Scores]:
+        """Return the scores of the methods on the photograph of this name."""
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        photograph = Photograph.read(self.folder, name, self.shrink)
+        found = {method: self._scores(method, name, photograph) for method in self.methods}
+        print(f"{name} done", file=sys.stderr, flush=True)
+        return found
+
+    def _scores(self, method: str, name: str, photograph: Photograph) -> Scores:
+        if self.cache is None:
+            return score(METHODS[method](photograph), photograph)
+        path = self.cache / f"{name} {method}.npz"
+        if path.exists():
+            with np.load(path, allow_pickle=False) as archive:
+                return Scores(list(archive["settings"]), archive["values"], archive["seconds"])
+        scores = score(METHODS[method](photograph), photograph)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **dataclasses.asdict(scores))
+        return scores
+
+
+def score(maps: Maps, photograph: Photograph) -> Scores:
+    """Return the scores of label maps."""
+    rows = []
+    for setting, labels, seconds in maps:
+        parts = (split(labels, fragments) for fragments in FRAGMENTS)
+        agreements = [region_agreement(part, photograph.references) for part in parts]
+        rows.append((setting, [dataclasses.astuple(a) for a in agreements], seconds))
+    settings, values, seconds_each = zip(*rows, strict=True)
+    return Scores(list(settings), np.array(values), np.array(seconds_each))
 
 
 # Tables
@@ -271,14 +323,14 @@ def table(results: Sequence[dict[str, Scores]], which: int) -> Iterator[str]:
     columns = [f"{m} {kind}" for m in MEASURES for kind in ("ODS", "OIS")]
     yield f"| method | settings | {' | '.join(columns)} | s/image | setting at ODS covering |"
     yield f"|---|---|{'---|' * (len(columns) + 2)}"
-    for method in METHODS:
+    for method in results[0]:
         own = [result[method] for result in results]
         values = np.stack([scores.values[:, which] for scores in own]) * _SIGN
         fixed = values.mean(axis=0)
         best, best_each = fixed.max(axis=0) * _SIGN, values.max(axis=1).mean(axis=0) * _SIGN
         chosen = int(fixed[:, 0].argmax())
         numbers = [f"{x:.3f}" for pair in zip(best, best_each, strict=True) for x in pair]
-        seconds = statistics.median(x for scores in own for x in scores.seconds)
+        seconds = statistics.median(scores.seconds[chosen] for scores in own)
         yield (
             f"| {method} | {len(fixed)} | {' | '.join(numbers)} | {seconds:.2f} | "
             f"{own[0].settings[chosen]} |"
@@ -289,8 +341,8 @@ def report(results: Sequence[dict[str, Scores]], shrink: int) -> str:
     """Return the tables in markdown."""
     lines = [
         f"{len(results)} photographs. SAF, k-means and spectral clustering at 1/{shrink} of the "
-        "side lengths, the others in full size; seconds are of one thread, median over "
-        "photographs and settings.",
+        "side lengths, the others in full size. Seconds are processor time at the setting named, "
+        "median over photographs.",
     ]
     for which, fragments in enumerate(FRAGMENTS):
         title = "Labels as they are"
@@ -305,6 +357,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--images", type=int, metavar="N", help="the first N photographs only")
     parser.add_argument("--fast", action="store_true", help="three photographs")
     parser.add_argument("--shrink", type=int, default=4, help="size at which features are taken")
+    parser.add_argument("--only", default="", help="methods with this in their name")
+    parser.add_argument("--cache", type=Path, help="folder of scores to use and to add to")
     parser.add_argument("--jobs", type=int, default=1, help="photographs at a time")
     parser.add_argument("-o", "--output", type=Path, help="write the tables there, too")
     options = parser.parse_args(arguments)
@@ -316,7 +370,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"skipped: no photographs in {folder}; see NAPARI_SAF_DATA")
         return 0
     names = names[:: max(1, len(names) // 3)][:3] if options.fast else names[: options.images]
-    work = functools.partial(score, folder, options.shrink)
+    methods = tuple(method for method in METHODS if options.only.lower() in method.lower())
+    work = Task(folder, options.shrink, methods, options.cache)
     with ProcessPoolExecutor(options.jobs) as pool:
         results = list(pool.map(work, names))
     text = report(results, options.shrink)
