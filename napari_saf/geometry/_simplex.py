@@ -24,7 +24,7 @@ __all__ = [
 FLOOR = math.log(1e-10)
 """Lowest log coordinate kept, relative to the largest of its row."""
 
-_LEAST_EXPONENT = -80.0
+_LEAST_EXPONENT = -60.0
 """Below this exponentials in float32 become denormal, and a processor ten times slower."""
 
 

@@ -16,8 +16,9 @@ __all__ = ["AdamsBashforthMoulton", "BogackiShampine"]
 
 _FIRST_STEP = 0.05
 _SMALLEST_STEP = 1e-4
-_LARGEST_STEP = 20.0
-"""Keeps exponentials of predicted states in range; certainty grows by exp(-20) in one."""
+_LARGEST_STEP = 2.5
+"""Late in a run only the few nodes at fronts move, which a mean over all nodes does not see:
+with steps of 20 the fronts go astray (93 % of the labels as with small steps, against 98 %)."""
 _SAFETY = 0.9
 _ACCEPTED = 1.5
 

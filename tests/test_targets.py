@@ -1,0 +1,77 @@
+"""What the flows must reach, on real data; `benchmarks/accuracy.py` prints the large cases."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+from skimage.transform import downscale_local_mean
+
+import napari_saf as saf
+from napari_saf.samples import read_sample
+
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="module")
+def football():
+    file = DATA / "football" / "football.gml"
+    if not file.exists():
+        pytest.skip(f"no football network at {file}: set NAPARI_SAF_DATA")
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.read_gml(file, label="id")
+    truth = np.array([graph.nodes[node]["value"] for node in sorted(graph)])
+    return networkx.to_numpy_array(graph, nodelist=sorted(graph)), truth
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("s", "at_most"), [(0.0, 13), (1.0, 10)])
+def test_football_conferences(football, s, at_most, seed):
+    matrix, truth = football
+    leading = np.linalg.eigh(matrix)[1][:, -12:]
+    problem = saf.Problem(leading, saf.AffinityGraph(matrix, self_weight="degree"))
+    method = saf.SelfAssignmentFlow(
+        max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=seed
+    )
+    table = np.zeros((13, 12))
+    np.add.at(table, (method.run(problem).labels.astype(int), truth), 1)
+    matched = table[linear_sum_assignment(-table)].sum()
+    assert len(truth) - matched <= at_most
+
+
+@pytest.fixture(scope="module")
+def photograph():
+    return downscale_local_mean(read_sample("astronaut").array, (8, 8, 1)).astype(np.float32) / 255
+
+
+def columns_of(result):
+    return result.columns[result.labels.ravel().astype(int) - 1]
+
+
+def test_sketch_labels_like_the_exact_kernel(photograph):
+    problem = saf.Problem.from_image(photograph, features=photograph)
+    exact = saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=None)).run(problem)
+    shares = [
+        (
+            columns_of(
+                saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=landmarks)).run(
+                    problem
+                )
+            )
+            == columns_of(exact)
+        ).mean()
+        for landmarks in (np.arange(k, 4096, 41) for k in range(3))
+    ]
+    assert np.mean(shares) > 0.99
+
+
+@pytest.mark.parametrize("window", [3, 9])
+def test_adaptive_scheme_labels_like_small_steps(photograph, window):
+    problem = saf.Problem.from_image(photograph, features=photograph, window=window)
+    small = saf.SelfAssignmentFlow(
+        stepper=saf.GeometricEuler(step=0.02), stop=saf.StoppingRule(max_steps=8000)
+    ).run(problem)
+    adaptive = saf.SelfAssignmentFlow().run(problem)
+    assert adaptive.n_evaluations <= 100
+    assert (columns_of(adaptive) == columns_of(small)).mean() >= 0.975
