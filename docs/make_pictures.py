@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 
 import napari
-from napari.settings import get_settings
-from napari.utils.notifications import NotificationSeverity
 from qtpy.QtWidgets import QApplication
 
 from napari_saf.cli import main as command_line
@@ -37,7 +35,6 @@ def wait(seconds: float) -> None:
 
 def make_dock_picture() -> None:
     """Take a picture of a finished run in the Segment dock."""
-    get_settings().application.gui_notification_level = NotificationSeverity.NONE
     viewer = napari.Viewer()
     viewer.window.resize(1280, 800)
     viewer.open_sample("napari-saf", "astronaut")
@@ -47,6 +44,9 @@ def make_dock_picture() -> None:
     wait_until(lambda: dock.session.is_running, 20)
     wait_until(lambda: not dock.session.is_running)
     viewer.layers.selection.active = viewer.layers[-1]
+    for widget in QApplication.allWidgets():
+        if "Notification" in type(widget).__name__:
+            widget.close()
     wait(1)
     viewer.screenshot(str(PICTURES / "dock.png"), canvas_only=False)
     viewer.close()

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.errors import SafError
-from napari_saf.geometry import entropy, normalize_, one_hot_
+from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration
 from napari_saf.problem import Problem
@@ -197,7 +197,7 @@ class _State:
         columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
         rank = np.zeros(len(sizes), dtype=np.int64)
         rank[columns] = np.arange(1, len(columns) + 1)
-        assignment = torch.softmax(self._v, dim=1)
+        assignment = softmax(self._v, out=torch.empty_like(self._v))
         return Segmentation(
             labels=to_label_image(flow.problem, rank[nodes]),
             assignment=self._whole_assignment(assignment),
