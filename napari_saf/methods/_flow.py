@@ -197,7 +197,9 @@ class _State:
         columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
         rank = np.zeros(len(sizes), dtype=np.int64)
         rank[columns] = np.arange(1, len(columns) + 1)
-        assignment = softmax(self._v, out=torch.empty_like(self._v))
+        # Fresh memory would cost more than the softmax: the field no longer needs its own.
+        spare = torch.empty_like(self._v) if self._run is None else self._field.scratch[0]
+        assignment = softmax(self._v, out=spare)
         return Segmentation(
             labels=to_label_image(flow.problem, rank[nodes]),
             assignment=self._whole_assignment(assignment),

@@ -56,19 +56,15 @@ def k_centre_distances(
     if given is None:
         first = int(rng.integers(len(features)))
         given = features[first : first + 1]
-    table = torch.empty(
-        len(features), max(n_centres, len(given)), dtype=features.dtype, device=features.device
-    )
-    table[:, : len(given)] = distances(features, given)
-    nearest = table[:, : len(given)].amin(dim=1)
+    rows = list(distances(features, given).T)  # one a centre: columns would be written slowly
+    nearest = torch.stack(rows).amin(dim=0)
     for found in range(len(given), n_centres):
         farthest = nearest.argmax()
         if float(nearest[farthest]) == 0 or (found >= 2 and cancelled()):
-            return table[:, :found].contiguous()
-        own = distances(features, features[farthest][None])[:, 0]
-        table[:, found] = own
-        nearest = torch.minimum(nearest, own)
-    return table
+            break
+        rows.append(distances(features, features[farthest][None])[:, 0])
+        nearest = torch.minimum(nearest, rows[-1])
+    return torch.stack(rows, dim=1)
 
 
 def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
