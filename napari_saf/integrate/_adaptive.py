@@ -94,7 +94,7 @@ class AdamsBashforthMoulton(_AdaptiveStepper):
     Notes
     -----
     The right-hand side is dear and the solution smooth, so remembering the last slopes pays:
-    two to three times fewer evaluations than Bogacki-Shampine at the same labels. Mode PEC of
+    half the evaluations of Bogacki-Shampine or fewer at the same tolerance. Mode PEC of
     Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import platform
 from abc import ABC, abstractmethod
@@ -108,7 +107,3 @@ class AbstractMethod(ABC):
                 "torch": torch.__version__,
             },
         }
-
-    def with_(self, **changes: Any) -> AbstractMethod:
-        """Return a copy with some parameters changed."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
