@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Record:
         tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
     changed : float
         Share of the nodes whose label changed since the record before.
+    measures : mapping of str to float
+        What else the method reports, by name; the same names in every record of a run.
     """
 
     time: float
@@ -53,6 +55,7 @@ class Record:
     label_shares: NDArray[np.float64]
     rank_bound: float
     changed: float
+    measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +112,8 @@ class History:
         See `Record`.
     n_evaluations : array of int of shape (n_steps,)
     label_shares : array of shape (n_steps, n_columns)
+    measures : mapping of str to array of shape (n_steps,)
+        What else the method reports, such as the objective of the hard labels.
     """
 
     time: NDArray[np.float64]
@@ -118,12 +123,16 @@ class History:
     label_shares: NDArray[np.float64]
     rank_bound: NDArray[np.float64]
     changed: NDArray[np.float64]
+    measures: Mapping[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> History:
         """Gather records."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: np.array([getattr(r, name) for r in records]) for name in names})
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "measures"]
+        arrays = {name: np.array([getattr(r, name) for r in records]) for name in names}
+        measured = records[0].measures if records else ()
+        measures = {name: np.array([r.measures[name] for r in records]) for name in measured}
+        return cls(**arrays, measures=measures)
 
     def __len__(self) -> int:
         return len(self.time)
@@ -157,6 +166,8 @@ class Segmentation:
         What repeats the run; plain values that JSON can hold.
     notes : tuple of str
         What a person should know of the run, such as that labels were reduced.
+    exemplars : array of int of shape (n_prototypes,) or None
+        The node that stands for each label, where the prototypes are nodes (modes, medoids).
     """
 
     labels: LabelImage | list[LabelImage]
@@ -170,3 +181,4 @@ class Segmentation:
     seconds: float
     recipe: dict[str, Any]
     notes: tuple[str, ...] = ()
+    exemplars: NDArray[np.int64] | None = None

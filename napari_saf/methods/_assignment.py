@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import shifted_softmax, softmax
 from napari_saf.graph import Averager
+from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._start import class_means, distances, from_assignment
@@ -51,35 +52,24 @@ class AssignmentFlow(AbstractFlowMethod):
         help="One feature vector a label; an earlier result has them.",
     )
 
-    def _prepare(
-        self,
-        problem: Problem,
-        features: torch.Tensor,
-        initial: ArrayLike | None,
-        cancelled: Callable[[], bool],
-    ) -> Flow:
-        seeds = None if problem.seeds is None else torch.from_numpy(problem.seeds)
-        seeds = None if seeds is None else seeds.to(features.device)
-        points = self._points(problem, features, seeds)
+    def _prepare(self, call: Call) -> Flow:
+        features, seeds = call.features, call.seeds
+        points = self._points(features, seeds)
         table = distances(features, points)
-        if initial is not None:
-            start = from_assignment(initial, problem.n_nodes, features.device, features.dtype)
+        if call.initial is not None:
+            start = from_assignment(call.initial, features)
             if start.shape[1] != len(points):
                 raise InvalidInput(f"initial: expected {len(points)} columns, got {start.shape[1]}")
         else:
             start = torch.zeros_like(table)
 
         def make_field(tick: Callable[[], None]) -> AssignmentField:
-            averager = problem.graph.averager(features.device, features.dtype)
+            averager = call.problem.graph.averager(features.device, features.dtype)
             return AssignmentField(averager, table, points, self.rho)
 
-        return Flow(
-            self, problem, start, make_field, self.stepper, self.stop, seeds, fixed_meaning=True
-        )
+        return Flow(self, start, make_field, self.stepper, self.stop, fixed_meaning=True)
 
-    def _points(
-        self, problem: Problem, features: torch.Tensor, seeds: torch.Tensor | None
-    ) -> torch.Tensor:
+    def _points(self, features: torch.Tensor, seeds: torch.Tensor | None) -> torch.Tensor:
         if self.prototypes is None:
             if seeds is None:
                 raise InvalidInput("prototypes: expected an array, or a problem with seeds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.errors import SafError
 from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
+from napari_saf.methods._field_method import Call
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration
-from napari_saf.problem import Problem
-from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
+from napari_saf.methods._reporting import Reporter, update_labels
+from napari_saf.result import Record, Segmentation, Snapshot, Status
 
-__all__ = ["Flow", "FlowField", "run_flow", "to_label_image"]
+__all__ = ["Flow", "FlowField", "run_flow"]
 
 
 class FlowField(VectorField, Protocol):
@@ -39,13 +38,10 @@ class Flow:
     Attributes
     ----------
     method : AbstractMethod
-    problem : Problem
     start : Tensor of shape (n_nodes, n_columns)
         Log coordinates of the start.
     field : callable
         Makes the field; called after the first snapshot is out.
-    seeds : Tensor of shape (n_nodes,) or None
-        1, 2, ... where the label is fixed to that column.
     notes : tuple of str
         What a person should know.
     fixed_meaning : bool
@@ -53,24 +49,20 @@ class Flow:
     """
 
     method: AbstractMethod
-    problem: Problem
     start: torch.Tensor
     field: Callable[[Callable[[], None]], FlowField]
     stepper: AbstractStepper
     stop: StoppingRule
-    seeds: torch.Tensor | None = None
     notes: tuple[str, ...] = ()
     fixed_meaning: bool = False
 
 
-def run_flow(
-    flow: Flow, began: float, max_iterations: int | None, tick: Callable[[], None]
-) -> Iteration:
+def run_flow(flow: Flow, call: Call) -> Iteration:
     """Integrate a flow; see `AbstractMethod.iterate`."""
     stop = flow.stop
-    if max_iterations is not None:
-        stop = dataclasses.replace(stop, max_steps=max_iterations)
-    state = _State(flow, began, tick)
+    if call.max_iterations is not None:
+        stop = dataclasses.replace(stop, max_steps=call.max_iterations)
+    state = _State(flow, call)
     yield state.snapshot(0.0)
     try:
         state.begin()
@@ -130,18 +122,24 @@ class _CountedField:
 class _State:
     """A flow under way: the run of the stepper, the labels, the records."""
 
-    def __init__(self, flow: Flow, began: float, tick: Callable[[], None]) -> None:
-        self.records: list[Record] = []
+    def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
-        self._began = began
-        self._tick = tick
+        self._seeds = call.seeds
+        self._tick = call.tick
         self._n_start_columns = flow.start.shape[1]
         self._active = torch.arange(self._n_start_columns, device=flow.start.device)
         self._v = self._constrain(flow.start)
         self._labels = self._v.argmax(dim=1)
         self._run: Run | None = None
-        self._n_snapshots = 0
-        self._keeps_numbers = flow.fixed_meaning or flow.seeds is not None
+        self._reporter = Reporter(
+            flow.method,
+            call.problem,
+            self._n_start_columns,
+            call.began,
+            lambda: self.columns_of_nodes,
+            keeps_numbers=flow.fixed_meaning or self._seeds is not None,
+        )
+        self.records = self._reporter.records
 
     @property
     def columns_of_nodes(self) -> torch.Tensor:
@@ -163,65 +161,36 @@ class _State:
         assert self._run is not None
         self._run.advance()
         self._v = self._run.v
-        changed = _update_labels(self._labels, self._v)
+        changed = update_labels(self._labels, self._v)
         self._tick()
         self._record(changed, self._run.assignment)
         self._drop_dead_columns()
 
     def snapshot(self, fraction: float) -> Snapshot:
         """Return a snapshot whose labels can be read until the next step."""
-        self._n_snapshots += 1
-        number = self._n_snapshots
-        record = self.records[-1] if self.records else self._first_record()
-
-        def check() -> None:
-            if self._n_snapshots != number:
-                raise SafError("this snapshot is out of date: read it before the run goes on")
-
-        def read_labels() -> LabelImage | list[LabelImage]:
-            check()
-            return to_label_image(self._flow.problem, self.columns_of_nodes.cpu().numpy() + 1)
-
-        def read_prototypes() -> NDArray[np.float32]:
-            check()
-            return _mean_features(self._flow.problem.features, self.columns_of_nodes, record)
-
-        seconds = time.perf_counter() - self._began
-        return Snapshot(record, fraction, seconds, read_labels, read_prototypes)
+        return self._reporter.snapshot(fraction)
 
     def finish(self, status: Status) -> Segmentation:
         """Return what the run leaves."""
-        flow = self._flow
-        nodes = self.columns_of_nodes.cpu().numpy()
-        sizes = np.bincount(nodes, minlength=self._n_start_columns)
-        columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
-        rank = np.zeros(len(sizes), dtype=np.int64)
-        rank[columns] = np.arange(1, len(columns) + 1)
         # Fresh memory would cost more than the softmax: the field no longer needs its own.
         spare = torch.empty_like(self._v) if self._run is None else self._field.scratch[0]
         assignment = softmax(self._v, out=spare)
-        return Segmentation(
-            labels=to_label_image(flow.problem, rank[nodes]),
-            assignment=self._whole_assignment(assignment),
-            prototypes=self._prototypes(assignment)[columns],
-            columns=columns,
-            n_labels=int(np.count_nonzero(sizes)),
-            history=History.of(self.records),
-            status=status,
+        return self._reporter.finish(
+            status,
+            self._whole_assignment(assignment),
+            self._prototypes(assignment),
             n_evaluations=self._counted.n_evaluations if self._run else 0,
-            seconds=time.perf_counter() - self._began,
-            recipe=flow.method.recipe(flow.problem),
-            notes=flow.notes,
+            notes=self._flow.notes,
         )
 
     def _constrain(self, v: torch.Tensor) -> torch.Tensor:
         normalize_(v)
-        if self._flow.seeds is None:
+        if self._seeds is None:
             return v
-        rows = self._flow.seeds.nonzero()[:, 0]
+        rows = self._seeds.nonzero()[:, 0]
         column_of = torch.full_like(torch.arange(self._n_start_columns + 1), -1)
         column_of[self._active.cpu() + 1] = torch.arange(len(self._active))
-        return one_hot_(v, rows, column_of.to(v.device)[self._flow.seeds[rows]])
+        return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
 
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
         field, n_nodes = self._field, len(self._labels)
@@ -241,11 +210,6 @@ class _State:
                 changed=changed,
             )
         )
-
-    def _first_record(self) -> Record:
-        sizes = np.bincount(self.columns_of_nodes.cpu().numpy(), minlength=self._n_start_columns)
-        c = float(self._n_start_columns)
-        return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
 
     def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
@@ -279,42 +243,8 @@ class _State:
 
     def _prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if self._run is None:
-            return _mean_features(
-                self._flow.problem.features, self.columns_of_nodes, self._first_record()
-            )
+            return self._reporter.mean_features()
         own = self._field.prototypes(assignment)
         whole = np.full((self._n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
         whole[self._active.cpu().numpy()] = own
         return whole
-
-
-def to_label_image(problem: Problem, labels: NDArray[np.integer]) -> LabelImage | list[LabelImage]:
-    """Return node labels 1, 2, ... in the shape of the image, in the smallest unsigned type."""
-    return problem.graph.to_image(labels.astype(np.min_scalar_type(int(labels.max()))))  # type: ignore[return-value]
-
-
-def _update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:
-    """Update the preferred columns in place; return the share of the nodes that moved.
-
-    Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
-    """
-    moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
-    labels[moved] = v[moved].argmax(dim=1)
-    return len(moved) / len(labels)
-
-
-def _by_size(sizes: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the non-empty columns, largest first."""
-    order = np.argsort(-sizes, kind="stable")
-    return order[sizes[order] > 0]
-
-
-def _mean_features(
-    features: NDArray[np.floating], columns: torch.Tensor, record: Record
-) -> NDArray[np.float32]:
-    """Return the mean feature of the nodes that prefer each column; NaN for an empty one."""
-    nodes, n_columns = columns.cpu().numpy(), len(record.label_shares)
-    sizes = np.bincount(nodes, minlength=n_columns)
-    sums = [np.bincount(nodes, weights=f, minlength=n_columns) for f in features.T]
-    with np.errstate(invalid="ignore"):
-        return (np.stack(sums, axis=1) / sizes[:, None]).astype(np.float32)

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from abc import abstractmethod
-from collections.abc import Callable
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike
-
-from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
 from napari_saf.integrate import STEPPERS, AbstractStepper, AdamsBashforthMoulton, StoppingRule
+from napari_saf.methods._field_method import AbstractFieldMethod, Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
-from napari_saf.parameters import check_bounds, parameter
-from napari_saf.problem import Problem
+from napari_saf.methods._method import Iteration
+from napari_saf.parameters import parameter
 
 __all__ = ["AbstractFlowMethod"]
 
-_N_FIELDS = 12
-"""Fields of (n_nodes, n_columns) that a run holds at most."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractFlowMethod(AbstractMethod):
+class AbstractFlowMethod(AbstractFieldMethod):
     """A method that integrates a flow in log coordinates.
 
     Parameters
@@ -36,10 +26,8 @@ class AbstractFlowMethod(AbstractMethod):
         Time stepping.
     stop : StoppingRule
         When to stop.
-    device : {"auto", "cpu", "cuda", "mps"}
-        Where to compute.
-    dtype : {"float32", "float64"}
-        Precision of the fields.
+    device, dtype
+        As for every method: `AbstractFieldMethod`.
     """
 
     rho: float = parameter(
@@ -65,73 +53,13 @@ class AbstractFlowMethod(AbstractMethod):
         variants={"flow": StoppingRule},
         advanced=True,
     )
-    device: DeviceName = parameter(
-        "auto",
-        label="Device",
-        help="Where to compute; auto takes the graphics card if there is one.",
-        advanced=True,
-    )
-    dtype: FloatName = parameter(
-        "float32",
-        label="Precision",
-        help="float64 takes twice the memory and time.",
-        advanced=True,
-    )
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
-    def iterate(
-        self,
-        problem: Problem,
-        initial: ArrayLike | None = None,
-        *,
-        max_iterations: int | None = None,
-        cancelled: Callable[[], bool] = never,
-    ) -> Iteration:
-        """Label the nodes of a problem; see `AbstractMethod.iterate`."""
-        began = time.perf_counter()
-        device = resolve_device(self.device)
-        dtype = float_type(self.dtype, device)
-        self._check_memory(problem, initial, device, dtype.itemsize)
-        features = torch.from_numpy(np.ascontiguousarray(problem.features)).to(dtype).to(device)
-        flow = self._prepare(problem, features, initial, cancelled)
-
-        def tick() -> None:
-            if cancelled():
-                raise Cancelled
-
-        return (yield from run_flow(flow, began, max_iterations, tick))
 
     @abstractmethod
-    def _prepare(
-        self,
-        problem: Problem,
-        features: torch.Tensor,
-        initial: ArrayLike | None,
-        cancelled: Callable[[], bool],
-    ) -> Flow:
-        """Return the flow, ready to start; a poorer one, soon, once `cancelled`."""
+    def _prepare(self, call: Call) -> Flow:
+        """Return the flow, ready to start; a poorer one, soon, once the call is cancelled."""
 
-    @abstractmethod
-    def _n_columns(self, problem: Problem) -> int:
-        """Return the number of columns that the flow will start with."""
+    def _iterate(self, call: Call) -> Iteration:
+        return run_flow(self._prepare(call), call)
 
-    def _n_extra_columns(self, problem: Problem) -> int:
-        """Return how many numbers a node takes beside fields and features."""
-        return 0
-
-    def _check_memory(
-        self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
-    ) -> None:
-        n_columns = self._n_columns(problem) if initial is None else np.shape(initial)[-1]
-        per_node = _N_FIELDS * n_columns + self._n_extra_columns(problem)
-        per_node += 4 * problem.features.shape[1]
-        need = itemsize * problem.n_nodes * per_node
-        n_axes = sum(side > 1 for side in getattr(problem.graph, "shape", (2, 2)))
-        check_memory(
-            need,
-            device,
-            "use fewer labels, a mask, or a smaller image: at half the side lengths it needs "
-            f"about {need / 2**n_axes / 2**30:.1f} GiB",
-        )
+    def _n_fields(self) -> int:
+        return 12

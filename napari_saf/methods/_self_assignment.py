@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
 from napari_saf.geometry import shifted_softmax, softmax
 from napari_saf.graph import Averager
+from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
@@ -96,34 +97,26 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         advanced=True,
     )
 
-    def _prepare(
-        self,
-        problem: Problem,
-        features: torch.Tensor,
-        initial: ArrayLike | None,
-        cancelled: Callable[[], bool],
-    ) -> Flow:
-        rng = np.random.default_rng(self.seed)
-        seeds = None if problem.seeds is None else torch.from_numpy(problem.seeds)
-        seeds = None if seeds is None else seeds.to(features.device)
+    def _prepare(self, call: Call) -> Flow:
+        rng, features = np.random.default_rng(self.seed), call.features
         notes: tuple[str, ...] = ()
-        if initial is not None:
-            start = from_assignment(initial, problem.n_nodes, features.device, features.dtype)
+        if call.initial is not None:
+            start = from_assignment(call.initial, features)
         else:
-            means = None if seeds is None else class_means(features, seeds)
+            means = None if call.seeds is None else class_means(features, call.seeds)
             start = k_centre_distances(
-                features, self.max_labels, rng, given=means, cancelled=cancelled
+                features, self.max_labels, rng, given=means, cancelled=call.cancelled
             )
             start *= -self.epsilon
-            if start.shape[1] < self.max_labels and not cancelled():
+            if start.shape[1] < self.max_labels and not call.cancelled():
                 notes = (f"labels reduced to {start.shape[1]}: no more distinct features",)
 
         def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
             operator = self.affinity.bind(features, rng, tick)
-            averager = problem.graph.averager(features.device, features.dtype)
+            averager = call.problem.graph.averager(features.device, features.dtype)
             return SelfAssignmentField(operator, averager, features, start.shape[1], self, tick)
 
-        return Flow(self, problem, start, make_field, self.stepper, self.stop, seeds, notes)
+        return Flow(self, start, make_field, self.stepper, self.stop, notes)
 
     def _n_columns(self, problem: Problem) -> int:
         return self.max_labels

@@ -84,17 +84,15 @@ def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
     return total[1:] / counts[:, None]
 
 
-def from_assignment(
-    initial: ArrayLike, n_nodes: int, device: torch.device, dtype: torch.dtype
-) -> torch.Tensor:
-    """Return the log coordinates of an assignment.
+def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
+    """Return the log coordinates of an assignment, of the kind that the features are.
 
     Raises
     ------
     InvalidInput
         If the shape is wrong, an entry is negative or not finite, or rows do not sum to 1.
     """
-    array = np.asarray(initial)
+    array, n_nodes = np.asarray(initial), len(features)
     if array.ndim != 2 or len(array) != n_nodes or array.shape[1] < 1:
         raise InvalidInput(f"initial: expected shape ({n_nodes}, n_labels), got {array.shape}")
     if not np.isfinite(array).all() or (array < 0).any():
@@ -102,4 +100,4 @@ def from_assignment(
     if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
         raise InvalidInput("initial: expected rows that sum to 1")
     contiguous = torch.from_numpy(np.ascontiguousarray(array))
-    return to_logarithm(contiguous.to(dtype=dtype).to(device))
+    return to_logarithm(contiguous.to(features.dtype).to(features.device))

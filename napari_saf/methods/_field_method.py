@@ -1,0 +1,133 @@
+"""What methods have in common that keep fields over the nodes on a torch device."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
+from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
+from napari_saf.parameters import check_bounds, parameter
+from napari_saf.problem import Problem
+
+__all__ = ["AbstractFieldMethod", "Call"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One call of `iterate`, checked and on its device.
+
+    Attributes
+    ----------
+    problem : Problem
+    features : Tensor of shape (n_nodes, n_features)
+        Those of the problem, on the device of the run.
+    initial : array of shape (n_nodes, n_columns) or None
+        Assignment to start from.
+    max_iterations : int or None
+    cancelled : callable
+    began : float
+        By `time.perf_counter`.
+    """
+
+    problem: Problem
+    features: torch.Tensor
+    initial: ArrayLike | None
+    max_iterations: int | None
+    cancelled: Callable[[], bool]
+    began: float
+
+    @property
+    def seeds(self) -> torch.Tensor | None:
+        """Labels 1, 2, ... that a person gave, on the device."""
+        if self.problem.seeds is None:
+            return None
+        return torch.from_numpy(self.problem.seeds).to(self.features.device)
+
+    def tick(self) -> None:
+        """Raise Cancelled if the run was told to end."""
+        if self.cancelled():
+            raise Cancelled
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AbstractFieldMethod(AbstractMethod):
+    """A method whose state is a field (n_nodes, n_columns).
+
+    Parameters
+    ----------
+    device : {"auto", "cpu", "cuda", "mps"}
+        Where to compute.
+    dtype : {"float32", "float64"}
+        Precision of the fields.
+    """
+
+    device: DeviceName = parameter(
+        "auto",
+        label="Device",
+        help="Where to compute; auto takes the graphics card if there is one.",
+        advanced=True,
+    )
+    dtype: FloatName = parameter(
+        "float32",
+        label="Precision",
+        help="float64 takes twice the memory and time.",
+        advanced=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    def iterate(
+        self,
+        problem: Problem,
+        initial: ArrayLike | None = None,
+        *,
+        max_iterations: int | None = None,
+        cancelled: Callable[[], bool] = never,
+    ) -> Iteration:
+        """Label the nodes of a problem; see `AbstractMethod.iterate`."""
+        began = time.perf_counter()
+        device = resolve_device(self.device)
+        dtype = float_type(self.dtype, device)
+        self._check_memory(problem, initial, device, dtype.itemsize)
+        features = torch.from_numpy(np.ascontiguousarray(problem.features)).to(dtype).to(device)
+        call = Call(problem, features, initial, max_iterations, cancelled, began)
+        return (yield from self._iterate(call))
+
+    @abstractmethod
+    def _iterate(self, call: Call) -> Iteration:
+        """Label the nodes of a problem that was checked."""
+
+    @abstractmethod
+    def _n_columns(self, problem: Problem) -> int:
+        """Return the number of columns that the run will start with."""
+
+    @abstractmethod
+    def _n_fields(self) -> int:
+        """Return how many fields (n_nodes, n_columns) a run holds at most."""
+
+    def _n_extra_columns(self, problem: Problem) -> int:
+        """Return how many numbers a node takes beside fields and features."""
+        return 0
+
+    def _check_memory(
+        self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
+    ) -> None:
+        n_columns = self._n_columns(problem) if initial is None else np.shape(initial)[-1]
+        per_node = self._n_fields() * n_columns + self._n_extra_columns(problem)
+        per_node += 4 * problem.features.shape[1]
+        need = itemsize * problem.n_nodes * per_node
+        n_axes = sum(side > 1 for side in getattr(problem.graph, "shape", (2, 2)))
+        check_memory(
+            need,
+            device,
+            "use fewer labels, a mask, or a smaller image: at half the side lengths it needs "
+            f"about {need / 2**n_axes / 2**30:.1f} GiB",
+        )

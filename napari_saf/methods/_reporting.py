@@ -1,0 +1,145 @@
+"""From the states of a run to snapshots and, at the end, a segmentation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from napari_saf.errors import SafError
+from napari_saf.methods._method import AbstractMethod
+from napari_saf.problem import Problem
+from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
+
+__all__ = ["Reporter", "to_label_image", "update_labels"]
+
+
+class Reporter:
+    """Keeps the records of a run and tells others how it stands.
+
+    Parameters
+    ----------
+    method : AbstractMethod
+    problem : Problem
+    n_columns : int
+        Columns of the start.
+    began : float
+        When the run began, by `time.perf_counter`.
+    columns_of_nodes : callable
+        Returns the column of the start, of shape (n_nodes,), that each node prefers now.
+    keeps_numbers : bool
+        Whether label l is column l - 1, rather than the l-th largest.
+    """
+
+    def __init__(
+        self,
+        method: AbstractMethod,
+        problem: Problem,
+        n_columns: int,
+        began: float,
+        columns_of_nodes: Callable[[], torch.Tensor],
+        *,
+        keeps_numbers: bool,
+    ) -> None:
+        self.records: list[Record] = []
+        self._method = method
+        self._problem = problem
+        self._n_columns = n_columns
+        self._began = began
+        self._columns_of_nodes = columns_of_nodes
+        self._keeps_numbers = keeps_numbers
+        self._n_snapshots = 0
+
+    def snapshot(self, fraction: float) -> Snapshot:
+        """Return a snapshot whose labels can be read until the next one."""
+        self._n_snapshots += 1
+        number = self._n_snapshots
+        record = self.records[-1] if self.records else self._first_record()
+
+        def check() -> None:
+            if self._n_snapshots != number:
+                raise SafError("this snapshot is out of date: read it before the run goes on")
+
+        def read_labels() -> LabelImage | list[LabelImage]:
+            check()
+            return to_label_image(self._problem, self._columns_of_nodes().cpu().numpy() + 1)
+
+        def read_prototypes() -> NDArray[np.float32]:
+            check()
+            return self.mean_features()
+
+        seconds = time.perf_counter() - self._began
+        return Snapshot(record, fraction, seconds, read_labels, read_prototypes)
+
+    def finish(
+        self,
+        status: Status,
+        assignment: NDArray[np.float32],
+        prototypes: NDArray[np.floating],
+        *,
+        n_evaluations: int,
+        notes: tuple[str, ...] = (),
+        exemplars: NDArray[np.int64] | None = None,
+    ) -> Segmentation:
+        """Return what the run leaves.
+
+        `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
+        """
+        nodes = self._columns_of_nodes().cpu().numpy()
+        sizes = np.bincount(nodes, minlength=self._n_columns)
+        columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
+        rank = np.zeros(len(sizes), dtype=np.int64)
+        rank[columns] = np.arange(1, len(columns) + 1)
+        return Segmentation(
+            labels=to_label_image(self._problem, rank[nodes]),
+            assignment=assignment,
+            prototypes=prototypes[columns].astype(np.float32, copy=False),
+            columns=columns,
+            n_labels=int(np.count_nonzero(sizes)),
+            history=History.of(self.records),
+            status=status,
+            n_evaluations=n_evaluations,
+            seconds=time.perf_counter() - self._began,
+            recipe=self._method.recipe(self._problem),
+            notes=notes,
+            exemplars=None if exemplars is None else exemplars[columns],
+        )
+
+    def mean_features(self) -> NDArray[np.float32]:
+        """Return the mean feature of the nodes that prefer each column; NaN for an empty one."""
+        nodes, features = self._columns_of_nodes().cpu().numpy(), self._problem.features
+        sizes = np.bincount(nodes, minlength=self._n_columns)
+        sums = [np.bincount(nodes, weights=f, minlength=self._n_columns) for f in features.T]
+        with np.errstate(invalid="ignore"):
+            return (np.stack(sums, axis=1) / sizes[:, None]).astype(np.float32)
+
+    def _first_record(self) -> Record:
+        nodes = self._columns_of_nodes().cpu().numpy()
+        sizes = np.bincount(nodes, minlength=self._n_columns)
+        c = float(self._n_columns)
+        return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
+
+
+def to_label_image(problem: Problem, labels: NDArray[np.integer]) -> LabelImage | list[LabelImage]:
+    """Return node labels 1, 2, ... in the shape of the image, in the smallest unsigned type."""
+    return problem.graph.to_image(labels.astype(np.min_scalar_type(int(labels.max()))))  # type: ignore[return-value]
+
+
+def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:
+    """Update the preferred columns in place; return the share of the nodes that moved.
+
+    Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
+    """
+    moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
+    labels[moved] = v[moved].argmax(dim=1)
+    return len(moved) / len(labels)
+
+
+def _by_size(sizes: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the non-empty columns, largest first."""
+    order = np.argsort(-sizes, kind="stable")
+    return order[sizes[order] > 0]
