@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from napari_saf.io import save_masks as save_masks
     from napari_saf.io import save_recipe as save_recipe
     from napari_saf.methods import METHODS as METHODS
+    from napari_saf.methods import SLK as SLK
     from napari_saf.methods import AssignmentFlow as AssignmentFlow
+    from napari_saf.methods import FairClustering as FairClustering
     from napari_saf.methods import SelfAssignmentFlow as SelfAssignmentFlow
+    from napari_saf.methods import TradeOff as TradeOff
     from napari_saf.problem import Problem as Problem
     from napari_saf.result import History as History
     from napari_saf.result import Segmentation as Segmentation
@@ -43,7 +46,14 @@ _HOMES = {
     "graph": ("AffinityGraph", "GridGraph"),
     "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
     "io": ("load_recipe", "read_image", "save_masks", "save_recipe"),
-    "methods": ("METHODS", "AssignmentFlow", "SelfAssignmentFlow"),
+    "methods": (
+        "METHODS",
+        "SLK",
+        "AssignmentFlow",
+        "FairClustering",
+        "SelfAssignmentFlow",
+        "TradeOff",
+    ),
     "problem": ("Problem",),
     "result": ("History", "Segmentation", "Snapshot", "Status"),
 }

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, Scaling, channels_last
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph, check_mask, check_window
+from napari_saf.groups import check_group_source, image_groups
 
 __all__ = ["ImageOptions", "Problem"]
 
@@ -32,6 +33,8 @@ class ImageOptions:
         Axis of the channels; None if a last axis of 3 or 4 is RGB(A), others have none.
     scaling : Scaling or None
         Values that became 0 and 1; None: found from the image.
+    groups : str or None
+        What made the groups, see `Problem.from_image`; None if there are none, or arrays.
     """
 
     features: str = "intensity"
@@ -39,6 +42,7 @@ class ImageOptions:
     weights: str = "uniform"
     channel_axis: int | None = None
     scaling: Scaling | None = None
+    groups: str | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """Return the options as values that JSON can hold."""
@@ -131,7 +135,7 @@ class Problem:
         channel_axis: int | None = None,
         mask: ArrayLike | Literal["finite"] | None = None,
         seeds: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | str | None = None,
         scaling: Scaling | None = None,
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
@@ -152,8 +156,12 @@ class Problem:
             dropped, and any other image has no channels.
         mask : array of bool or "finite", optional
             Which pixels to label; "finite" takes those that are neither NaN nor infinite.
-        seeds, groups : array of int, image-shaped, optional
+        seeds : array of int, image-shaped, optional
             See `Problem`.
+        groups : array of int, image-shaped, or str, optional
+            See `Problem`; or where they come from: "axis:N" (every position along axis N,
+            channels not counted, is a group), "channel:N" (channel N above or not above the
+            threshold of Otsu's method), "channel:N:T" (above T or not).
         scaling : Scaling, optional
             The values that become 0 and 1; by default the 0.1 and 99.9 percentiles.
 
@@ -164,10 +172,11 @@ class Problem:
             fit the image.
         """
         given = None if isinstance(features, str) else [np.asarray(features)]
-        options = _check_options(features, window, weights, channel_axis, scaling)
+        options = _check_options(features, window, weights, channel_axis, scaling, groups)
         parts, options = _read([image], [mask], given, options)
         grid = parts[0].grid(options)
-        values, picked = parts[0].nodes(grid), [_pick(grid, x) for x in (seeds, groups)]
+        found = groups if parts[0].groups is None else parts[0].groups
+        values, picked = parts[0].nodes(grid), [_pick(grid, x) for x in (seeds, found)]
         return cls(values, grid, seeds=picked[0], groups=picked[1], options=options)
 
     @classmethod
@@ -181,7 +190,7 @@ class Problem:
         channel_axis: int | None = None,
         masks: Sequence[ArrayLike | None] | Literal["finite"] | None = None,
         seeds: Sequence[ArrayLike | None] | None = None,
-        groups: Sequence[ArrayLike] | Literal["image"] | None = None,
+        groups: Sequence[ArrayLike] | str | None = None,
         scaling: Scaling | None = None,
     ) -> Problem:
         """Return the problem of labelling several images together.
@@ -197,8 +206,8 @@ class Problem:
             As in `from_image`; arrays of features come one per image.
         masks, seeds : sequence of array, optional
             One per image. ``masks="finite"`` applies to all.
-        groups : sequence of array or "image", optional
-            One array per image, or "image": every image is a group.
+        groups : sequence of array or str, optional
+            One array per image, or "image" (every image is a group), or as in `from_image`.
 
         Raises
         ------
@@ -207,14 +216,13 @@ class Problem:
         """
         count = len(images)
         given = None if isinstance(features, str) else [np.asarray(x) for x in features]
-        options = _check_options(features, window, weights, channel_axis, scaling)
+        options = _check_options(features, window, weights, channel_axis, scaling, groups)
         every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
         parts, options = _read(list(images), every_mask, given, options)
         grids = [part.grid(options) for part in parts]
         union = GraphUnion(grids)
-        if isinstance(groups, str):
-            groups = [np.full(grid.shape, k) for k, grid in enumerate(grids, start=1)]
-        seed_list, group_list = _each(seeds, count, "seeds"), _each(groups, count, "groups")
+        found = [part.groups for part in parts] if isinstance(groups, str) else groups
+        seed_list, group_list = _each(seeds, count, "seeds"), _each(found, count, "groups")
         return cls(
             np.concatenate([part.nodes(grid) for part, grid in zip(parts, grids, strict=True)]),
             union,
@@ -231,6 +239,7 @@ class _Part:
     scaled: NDArray[np.float32]
     features: NDArray[np.floating]
     mask: NDArray[np.bool_] | None
+    groups: NDArray[np.int64] | None
 
     def grid(self, options: ImageOptions) -> GridGraph:
         shape = self.scaled.shape[:-1]
@@ -254,7 +263,12 @@ _PATCH_RHO = 0.02
 
 
 def _check_options(
-    features: object, window: object, weights: str, channel_axis: int | None, scaling: Any
+    features: object,
+    window: object,
+    weights: str,
+    channel_axis: int | None,
+    scaling: Any,
+    groups: object,
 ) -> ImageOptions:
     name = features if isinstance(features, str) else "array"
     if isinstance(features, str) and features not in FEATURES:
@@ -267,7 +281,8 @@ def _check_options(
     plain = int(sides) if sides.ndim == 0 else tuple(int(side) for side in sides)
     if (sides != np.asarray(plain)).any():
         raise InvalidInput(f"window: expected whole numbers, got {window}")
-    return ImageOptions(name, plain, weights, channel_axis, scaling)
+    source = check_group_source(groups) if isinstance(groups, str) else None
+    return ImageOptions(name, plain, weights, channel_axis, scaling, source)
 
 
 def _read(
@@ -290,12 +305,15 @@ def _read(
     else:
         scaling = options.scaling or Scaling(0.0, 1.0)
     options = dataclasses.replace(options, scaling=scaling)
+    groups: Sequence[NDArray[np.int64] | None] = [None] * len(arrays)
+    if options.groups is not None:
+        groups = image_groups(options.groups, arrays, inside)
     parts = []
     for k, (array, mask) in enumerate(zip(arrays, inside, strict=True)):
         kept = array if mask is None else np.where(mask[..., None], array, scaling.low)
         scaled = scaling.apply(kept)
         own = FEATURES[options.features](scaled) if given is None else _check_given(given, k, array)
-        parts.append(_Part(scaled, own, mask))
+        parts.append(_Part(scaled, own, mask, groups[k]))
     return parts, options
 
 

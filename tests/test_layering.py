@@ -12,7 +12,7 @@ import napari_saf
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"errors", "device", "parameters"},
-    {"geometry", "graph", "features"},
+    {"geometry", "graph", "features", "groups"},
     {"problem", "result"},
     {"affinity", "integrate"},
     {"methods"},

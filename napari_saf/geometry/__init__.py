@@ -1,5 +1,6 @@
-"""Geometry of the assignment manifold."""
+"""Geometry of the assignment manifold, and of points in feature space."""
 
+from napari_saf.geometry._medoid import weighted_medoid
 from napari_saf.geometry._simplex import (
     FLOOR,
     entropy,
@@ -18,4 +19,5 @@ __all__ = [
     "shifted_softmax",
     "softmax",
     "to_logarithm",
+    "weighted_medoid",
 ]

@@ -3,6 +3,8 @@
 from napari_saf.graph._affinity import AffinityGraph
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph, check_mask, check_window
+from napari_saf.graph._neighbours import Neighbours, nearest_neighbours
+from napari_saf.graph._sparse import SparseProduct, symmetric_part
 from napari_saf.graph._union import GraphUnion
 
 __all__ = [
@@ -11,6 +13,10 @@ __all__ = [
     "Averager",
     "GraphUnion",
     "GridGraph",
+    "Neighbours",
+    "SparseProduct",
     "check_mask",
     "check_window",
+    "nearest_neighbours",
+    "symmetric_part",
 ]

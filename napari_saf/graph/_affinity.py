@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.neighbors import kneighbors_graph
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._neighbours import nearest_neighbours
+from napari_saf.graph._sparse import SparseProduct, symmetric_part
 
 __all__ = ["AffinityGraph"]
 
@@ -84,10 +85,7 @@ class AffinityGraph(AbstractGraph):
         InvalidInput
             If `k` is not in 1..n_nodes - 1.
         """
-        points = np.asarray(features, dtype=np.float64)
-        if not 1 <= k < len(points):
-            raise InvalidInput(f"k: expected 1 to {len(points) - 1}, got {k}")
-        matrix = sparse.csr_array(kneighbors_graph(points, k))
+        matrix = nearest_neighbours(features, k).indicator()
         if symmetrise:
             matrix = matrix.maximum(matrix.T)
         return cls(matrix, symmetric=symmetrise)
@@ -99,25 +97,16 @@ class AffinityGraph(AbstractGraph):
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device."""
-        return _SparseAverage(self._mean, device, dtype)
+        return SparseProduct(self._mean, device, dtype)
+
+    def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the product with the symmetric part of the weights."""
+        return SparseProduct(symmetric_part(self.weights), device, dtype)
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the product of the weights with node values."""
         field = self._as_field(values).numpy()
         return np.asarray(self.weights @ field, dtype=field.dtype)
-
-
-class _SparseAverage:
-    """Product with a sparse row-stochastic matrix."""
-
-    def __init__(self, matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> None:
-        entries = matrix.tocoo()
-        self._rows = torch.from_numpy(entries.row.astype(np.int64)).to(device)
-        self._columns = torch.from_numpy(entries.col.astype(np.int64)).to(device)
-        self._weights = torch.from_numpy(entries.data).to(dtype=dtype).to(device)[:, None]
-
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        out.zero_().index_add_(0, self._rows, values[self._columns] * self._weights)
 
 
 def _check_matrix(weights: sparse.csr_array, symmetric: bool) -> None:

@@ -15,10 +15,10 @@ __all__ = ["AbstractGraph", "Averager"]
 
 
 class Averager(Protocol):
-    """The averaging operator of a graph, prepared for one device and one type."""
+    """A linear operator of a graph, prepared for one device and one type."""
 
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        """Write the averages of `values` into `out`; `scratch` is overwritten.
+        """Write the averages (sums) of `values` into `out`; `scratch` is overwritten.
 
         All three have shape (n_nodes, n_columns) and are contiguous; `out` and `values` may
         not be the same tensor.
@@ -36,6 +36,13 @@ class AbstractGraph(ABC):
     @abstractmethod
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device; its rows of weights sum to 1."""
+
+    @abstractmethod
+    def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the product with (W + W') / 2, W the weights without self weights.
+
+        Objectives that hold s'W s see this part of the weights only.
+        """
 
     @abstractmethod
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:

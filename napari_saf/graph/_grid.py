@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum
 from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._sparse import SparseProduct, symmetric_part
 
 __all__ = ["GridGraph", "check_mask", "check_window"]
 
@@ -114,6 +116,52 @@ class GridGraph(AbstractGraph):
             return _MaskedMean(self, device, dtype)
         return BoxSum(self.shape, self.window, device, dtype, mean=True)
 
+    def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the product with the symmetric part of the weights, 1 where none are given."""
+        if self.weights is None:
+            return _NeighbourSum(self, device, dtype)
+        return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
+
+    def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
+        """Return weights exp(-|f_i - f_k|^2 / sigma2) of the neighbours within the window.
+
+        Parameters
+        ----------
+        features : array of shape (n_nodes, n_features)
+            Points in feature space.
+        sigma2 : float
+            > 0; squared distance at which a weight is 1 / e.
+
+        Returns
+        -------
+        csr_array of shape (n_nodes, n_nodes)
+            Symmetric, without a diagonal.
+        """
+        image = np.asarray(self.to_image(np.asarray(features, dtype=np.float32)))
+        weights = np.zeros((self.n_nodes, int(np.prod(self.window))), dtype=np.float32)
+        for k, (target, source) in enumerate(self._shifts()):
+            there = np.zeros(self.shape, dtype=np.float32)
+            square = np.square(image[target] - image[source]).sum(axis=-1)
+            there[target] = np.exp(-square / sigma2)
+            weights[:, k] = self.from_image(there)
+        return symmetric_part(self._matrix(weights))
+
+    def _matrix(self, weights: NDArray[np.float32]) -> sparse.csr_array:
+        """Return weights of window positions (n_nodes, prod(window)) as a sparse matrix."""
+        number = np.asarray(self.to_image(np.arange(self.n_nodes), fill=-1))
+        rows, columns, entries = [], [], []
+        for k, (target, source) in enumerate(self._shifts()):
+            there = np.full(self.shape, -1, dtype=np.int64)
+            there[target] = number[source]
+            neighbour = np.asarray(self.from_image(there))
+            found = np.flatnonzero((neighbour >= 0) & (weights[:, k] > 0))
+            rows.append(found)
+            columns.append(neighbour[found])
+            entries.append(weights[found, k])
+        where = (np.concatenate(rows), np.concatenate(columns))
+        size = (self.n_nodes, self.n_nodes)
+        return sparse.csr_array((np.concatenate(entries), where), shape=size)
+
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the sum of the neighbours' values, weighted where weights were given."""
         field = self._as_field(values)
@@ -122,9 +170,8 @@ class GridGraph(AbstractGraph):
             own = self.weights[:, self.weights.shape[1] // 2, None]
             self.averager(field.device, field.dtype)(field, total, scratch)
             return np.asarray(total.numpy() - own * field.numpy())
-        box = BoxSum(self.shape, self.window, field.device, field.dtype, mean=False)
-        total = _through_grid(box, field, self._inside(field.device))
-        return (total - field).numpy()
+        self.neighbour_sum(field.device, field.dtype)(field, total, scratch)
+        return total.numpy()
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values as an image, `fill` outside the mask."""
@@ -210,6 +257,21 @@ class _MaskedMean:
 
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         torch.div(_through_grid(self._box, values, self._inside), self._counts, out=out)
+
+
+class _NeighbourSum:
+    """Box sum over the nodes inside a mask, without the node itself."""
+
+    def __init__(self, grid: GridGraph, device: torch.device, dtype: torch.dtype) -> None:
+        self._inside = grid._inside(device)
+        self._box = BoxSum(grid.shape, grid.window, device, dtype, mean=False)
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        if self._inside is None:
+            self._box(values, out, scratch)
+        else:
+            out.copy_(_through_grid(self._box, values, self._inside))
+        out.sub_(values)
 
 
 class _WeightedAverage:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
@@ -40,18 +41,29 @@ class GraphUnion(AbstractGraph):
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device."""
-        averagers = [grid.averager(device, dtype) for grid in self.grids]
+        return self._join([grid.averager(device, dtype) for grid in self.grids])
 
-        def average(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-            for one, part in zip(averagers, self.slices, strict=True):
-                one(values[part], out[part], scratch[part])
-
-        return average
+    def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        """Return the product with the symmetric part of the weights."""
+        return self._join([grid.neighbour_sum(device, dtype) for grid in self.grids])
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the sum of the neighbours' values, grid by grid."""
         parts = zip(self.grids, self.slices, strict=True)
         return np.concatenate([grid.laplacian_product(values[part]) for grid, part in parts])
+
+    def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
+        """Return the weights of neighbours by their contrast; see `GridGraph`."""
+        parts = zip(self.grids, self.slices, strict=True)
+        blocks = [grid.contrast_weights(features[part], sigma2) for grid, part in parts]
+        return sparse.csr_array(sparse.block_diag(blocks))
+
+    def _join(self, operators: list[Averager]) -> Averager:
+        def apply(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+            for one, part in zip(operators, self.slices, strict=True):
+                one(values[part], out[part], scratch[part])
+
+        return apply
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
         """Return node values as a list of images."""

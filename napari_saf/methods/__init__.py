@@ -1,12 +1,25 @@
 """The methods, each a frozen dataclass of its parameters, and their registry."""
 
 from napari_saf.methods._assignment import AssignmentFlow
+from napari_saf.methods._fair import FairClustering
 from napari_saf.methods._method import AbstractMethod, Iteration
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
+from napari_saf.methods._slk import SLK
+from napari_saf.methods._sweep import TradeOff, TradeOffPoint
 
 METHODS: dict[str, type[AbstractMethod]] = {
-    method.name: method for method in (SelfAssignmentFlow, AssignmentFlow)
+    method.name: method for method in (SelfAssignmentFlow, AssignmentFlow, SLK, FairClustering)
 }
 """All methods by the name that recipes and the command line use."""
 
-__all__ = ["METHODS", "AbstractMethod", "AssignmentFlow", "Iteration", "SelfAssignmentFlow"]
+__all__ = [
+    "METHODS",
+    "SLK",
+    "AbstractMethod",
+    "AssignmentFlow",
+    "FairClustering",
+    "Iteration",
+    "SelfAssignmentFlow",
+    "TradeOff",
+    "TradeOffPoint",
+]

@@ -1,0 +1,230 @@
+"""SLK: agreement with the classes, speed beside k-means, growth with the number of nodes.
+
+python benchmarks/slk.py [agreement] [speed] [growth] [image]    (all of them by default)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+import napari_saf as saf
+from napari_saf.graph import nearest_neighbours
+from napari_saf.samples import read_sample
+
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
+N_NEIGHBORS = 5
+LAPLACIAN_WEIGHTS = (1.0, 2.0, 3.0, 4.0)
+
+
+def read_mnist() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return all 70,000 digits as rows of raw pixels in [0, 1]."""
+
+    def read(name: str, offset: int) -> NDArray[np.uint8]:
+        raw = gzip.decompress((DATA / "mnist" / name).read_bytes())
+        return np.frombuffer(raw, dtype=np.uint8, offset=offset)
+
+    parts = ("train", "t10k")
+    images = [read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 784) for part in parts]
+    classes = [read(f"{part}-labels-idx1-ubyte.gz", 8) for part in parts]
+    return np.concatenate(images).astype(np.float32) / 255, np.concatenate(classes).astype(np.int64)
+
+
+def read_shuttle() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the 58,000 rows of Statlog shuttle as they are."""
+    table = np.concatenate(
+        [np.loadtxt(DATA / "shuttle" / f"shuttle.{s}.gz") for s in ("trn", "tst")]
+    )
+    return table[:, :9].astype(np.float32), table[:, 9].astype(np.int64) - 1
+
+
+def unit_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def z_scores(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return (x - x.mean(axis=0)) / x.std(axis=0)
+
+
+def to_unit_range(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return (x - x.min(axis=0)) / (x.max(axis=0) - x.min(axis=0))
+
+
+def scores(classes: NDArray[np.int64], labels: NDArray[np.integer]) -> tuple[float, float]:
+    """Return NMI and accuracy."""
+    nmi = saf.metrics.normalized_mutual_information(classes, labels)
+    return nmi, saf.metrics.matched_accuracy(classes, labels)
+
+
+def prepare(x: NDArray[np.float32]) -> tuple[saf.Problem, float]:
+    """Return the problem on the graph of nearest neighbours, and sigma squared."""
+    found = nearest_neighbours(x, N_NEIGHBORS)
+    matrix = found.indicator()
+    graph = saf.AffinityGraph((matrix + matrix.T) / 2)
+    return saf.Problem(x, graph), float(found.squared_distances.mean())
+
+
+def measure_agreement(n_starts: int) -> None:
+    """Choose start and lambda on a tenth of the classes, score on all of them."""
+    print("agreement, NMI/accuracy: start and lambda in 1..4 chosen on a 10 % validation set")
+    printed = {
+        ("MNIST", "bo"): "0.77/0.80",
+        ("MNIST", "ms"): "0.80/0.79",
+        ("shuttle", "bo"): "0.51/0.71",
+        ("shuttle", "ms"): "0.45/0.70",
+    }
+    shuttle, classes = read_shuttle()
+    cases = [
+        ("shuttle", name, change(shuttle), classes)
+        for name, change in (
+            ("raw", lambda x: x),
+            ("unit rows", unit_rows),
+            ("z-scores", z_scores),
+            ("to [0, 1]", to_unit_range),
+        )
+    ]
+    cases.append(("MNIST", "raw", *read_mnist()))
+    for data, preprocessing, x, y in cases:
+        problem, sigma2 = prepare(x)
+        n_classes = int(y.max()) + 1
+        means = [KMeans(n_classes, n_init=1, random_state=k).fit(x) for k in range(n_starts)]
+        best = min(means, key=lambda fit: fit.inertia_)
+        print(f"{data}, {preprocessing}: k-means, lowest of {n_starts} starts ", end="")
+        print("{:.3f}/{:.3f}".format(*scores(y, best.labels_)), flush=True)
+        for kind in ("bo", "ms"):
+            line = agreement_of(kind, problem, sigma2, y, n_starts)
+            print(f"  {kind}: {line}; printed {printed[data, kind]}", flush=True)
+
+
+def agreement_of(
+    kind: str, problem: saf.Problem, sigma2: float, classes: NDArray[np.int64], n_starts: int
+) -> str:
+    draw = np.random.default_rng(0).permutation(len(classes))
+    validation = draw[: len(classes) // 10]
+    found = []
+    for weight in LAPLACIAN_WEIGHTS:
+        for seed in range(n_starts):
+            method = saf.SLK(
+                n_clusters=int(classes.max()) + 1,
+                prototypes=kind,
+                laplacian_weight=weight,
+                sigma2=sigma2,
+                seed=seed,
+            )
+            labels = method.run(problem).labels
+            chosen = sum(scores(classes[validation], labels[validation]))
+            found.append((chosen, weight, seed, *scores(classes, labels)))
+    _, weight, seed, nmi, accuracy = max(found)
+    table = np.array(found)
+    of_lambda = table[table[:, 1] == weight]
+    return (
+        f"{nmi:.3f}/{accuracy:.3f} (lambda {weight:g}, start {seed}; all starts at this lambda: "
+        f"mean {of_lambda[:, 3].mean():.3f}/{of_lambda[:, 4].mean():.3f}, "
+        f"highest {of_lambda[:, 3].max():.3f}/{of_lambda[:, 4].max():.3f})"
+    )
+
+
+def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median time of each call; they take turns, so that noise hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for k in range(rounds + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            if k:
+                times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def measure_speed(rounds: int) -> None:
+    """Compare SLK-BO with scikit-learn's k-means of one start, side by side."""
+    print("speed: SLK-BO at its defaults and KMeans(n_init=1), in turns")
+    for data, x, count in (
+        ("shuttle, unit rows", unit_rows(read_shuttle()[0]), 7),
+        ("MNIST", read_mnist()[0], 10),
+    ):
+        problem, sigma2 = prepare(x)
+        method = saf.SLK(n_clusters=count, sigma2=sigma2)
+        found = seconds(
+            {
+                "k-means": lambda x=x, count=count: KMeans(count, n_init=1, random_state=0).fit(x),
+                "SLK": lambda problem=problem, method=method: method.run(problem),
+                "search": lambda x=x: prepare(x),
+            },
+            rounds if len(x) < 60_000 else 1,
+        )
+        whole = (found["SLK"] + found["search"]) / found["k-means"]
+        print(
+            f"{data}: k-means {found['k-means']:.2f} s, neighbour search {found['search']:.2f} s, "
+            f"SLK-BO {found['SLK']:.2f} s; ratio {found['SLK'] / found['k-means']:.2f}, "
+            f"with the search {whole:.2f}",
+            flush=True,
+        )
+
+
+def measure_growth() -> None:
+    """Fit the exponent of the time of an inner update in the number of nodes."""
+    print("growth: seconds of an inner update, 8 clusters, 3 features, 5 nearest neighbours")
+    rng = np.random.default_rng(0)
+    counts, times = [10_000, 31_623, 100_000, 316_228, 1_000_000], []
+    for n_nodes in counts:
+        centres = rng.random((8, 3))
+        x = (centres[rng.integers(8, size=n_nodes)] + 0.1 * rng.normal(size=(n_nodes, 3))).astype(
+            "f4"
+        )
+        problem, sigma2 = prepare(x)
+        method = saf.SLK(n_clusters=8, sigma2=sigma2, max_steps=10, tolerance=0)
+        result = method.run(problem)
+        rounds = [method.run(problem).seconds for _ in range(3)]
+        times.append(min(rounds) / result.n_evaluations)
+        print(f"  {n_nodes:>9,} nodes: {1e3 * times[-1]:8.3f} ms", flush=True)
+    exponent = np.polyfit(np.log(counts), np.log(times), 1)[0]
+    print(f"fitted exponent {exponent:.3f} (at most 1.1 wanted)")
+
+
+def measure_image(rounds: int) -> None:
+    """Compare SLK-BO with the self-assignment flow on a photograph."""
+    problem = saf.Problem.from_image(read_sample("astronaut").array)
+    found = seconds(
+        {
+            "SLK": lambda: saf.SLK(n_clusters=8).run(problem),
+            "SAF": lambda: saf.SelfAssignmentFlow().run(problem),
+        },
+        rounds,
+    )
+    print(
+        f"512 x 512 RGB, 8 clusters: SLK-BO {found['SLK']:.2f} s, default self-assignment flow "
+        f"{found['SAF']:.2f} s; ratio {found['SLK'] / found['SAF']:.2f}"
+    )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parts = ["agreement", "speed", "growth", "image"]
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
+    parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    chosen = arguments.parts or parts
+    if "agreement" in chosen:
+        measure_agreement(arguments.starts)
+    if "speed" in chosen:
+        measure_speed(arguments.rounds)
+    if "growth" in chosen:
+        measure_growth()
+    if "image" in chosen:
+        measure_image(arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""How a clustering is run: alternating updates of assignment and prototypes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import kmeans_plusplus
+
+from napari_saf.errors import InvalidInput
+from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
+from napari_saf.methods._field_method import AbstractFieldMethod, Call
+from napari_saf.methods._method import Cancelled, Iteration
+from napari_saf.methods._reporting import Reporter, update_labels
+from napari_saf.methods._start import class_means, from_assignment
+from napari_saf.parameters import parameter
+from napari_saf.problem import Problem
+from napari_saf.result import Record, Status
+
+__all__ = [
+    "AbstractClustering",
+    "AbstractClusteringMethod",
+    "column_totals",
+    "squared_distances",
+    "total",
+    "weighted_means",
+]
+
+
+class AbstractClustering(ABC):
+    """A clustering under way.
+
+    Parameters
+    ----------
+    call : Call
+    n_columns : int
+
+    Attributes
+    ----------
+    v, assignment : Tensor of shape (n_nodes, n_columns)
+        Log coordinates, whose rows have a maximum of 0, and their softmax.
+    objective : float
+        Never rises from one iteration to the next.
+    n_evaluations : int
+        Inner updates so far.
+    notes : list of str
+        What a person should know of the run.
+    """
+
+    def __init__(self, call: Call, n_columns: int) -> None:
+        self.features = call.features
+        self.tick = call.tick
+        self.objective = math.nan
+        self.n_evaluations = 0
+        self.notes: list[str] = []
+        self.v = torch.zeros(len(self.features), n_columns).to(self.features)
+        self.assignment = torch.full_like(self.v, 1 / n_columns)
+        self._seeds = call.seeds
+        if self._seeds is not None and int(self._seeds.max()) > n_columns:
+            raise InvalidInput(
+                f"seeds: expected classes up to {n_columns}, got {int(self._seeds.max())}"
+            )
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Compute the objective of the start."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Make one outer iteration: the assignment, then the prototypes."""
+
+    @abstractmethod
+    def measures(self, labels: torch.Tensor) -> dict[str, float]:
+        """Return what else is recorded, such as the objective of the hard labels."""
+
+    @abstractmethod
+    def prototypes(self) -> torch.Tensor:
+        """Return the representative (n_columns, n_features) of every column."""
+
+    def exemplars(self) -> NDArray[np.int64] | None:
+        """Return the node (n_columns,) that stands for each column, if nodes do."""
+        return None
+
+    def move(self, v: torch.Tensor) -> None:
+        """Go to log coordinates, which are overwritten; seeds stay where they are."""
+        self.v = self.constrain(v)
+        softmax(self.v, out=self.assignment)
+
+    def constrain(self, v: torch.Tensor) -> torch.Tensor:
+        """Normalise log coordinates in place and make the rows of seeds vertices."""
+        normalize_(v)
+        if self._seeds is not None:
+            rows = self._seeds.nonzero()[:, 0]
+            one_hot_(v, rows, self._seeds[rows] - 1)
+        return v
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AbstractClusteringMethod(AbstractFieldMethod):
+    """A method that alternates between assignment and prototypes.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of labels; fewer may be left where some lose all their nodes.
+    tolerance : float
+        CONVERGED once an iteration lowers the objective by less than this share.
+    max_steps : int
+        MAX_ITERATIONS after so many outer iterations.
+    seed : int
+        Draws the start.
+    device, dtype
+        As for every method: `AbstractFieldMethod`.
+    """
+
+    n_clusters: int = parameter(
+        8,
+        label="Labels",
+        help="Number of labels (K); some may end empty.",
+        minimum=2,
+        maximum=255,
+    )
+    tolerance: float = parameter(
+        1e-4,
+        label="Tolerance",
+        help="Stop once an iteration improves the objective by a smaller share than this.",
+        minimum=0,
+        maximum=0.1,
+        step=1e-5,
+        advanced=True,
+    )
+    max_steps: int = parameter(
+        100,
+        label="At most",
+        help="Stop after so many iterations in any case.",
+        minimum=1,
+        maximum=100_000,
+        step=10,
+        advanced=True,
+    )
+    seed: int = parameter(
+        0,
+        label="Random seed",
+        help="The same seed gives the same labels.",
+        minimum=0,
+        maximum=2**31 - 1,
+        advanced=True,
+    )
+
+    @abstractmethod
+    def _prepare(self, call: Call) -> AbstractClustering:
+        """Return the clustering at its start."""
+
+    def _n_columns(self, problem: Problem) -> int:
+        return self.n_clusters
+
+    def _iterate(self, call: Call) -> Iteration:
+        state = self._prepare(call)
+        labels = state.v.argmax(dim=1)
+        reporter = Reporter(
+            self,
+            call.problem,
+            state.v.shape[1],
+            call.began,
+            lambda: labels,
+            keeps_numbers=call.seeds is not None,
+        )
+        records = reporter.records
+        limit = self.max_steps if call.max_iterations is None else call.max_iterations
+        yield reporter.snapshot(0.0)
+        try:
+            state.begin()
+            records.append(_record(state, labels, 0, 0.0))
+            status = None
+            while status is None:
+                yield reporter.snapshot(_fraction(records, self.tolerance))
+                if len(records) > limit:
+                    status = Status.MAX_ITERATIONS
+                    break
+                state.advance()
+                changed = update_labels(labels, state.v)
+                records.append(_record(state, labels, len(records), changed))
+                before, now = records[-2].objective, records[-1].objective
+                if before - now <= self.tolerance * abs(now):
+                    status = Status.CONVERGED
+            yield reporter.snapshot(1.0)
+        except Cancelled:
+            status = Status.CANCELLED
+            update_labels(labels, state.v)
+        exemplars = state.exemplars()
+        return reporter.finish(
+            status,
+            state.assignment.float().cpu().numpy(),
+            state.prototypes().float().cpu().numpy(),
+            n_evaluations=state.n_evaluations,
+            notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
+            exemplars=exemplars,
+        )
+
+    def start_points(self, call: Call) -> torch.Tensor:
+        """Return the first prototypes: the means of the seeds' classes, then k-means++.
+
+        k-means++: Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
+        """
+        if call.initial is not None:
+            weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
+            return (weights.T @ call.features) / weights.sum(dim=0)[:, None]
+        features = call.features
+        seeds = call.seeds
+        given = features[:0] if seeds is None else class_means(features, seeds)
+        count = self.n_clusters - len(given)
+        if count <= 0:
+            return given
+        drawn, _ = kmeans_plusplus(features.cpu().numpy(), count, random_state=self.seed)
+        return torch.cat([given, torch.from_numpy(drawn).to(features)])
+
+
+def squared_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    """Return |f_i - p_j|^2 of shape (n_nodes, n_points).
+
+    By products of matrices once there are many features, exactly otherwise.
+    """
+    mode = "use_mm_for_euclid_dist" if features.shape[1] > 25 else "donot_use_mm_for_euclid_dist"
+    return torch.cdist(features, points, compute_mode=mode).square_()
+
+
+def weighted_means(
+    weights: torch.Tensor, features: torch.Tensor, otherwise: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return weighted means (n_columns, n_features); `otherwise` where there is no weight."""
+    masses = weights.sum(dim=0)[:, None]
+    means = (weights.T @ features) / masses.clamp(min=1e-30)
+    return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
+
+
+def total(values: torch.Tensor) -> float:
+    """Return the sum of all entries: rows in their own precision, their sums in float64."""
+    return float(values.sum(dim=1).cpu().double().sum())
+
+
+def column_totals(values: torch.Tensor) -> NDArray[np.float64]:
+    """Return the sums of the columns, in blocks of rows, their sums in float64."""
+    starts = range(0, len(values), 4096)
+    blocks = [values[start : start + 4096].sum(dim=0) for start in starts]
+    return np.asarray(torch.stack(blocks).cpu().double().sum(dim=0).numpy())
+
+
+def _record(
+    state: AbstractClustering, labels: torch.Tensor, iteration: int, changed: float
+) -> Record:
+    w = state.assignment
+    overlap = (w.T @ w).cpu().double()
+    masses = overlap.sum(dim=0).clamp(min=1e-300)
+    sizes = torch.bincount(labels, minlength=w.shape[1]).cpu().double()
+    return Record(
+        time=float(iteration),
+        n_evaluations=state.n_evaluations,
+        entropy=entropy(w, state.v, labels),
+        objective=state.objective,
+        label_shares=(sizes / len(labels)).numpy(),
+        rank_bound=float((overlap.diagonal() / masses).sum()),
+        changed=changed,
+        measures=state.measures(labels),
+    )
+
+
+def _fraction(records: list[Record], tolerance: float) -> float:
+    """Return how far the improvement per iteration is on its way to the tolerance."""
+    pairs = itertools.pairwise(record.objective for record in records)
+    gains = [(a - b) / max(abs(b), 1e-300) for a, b in pairs]
+    first = next((gain for gain in gains if gain > 0), 0.0)
+    least = max(tolerance, 1e-12)
+    if first <= least:
+        return 0.0 if len(records) < 2 else 0.9
+    smallest = min(max(gain, least) for gain in gains)
+    return min(max(math.log(first / smallest) / math.log(first / least), 0.05), 0.99)
+
+
+def _empty_note(labels: torch.Tensor, n_columns: int) -> tuple[str, ...]:
+    sizes = torch.bincount(labels, minlength=n_columns)
+    n_empty = int((sizes == 0).sum())
+    if not n_empty:
+        return ()
+    return (f"{n_columns - n_empty} of {n_columns} labels are left: the others lost all nodes",)
