@@ -20,7 +20,7 @@ from napari_saf.errors import InvalidInput
 
 __all__ = ["Parameter", "build", "check_bounds", "describe", "from_plain", "parameter", "to_plain"]
 
-Kind = Literal["int", "float", "bool", "choice", "array"]
+Kind = Literal["int", "float", "bool", "choice", "array", "list"]
 Condition = tuple[str, tuple[str, ...]]
 T = TypeVar("T")
 _KEY = "napari_saf"
@@ -38,6 +38,8 @@ class _Info:
     ends: tuple[str, str] | None = None
     advanced: bool = False
     variants: Mapping[str, type] | None = None
+    none: str = "automatic"
+    is_list: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class Parameter:
     ----------
     name : str
         Dotted path of the field, such as ``"affinity.sigma2"``.
-    kind : {"int", "float", "bool", "choice", "array"}
-        What values it takes.
+    kind : {"int", "float", "bool", "choice", "array", "list"}
+        What values it takes; a list is a short array of numbers that a person types.
     default : object
         Its default; None where None is allowed and is the default.
     optional : bool
@@ -58,7 +60,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced
+    label, help, minimum, maximum, step, ends, advanced, none
         As given to `parameter`.
     """
 
@@ -75,6 +77,7 @@ class Parameter:
     ends: tuple[str, str] | None = None
     advanced: bool = False
     depends_on: Condition | None = None
+    none: str = "automatic"
 
 
 def parameter(
@@ -88,6 +91,8 @@ def parameter(
     ends: tuple[str, str] | None = None,
     advanced: bool = False,
     variants: Mapping[str, type] | None = None,
+    none: str = "automatic",
+    is_list: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -109,8 +114,12 @@ def parameter(
         Whether the form hides the field at first.
     variants : mapping of str to type, optional
         For a field that holds one of several dataclasses: their names.
+    none : str
+        Words for None, where that is allowed.
+    is_list : bool
+        Whether an array is a few numbers in a row that a person can type.
     """
-    info = _Info(label, help, minimum, maximum, step, ends, advanced, variants)
+    info = _Info(label, help, minimum, maximum, step, ends, advanced, variants, none, is_list)
     return dataclasses.field(default=default, metadata={_KEY: info})
 
 
@@ -167,7 +176,7 @@ def _scalar(
     kind, optional, choices = _kind_of(hint)
     return Parameter(
         name,
-        kind,
+        "list" if info.is_list else kind,
         default,
         optional,
         info.label,
@@ -179,6 +188,7 @@ def _scalar(
         info.ends,
         advanced,
         depends_on,
+        info.none,
     )
 
 
@@ -308,7 +318,11 @@ def check_bounds(method: object) -> None:
 
 def _check_field(name: str, value: object, hint: Any, info: _Info) -> None:
     kind, optional, choices = _kind_of(hint)
-    if kind == "array" or (value is None and optional):
+    if value is None and optional:
+        return
+    if kind == "array":
+        if isinstance(value, (str, bytes, dict, bool)):
+            raise InvalidInput(f"{name}: expected an array, got {value!r}")
         return
     if isinstance(value, np.ndarray) and _takes_arrays(hint):
         return

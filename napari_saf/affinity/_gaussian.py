@@ -55,6 +55,7 @@ class GaussianAffinity:
         maximum=2000,
         step=10,
         advanced=True,
+        none="all",
     )
 
     def __post_init__(self) -> None:

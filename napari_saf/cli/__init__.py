@@ -15,6 +15,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "segment": "Label one image, several, or a folder of them.",
+    "fair-sweep": "Show what fairness costs: one clustering for each weight.",
     "methods": "List the methods and their parameters.",
     "demo": "Label a sample image and show what came out.",
 }
@@ -29,7 +30,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"napari_saf.cli._{cmd_name}")
+        module = importlib.import_module(f"napari_saf.cli._{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

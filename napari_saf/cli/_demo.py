@@ -44,7 +44,8 @@ def command(out: Path, sample: str, headless: bool) -> None:
 
     image = read_sample(sample)
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
-    result = run_with_progress(SelfAssignmentFlow(), Problem.from_image(image.array), sample)
+    steps = SelfAssignmentFlow().iterate(Problem.from_image(image.array))
+    result = run_with_progress(steps, sample)
     click.echo(f"{result.n_labels} labels, {result.status.value}, {result.seconds:.1f} s")
     out.mkdir(parents=True, exist_ok=True)
     mask = out / f"{sample}_labels.tif"

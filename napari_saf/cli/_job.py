@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,27 @@ from numpy.typing import NDArray
 from napari_saf.cli._plan import Job
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.features import channels_last
+from napari_saf.groups import check_group_source
 from napari_saf.io import ImageFile, read_image, save_masks, save_recipe
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Segmentation
 
-__all__ = ["Settings", "run_job"]
+__all__ = [
+    "GROUPS_HELP",
+    "GROUPS_METAVAR",
+    "Settings",
+    "read_group_option",
+    "read_problem",
+    "run_job",
+    "save_labels",
+]
+
+GROUPS_METAVAR = "image|axis:N|channel:N[:T]|FILE"
+GROUPS_HELP = (
+    "Groups that labels are to be spread over: the images, the slices along an axis, the "
+    "pixels above a threshold in a channel (T, or found), or a label image."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +53,8 @@ class Settings:
         ``"finite"``, the path of a mask, or None.
     seeds : Path or None
         A label image of seeds.
+    groups : Path or None
+        A label image of groups.
     """
 
     method: AbstractMethod
@@ -44,6 +62,7 @@ class Settings:
     axis_from_file: bool
     mask: str | None = None
     seeds: Path | None = None
+    groups: Path | None = None
 
 
 def run_job(job: Job, settings: Settings, title: str) -> None:
@@ -54,19 +73,41 @@ def run_job(job: Job, settings: Settings, title: str) -> None:
     SafError
         If an image cannot be read, labelled or saved.
     """
-    images = [read_image(path) for path in job.images]
-    options = _options_for(images[0], settings)
-    problem = _problem(images, options, settings)
-    result = run_with_progress(settings.method, problem, title)
+    images, problem, channel_axis = read_problem(job.images, settings)
+    result = run_with_progress(settings.method.iterate(problem), title)
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
     recipe = result.recipe | {"images": [path.name for path in job.images]}
     for image, one, mask in zip(images, labels, job.masks, strict=True):
-        _save(image, one, mask, options.channel_axis)
+        save_labels(image, one, mask, channel_axis)
     save_recipe(job.recipe, recipe)
     for one, mask in zip(labels, job.masks, strict=True):
         click.echo(_line(mask, one, result))
     for note in result.notes:
         click.echo(f"napari-saf: note: {note}", err=True)
+
+
+def read_problem(
+    paths: Sequence[Path], settings: Settings
+) -> tuple[list[ImageFile], Problem, int | None]:
+    """Read images that are labelled together; return them, the problem, the axis of channels.
+
+    Raises
+    ------
+    SafError
+        If an image cannot be read or does not suit the settings.
+    """
+    images = [read_image(path) for path in paths]
+    options = _options_for(images[0], settings)
+    return images, _problem(images, options, settings), options.channel_axis
+
+
+def read_group_option(value: str | None) -> tuple[str | None, Path | None]:
+    """Return what ``--groups`` says: where groups come from in words, or the file of groups."""
+    if value is None:
+        return None, None
+    if value == "image" or value.partition(":")[0] in ("axis", "channel"):
+        return check_group_source(value), None
+    return None, Path(value)
 
 
 def _options_for(image: ImageFile, settings: Settings) -> ImageOptions:
@@ -86,13 +127,17 @@ def _problem(images: list[ImageFile], options: ImageOptions, settings: Settings)
     if len(images) > 1:
         return Problem.from_images([image.array for image in images], masks=mask, **shared)
     seeds = None if settings.seeds is None else read_image(settings.seeds).array
+    if settings.groups is not None:
+        shared["groups"] = read_image(settings.groups).array
     return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
 
 
 _SHARED = tuple(field.name for field in dataclasses.fields(ImageOptions))
 
 
-def _save(image: ImageFile, labels: NDArray[Any], mask: Path, channel_axis: int | None) -> None:
+def save_labels(
+    image: ImageFile, labels: NDArray[Any], mask: Path, channel_axis: int | None
+) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
     mask.parent.mkdir(parents=True, exist_ok=True)
     _, used = channels_last(image.array, channel_axis)

@@ -18,22 +18,27 @@ __all__ = ["given_parameters", "make_method", "method_options", "summary"]
 _PREFIX = "parameter__"
 
 
-def method_options(taken: Collection[str]) -> list[click.Option]:
+def method_options(
+    taken: Collection[str], methods: Mapping[str, type[AbstractMethod]] = METHODS
+) -> list[click.Option]:
     """Return one option for every parameter of every method.
 
     Parameters
     ----------
     taken : collection of str
         Flags that mean something else, such as ``"--mask"``; no alias takes them.
+    methods : mapping of str to type
+        The methods, by name.
     """
-    found = _parameters_by_name()
+    found = _parameters_by_name(methods)
     last_parts = Counter(name.rpartition(".")[2] for name in found)
     options = []
     for name, known in found.items():
         flag, alias = _flag(name), _flag(name.rpartition(".")[2])
         short = last_parts[name.rpartition(".")[2]] == 1 and alias != flag and alias not in taken
         flags = [flag, alias] if short else [flag]
-        options.append(_option(flags, _PREFIX + name.replace(".", "__"), known))
+        is_shared = len(known) == len(methods)
+        options.append(_option(flags, _PREFIX + name.replace(".", "__"), known, is_shared))
     return options
 
 
@@ -60,15 +65,25 @@ def make_method(
         If a value is out of bounds.
     """
     method = METHODS[name]
-    values = ({} if base is None else _flatten(base)) | dict(given)
+    values = {} if base is None else _flatten(base)
     known = {item.name: item for item in describe(method)}
+    given = {_own_name(key, known): value for key, value in given.items()}
+    values |= given
     for key in given:
         if key not in known:
             raise click.UsageError(f"{_flag(key)}: the method {name!r} has no such option")
+        if known[key].kind == "array" and isinstance(given[key], str):
+            raise click.UsageError(f"{_flag(key)}: expected a file, got {given[key]!r}")
         need = known[key].depends_on
         if need is not None and values.get(need[0], known[need[0]].default) not in need[1]:
             raise click.UsageError(f"{_flag(key)}: goes with {_condition(need)}")
     return build(method, values)
+
+
+def _own_name(name: str, known: Collection[str]) -> str:
+    """Return the parameter that a method means by a name that another method has, too."""
+    meant = [own for own in known if own.rpartition(".")[2] == name]
+    return meant[0] if name not in known and len(meant) == 1 else name
 
 
 def summary(item: Parameter) -> str:
@@ -81,10 +96,12 @@ def summary(item: Parameter) -> str:
     return ", ".join(words)
 
 
-def _parameters_by_name() -> dict[str, dict[str, Parameter]]:
+def _parameters_by_name(
+    methods: Mapping[str, type[AbstractMethod]],
+) -> dict[str, dict[str, Parameter]]:
     """Return the parameters of all methods: by name, then by method."""
     found: dict[str, dict[str, Parameter]] = {}
-    for method_name, method in METHODS.items():
+    for method_name, method in methods.items():
         for item in describe(method):
             found.setdefault(item.name, {})[method_name] = item
     return found
@@ -94,19 +111,21 @@ def _condition(need: tuple[str, tuple[str, ...]]) -> str:
     return f"{_flag(need[0])} {' or '.join(need[1])}"
 
 
-def _option(flags: list[str], dest: str, known: Mapping[str, Parameter]) -> click.Option:
+def _option(
+    flags: list[str], dest: str, known: Mapping[str, Parameter], is_shared: bool
+) -> click.Option:
     items = list(known.values())
     kinds = {item.kind for item in items}
     optional = any(item.optional for item in items)
-    owner = "" if len(known) == len(METHODS) else f"{', '.join(known)}: "
+    owner = "" if is_shared else f"{', '.join(known)}: "
     texts = dict.fromkeys(f"{item.help} [{summary(item)}]" for item in items)
     described = owner + " / ".join(texts)
     if kinds == {"bool"}:
         flags = [f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags]
         return click.Option([*flags, dest], default=None, help=described)
-    value: click.ParamType[Any] = ParameterValue([str(kind) for kind in kinds], optional)
+    choices = dict.fromkeys(choice for item in items for choice in item.choices)
+    value: click.ParamType[Any] = ParameterValue(sorted(kinds), optional, tuple(choices))
     if kinds == {"choice"}:
-        choices = dict.fromkeys(choice for item in items for choice in item.choices)
         value = click.Choice([*choices, *["none"] * optional])
     return click.Option([*flags, dest], type=value, default=None, help=described)
 

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from napari_saf.methods import AbstractMethod, Iteration
-from napari_saf.problem import Problem
-from napari_saf.result import Segmentation, Snapshot
+from napari_saf.result import Snapshot
 
 __all__ = ["run_with_progress"]
 
+T = TypeVar("T")
 
-def run_with_progress(method: AbstractMethod, problem: Problem, title: str) -> Segmentation:
-    """Run a method to its end.
+
+def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
+    """Run a method to its end and return what it returns.
 
     Parameters
     ----------
-    method : AbstractMethod
-        What to run.
-    problem : Problem
-        What to label.
+    steps : generator of Snapshot
+        The method under way.
     title : str
         Words beside the bar.
     """
-    with _bar(method.iterate(problem), title) as steps:
+    with _bar(steps, title) as watched:
         while True:
             try:
-                next(steps)
+                next(watched)
             except StopIteration as stop:
-                result: Segmentation = stop.value
+                result: T = stop.value
                 return result
 
 
 @contextmanager
-def _bar(steps: Iteration, title: str) -> Iterator[Iteration]:
+def _bar(steps: Generator[Snapshot, None, T], title: str) -> Iterator[Generator[Snapshot, None, T]]:
     if not sys.stderr.isatty():
         yield steps
         return
@@ -47,13 +46,13 @@ def _bar(steps: Iteration, title: str) -> Iterator[Iteration]:
     with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:
         task = progress.add_task(title, total=1, state="")
 
-        def watched() -> Iteration:
+        def watched() -> Generator[Snapshot, None, T]:
             while True:
                 try:
                     snapshot: Snapshot = next(steps)
                 except StopIteration as stop:
                     progress.update(task, completed=1)
-                    result: Segmentation = stop.value
+                    result: T = stop.value
                     return result
                 state = f"{snapshot.n_labels} labels, t = {snapshot.record.time:.1f}"
                 progress.update(task, completed=snapshot.fraction, state=state)

@@ -10,7 +10,13 @@ from typing import Any
 import click
 
 from napari_saf.cli import report
-from napari_saf.cli._job import Settings, run_job
+from napari_saf.cli._job import (
+    GROUPS_HELP,
+    GROUPS_METAVAR,
+    Settings,
+    read_group_option,
+    run_job,
+)
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
 from napari_saf.cli._plan import Job, find_images, plan
 from napari_saf.cli._values import WindowSize
@@ -38,6 +44,7 @@ class _Request:
     channel_axis: int | None
     mask: str | None
     seeds: Path | None
+    groups: str | None
     together: bool
     recipe: Path | None
     suffix: str
@@ -85,12 +92,16 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
     names = ("features", "window", "weights", "channel_axis")
     changes = {name: getattr(request, name) for name in names}
     changes = {name: value for name, value in changes.items() if value is not None}
+    source, groups_file = read_group_option(request.groups)
+    if request.groups is not None:
+        changes["groups"] = source
     return Settings(
         method,
         dataclasses.replace(options, **changes),
         axis_from_file=recipe is None and request.channel_axis is None,
         mask=request.mask,
         seeds=request.seeds,
+        groups=groups_file,
     )
 
 
@@ -107,6 +118,8 @@ def _check_together(request: _Request, count: int) -> None:
         raise click.UsageError(f"--mask: one mask for {count} images; only 'finite' suits several")
     if count > 1 and request.seeds is not None:
         raise click.UsageError(f"--seeds: one file of seeds for {count} images")
+    if count > 1 and read_group_option(request.groups)[1] is not None:
+        raise click.UsageError(f"--groups: one file of groups for {count} images")
 
 
 def _options() -> list[click.Parameter]:
@@ -134,6 +147,7 @@ _FIXED = [
                  help="Label only where the file is not 0, or where pixels are finite."),
     click.option("--seeds", type=_PATH, metavar="FILE",
                  help="Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere."),
+    click.option("--groups", metavar=GROUPS_METAVAR, help=GROUPS_HELP),
     click.option("--together", is_flag=True,
                  help="One set of labels for all images, instead of each by itself."),
     click.option("--recipe", type=_PATH, metavar="FILE",

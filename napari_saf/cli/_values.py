@@ -17,18 +17,20 @@ __all__ = ["ParameterValue", "WindowSize", "read_array"]
 
 
 class ParameterValue(click.ParamType):  # type: ignore[type-arg]
-    """A number, ``none``, or the path of an array, by the kinds of a method's parameter."""
+    """A choice, a number, some numbers, ``none``, or the path of an array, by the kinds."""
 
     name = "value"
 
-    def __init__(self, kinds: Sequence[str], optional: bool) -> None:
-        self.kinds = [kind for kind in ("int", "float", "array") if kind in kinds]
+    def __init__(self, kinds: Sequence[str], optional: bool, choices: Sequence[str] = ()) -> None:
+        self.kinds = [kind for kind in ("int", "float", "list", "array") if kind in kinds]
         self.optional = optional
+        self.choices = tuple(choices)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return the words for the help."""
-        words = {"int": "INT", "float": "FLOAT", "array": "FILE"}
-        return "|".join([words[kind] for kind in self.kinds] + ["none"] * self.optional)
+        words = {"int": "INT", "float": "FLOAT", "list": "FLOAT,...", "array": "FILE"}
+        kinds = [words[kind] for kind in self.kinds]
+        return "|".join([*self.choices, *kinds, *["none"] * self.optional])
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -36,9 +38,12 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
         """Return the value as the first kind that takes it."""
         if not isinstance(value, str) or (self.optional and value.lower() == "none"):
             return None
+        if value in self.choices:
+            return value
         readers: dict[str, Callable[[str], object]] = {
             "int": int,
             "float": float,
+            "list": _read_list,
             "array": read_array,
         }
         for kind in self.kinds:
@@ -51,8 +56,14 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"{value!r} is not {self._expected()}", param, ctx)
 
     def _expected(self) -> str:
-        words = {"int": "a whole number", "float": "a number", "array": "a file"}
-        return " or ".join([words[kind] for kind in self.kinds] + ["none"] * self.optional)
+        words = {
+            "int": "a whole number",
+            "float": "a number",
+            "list": "numbers with commas between",
+            "array": "a file",
+        }
+        kinds = [words[kind] for kind in self.kinds]
+        return " or ".join([*self.choices, *kinds, *["none"] * self.optional])
 
 
 class WindowSize(click.ParamType):  # type: ignore[type-arg]
@@ -69,6 +80,10 @@ class WindowSize(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             self.fail(f"{value!r} is not a number such as 5, or numbers such as 3,5,5", param, ctx)
         return sides if len(sides) > 1 else sides[0]
+
+
+def _read_list(text: str) -> NDArray[np.float64]:
+    return np.array([float(number) for number in text.split(",")])
 
 
 def read_array(path: str) -> NDArray[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
+from napari_saf.groups import check_group_source
 from napari_saf.io._replace import replacing
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
@@ -152,6 +153,10 @@ def _check_options(options: ImageOptions) -> None:
         raise InvalidInput(f"input.window: expected odd numbers, got {options.window!r}")
     if options.channel_axis is not None and not _is_whole(options.channel_axis):
         raise InvalidInput(f"input.channel_axis: expected a number, got {options.channel_axis!r}")
+    if options.groups is not None:
+        if not isinstance(options.groups, str):
+            raise InvalidInput(f"input.groups: expected words, got {options.groups!r}")
+        check_group_source(options.groups)
     scaling = options.scaling
     if scaling is not None and not -np.inf < scaling.low < scaling.high < np.inf:
         raise InvalidInput(f"input.scaling: expected low below high, got {scaling}")

@@ -5,7 +5,7 @@ from napari_saf.methods._fair import FairClustering
 from napari_saf.methods._method import AbstractMethod, Iteration
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 from napari_saf.methods._slk import SLK
-from napari_saf.methods._sweep import TradeOff, TradeOffPoint
+from napari_saf.methods._sweep import SweepMethod, TradeOff, TradeOffPoint
 
 METHODS: dict[str, type[AbstractMethod]] = {
     method.name: method for method in (SelfAssignmentFlow, AssignmentFlow, SLK, FairClustering)
@@ -20,6 +20,7 @@ __all__ = [
     "FairClustering",
     "Iteration",
     "SelfAssignmentFlow",
+    "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
 ]

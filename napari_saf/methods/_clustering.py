@@ -110,7 +110,7 @@ class AbstractClusteringMethod(AbstractFieldMethod):
         Number of labels; fewer may be left where some lose all their nodes.
     tolerance : float
         CONVERGED once an iteration lowers the objective by less than this share.
-    max_steps : int
+    max_iterations : int
         MAX_ITERATIONS after so many outer iterations.
     seed : int
         Draws the start.
@@ -134,7 +134,7 @@ class AbstractClusteringMethod(AbstractFieldMethod):
         step=1e-5,
         advanced=True,
     )
-    max_steps: int = parameter(
+    max_iterations: int = parameter(
         100,
         label="At most",
         help="Stop after so many iterations in any case.",
@@ -171,7 +171,7 @@ class AbstractClusteringMethod(AbstractFieldMethod):
             keeps_numbers=call.seeds is not None,
         )
         records = reporter.records
-        limit = self.max_steps if call.max_iterations is None else call.max_iterations
+        limit = self.max_iterations if call.max_iterations is None else call.max_iterations
         yield reporter.snapshot(0.0)
         try:
             state.begin()

@@ -64,7 +64,7 @@ class FairClustering(AbstractClusteringMethod):
         where the energy would rise and lowered where it falls.
     n_starts : int
         Runs of k-means from which the best is taken as the start.
-    n_clusters, tolerance, max_steps, seed, device, dtype
+    n_clusters, tolerance, max_iterations, seed, device, dtype
         As for every clustering: `AbstractClusteringMethod`.
 
     Notes
@@ -114,7 +114,10 @@ class FairClustering(AbstractClusteringMethod):
     proportions: NDArray[np.floating] | None = parameter(
         None,
         label="Proportions",
-        help="Share of each group wanted in every label; none: that in the data (mu).",
+        help="Share of each group wanted in every label, such as 0.5, 0.5; none: that in the "
+        "data (mu).",
+        is_list=True,
+        none="as in the data",
     )
     lipschitz: float = parameter(
         1.0,

@@ -54,7 +54,7 @@ class SLK(AbstractClusteringMethod):
     sigma2 : float, optional
         > 0; squared width of the kernel in feature space. None: the mean squared distance to
         the `n_neighbors` nearest.
-    n_clusters, tolerance, max_steps, seed, device, dtype
+    n_clusters, tolerance, max_iterations, seed, device, dtype
         As for every clustering: `AbstractClusteringMethod`.
 
     Notes
@@ -131,7 +131,7 @@ class _Run(AbstractClustering):
         super().__init__(call, len(points))
         self._method = method
         self._problem = call.problem
-        self._initial = None if call.initial is None else from_assignment(call.initial, points)
+        self._initial = None if call.initial is None else from_assignment(call.initial, call.features)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
         self._nodes = self._nearest_nodes(points)

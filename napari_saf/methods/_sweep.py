@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from typing import Protocol, runtime_checkable
 
+from napari_saf.methods._method import never
+from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = ["SweepIteration", "TradeOff", "TradeOffPoint"]
+__all__ = ["SweepIteration", "SweepMethod", "TradeOff", "TradeOffPoint"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -64,3 +67,18 @@ class TradeOff:
 
 
 SweepIteration = Generator[Snapshot, None, TradeOff]
+
+
+@runtime_checkable
+class SweepMethod(Protocol):
+    """A method that spreads labels over groups, at a price that can be varied."""
+
+    def iterate_sweep(
+        self,
+        problem: Problem,
+        weights: Sequence[float] | None = None,
+        *,
+        cancelled: Callable[[], bool] = never,
+    ) -> SweepIteration:
+        """Cluster at one fairness weight after another; see `FairClustering.iterate_sweep`."""
+        ...

@@ -1,0 +1,154 @@
+"""``napari-saf fair-sweep``."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from napari_saf.cli._job import (
+    GROUPS_HELP,
+    GROUPS_METAVAR,
+    Settings,
+    read_group_option,
+    read_problem,
+    save_labels,
+)
+from napari_saf.cli._parameters import given_parameters, make_method, method_options
+from napari_saf.cli._plan import find_images
+from napari_saf.cli._progress import run_with_progress
+from napari_saf.cli._values import ParameterValue, WindowSize
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
+from napari_saf.io import mask_stem, replacing
+from napari_saf.methods import METHODS, SweepMethod, TradeOff
+from napari_saf.problem import ImageOptions
+
+__all__ = ["command"]
+
+_PATH = click.Path(path_type=Path)
+_SWEEPING = {name: method for name, method in METHODS.items() if issubclass(method, SweepMethod)}
+_METHOD = next(iter(_SWEEPING))
+
+
+@click.pass_context
+def _fair_sweep(
+    ctx: click.Context,
+    /,
+    images: tuple[Path, ...],
+    out: Path,
+    weights: Any,
+    groups: str | None,
+    features: str,
+    window: int | tuple[int, ...],
+    channel_axis: int | None,
+    mask: str | None,
+    masks: bool,
+    overwrite: bool,
+    debug: bool,
+    **_: Any,
+) -> int:
+    paths = find_images(images)
+    source, file = read_group_option(groups or ("image" if len(paths) > 1 else None))
+    if source is None and file is None:
+        raise click.UsageError("--groups: one image needs groups; see --help")
+    if len(paths) > 1 and (file is not None or mask not in (None, "finite")):
+        raise click.UsageError(f"--groups, --mask: one file for {len(paths)} images")
+    places = [out / f"fair_sweep{suffix}" for suffix in (".csv", ".png")]
+    for place in places:
+        if place.exists() and not overwrite:
+            raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
+    options = ImageOptions(features, window, channel_axis=channel_axis, groups=source)
+    method = make_method(_METHOD, given_parameters(ctx))
+    assert isinstance(method, SweepMethod)
+    settings = Settings(method, options, channel_axis is None, mask, groups=file)
+    files, problem, axis = read_problem(paths, settings)
+    title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
+    found = run_with_progress(method.iterate_sweep(problem, weights), title)
+    out.mkdir(parents=True, exist_ok=True)
+    _save_table(places[0], found)
+    _save_plot(places[1], found, title)
+    if masks:
+        for number, point in enumerate(found.points):
+            labels = point.segmentation.labels
+            each = labels if isinstance(labels, list) else [labels]
+            for path, image, one in zip(paths, files, each, strict=True):
+                place = out / f"{mask_stem(path)}_labels_{number}.tif"
+                save_labels(image, one, place, axis)
+    for place in places:
+        click.echo(place)
+    return 0
+
+
+def _save_table(path: Path, found: TradeOff) -> None:
+    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["number", "fairness_weight", "objective", "fairness_error", "balance", "labels"]
+        )
+        for number, point in enumerate(found.points):
+            values = (point.weight, point.objective, point.fairness_error, point.balance)
+            count = point.segmentation.n_labels
+            writer.writerow([number, *(f"{value:.8g}" for value in values), count])
+
+
+def _save_plot(path: Path, found: TradeOff, title: str) -> None:
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    objective = [point.objective for point in found.points]
+    error = [point.fairness_error for point in found.points]
+    left.plot(error, objective, "o-")
+    for point in found.points:
+        if np.isfinite(point.fairness_error):
+            place = (point.fairness_error, point.objective)
+            left.annotate(f"{point.weight:.3g}", place, xytext=(4, 4), textcoords="offset points")
+    left.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective", title=title)
+    weights = [point.weight for point in found.points]
+    right.plot(weights, [point.balance for point in found.points], "o-")
+    right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
+    right.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
+
+
+_FIXED: list[click.Parameter] = [
+    click.Argument(["images"], nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
+    click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="FOLDER",
+                 help="Where the table (.csv), the plot (.png) and the masks go."),
+    click.Option(["--weights"], type=ParameterValue(["list"], True), metavar="FLOAT,...",
+                 help="Fairness weights. [default: 0, and seven up to the plain objective]"),
+    click.Option(["--groups"], metavar=GROUPS_METAVAR,
+                 help=f"{GROUPS_HELP} [default for several images: image]"),
+    click.Option(["--features"], type=click.Choice(list(FEATURES)), default="intensity",
+                 show_default=True, help="What describes a pixel."),
+    click.Option(["--window"], type=WindowSize(), default=3, show_default=True,
+                 metavar="ODD[,ODD...]", help="Side of the window of neighbours, for ncut."),
+    click.Option(["--channel-axis"], type=int,
+                 help="Axis of the channels, if the file does not say it."),
+    click.Option(["--mask"], metavar="FILE|finite",
+                 help="Label only where the file is not 0, or where pixels are finite."),
+    click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
+    click.Option(["--overwrite"], is_flag=True, help="Replace a table and a plot."),
+    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+]  # fmt: skip
+
+
+def _command() -> click.Command:
+    taken = {flag for option in _FIXED for flag in option.opts} | {"--help", "--version"}
+    return click.Command(
+        "fair-sweep",
+        callback=_fair_sweep,
+        params=[*_FIXED, *method_options(taken, {_METHOD: _SWEEPING[_METHOD]})],
+        help="Cluster images together at one fairness weight after another, and show what an "
+        "even spread of the labels over groups costs.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+command = _command()
