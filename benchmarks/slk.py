@@ -182,7 +182,7 @@ def measure_growth() -> None:
             "f4"
         )
         problem, sigma2 = prepare(x)
-        method = saf.SLK(n_clusters=8, sigma2=sigma2, max_steps=10, tolerance=0)
+        method = saf.SLK(n_clusters=8, sigma2=sigma2, max_iterations=10, tolerance=0)
         result = method.run(problem)
         rounds = [method.run(problem).seconds for _ in range(3)]
         times.append(min(rounds) / result.n_evaluations)

@@ -77,7 +77,7 @@ def image_groups(
         seen = np.concatenate([c.ravel() if m is None else c[m] for c, m in pairs])
         if seen.min() == seen.max():
             raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
-        threshold = float(threshold_otsu(seen))
+        threshold = float(threshold_otsu(seen + np.uint8(0)))  # bools have no histogram
     return [np.where(channel > threshold, 2, 1) for channel in channels]
 
 

@@ -40,6 +40,7 @@ class _Info:
     variants: Mapping[str, type] | None = None
     none: str = "automatic"
     is_list: bool = False
+    words: Mapping[str, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none
+    label, help, minimum, maximum, step, ends, advanced, none, words
         As given to `parameter`.
     """
 
@@ -78,6 +79,7 @@ class Parameter:
     advanced: bool = False
     depends_on: Condition | None = None
     none: str = "automatic"
+    words: Mapping[str, str] | None = None
 
 
 def parameter(
@@ -93,6 +95,7 @@ def parameter(
     variants: Mapping[str, type] | None = None,
     none: str = "automatic",
     is_list: bool = False,
+    words: Mapping[str, str] | None = None,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -118,8 +121,12 @@ def parameter(
         Words for None, where that is allowed.
     is_list : bool
         Whether an array is a few numbers in a row that a person can type.
+    words : mapping of str to str, optional
+        What the form says for the values of a choice, where the values are no plain words.
     """
-    info = _Info(label, help, minimum, maximum, step, ends, advanced, variants, none, is_list)
+    info = _Info(
+        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words
+    )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
 
@@ -189,6 +196,7 @@ def _scalar(
         advanced,
         depends_on,
         info.none,
+        info.words,
     )
 
 

@@ -16,6 +16,7 @@ from qtpy.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
     QLabel,
+    QLineEdit,
     QSizePolicy,
     QSlider,
     QSpinBox,
@@ -25,6 +26,7 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._live_layer import METADATA_KEY, is_result
+from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
 
 __all__ = ["Field", "create_field"]
@@ -32,7 +34,6 @@ __all__ = ["Field", "create_field"]
 _INT_END = 2**31 - 1
 _FLOAT_END = 1e6
 _DECIMALS = 7
-_NONE_WORDS = "all"
 
 
 class Field(QWidget):
@@ -70,7 +71,7 @@ class _IntField(Field):
         self._none = low - 1 if parameter.optional else None
         self._box.setRange(low - parameter.optional, int(parameter.maximum or _INT_END))
         if parameter.optional:
-            self._box.setSpecialValueText(_NONE_WORDS)
+            self._box.setSpecialValueText(parameter.none)
         self._box.setSingleStep(int(parameter.step or 1))
         self._box.valueChanged.connect(self.changed)
 
@@ -101,17 +102,51 @@ class _FloatField(Field):
         self._box.setDecimals(_DECIMALS)
         low = -_FLOAT_END if parameter.minimum is None else parameter.minimum
         high = _FLOAT_END if parameter.maximum is None else parameter.maximum
-        self._box.setRange(low, high)
+        self._low, self._is_optional = low, parameter.optional
+        if parameter.optional:
+            self._box.setSpecialValueText(parameter.none)
+        # None is the lowest value of the box, one below the bound.
+        self._box.setRange(low - parameter.optional, high)
         self._box.setSingleStep(parameter.step or 0.1)
         self._box.valueChanged.connect(self.changed)
 
     @property
-    def value(self) -> float:
-        return float(self._box.value())
+    def value(self) -> float | None:
+        value = float(self._box.value())
+        return None if self._is_optional and value < self._low else value
 
     def set_value(self, value: object) -> None:
-        assert isinstance(value, (int, float))
-        self._box.setValue(float(value))
+        if value is None:
+            self._box.setValue(self._box.minimum())
+        elif isinstance(value, (int, float)):
+            self._box.setValue(float(value))
+
+
+class _ListField(Field):
+    """Some numbers with commas between."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        self._line = QLineEdit()
+        super().__init__(self._line)
+        self._name = parameter.label
+        self._line.setPlaceholderText(parameter.none)
+        self._line.editingFinished.connect(self.changed)
+
+    @property
+    def value(self) -> NDArray[np.float64] | None:
+        text = self._line.text().strip()
+        if not text:
+            return None
+        try:
+            return np.array([float(number) for number in text.replace(";", ",").split(",")])
+        except ValueError as error:
+            raise InvalidInput(
+                f"{self._name}: expected numbers with commas between, got {text!r}"
+            ) from error
+
+    def set_value(self, value: object) -> None:
+        numbers = () if value is None else np.atleast_1d(np.asarray(value, dtype=float))
+        self._line.setText(", ".join(f"{number:g}" for number in numbers))
 
 
 class _SliderField(Field):
@@ -164,9 +199,10 @@ class _ChoiceField(Field):
         self._box = QComboBox()
         super().__init__(self._box)
         if parameter.optional:
-            self._box.addItem(_NONE_WORDS, None)
+            self._box.addItem(parameter.none, None)
         for choice in parameter.choices:
-            self._box.addItem(choice.replace("-", " "), choice)
+            words = (parameter.words or {}).get(choice, choice.replace("-", " "))
+            self._box.addItem(words, choice)
         self._box.currentIndexChanged.connect(self.changed)
 
     @property
@@ -239,6 +275,7 @@ def create_field(parameter: Parameter, viewer: napari.Viewer) -> Field:
             "float": _FloatField,
             "choice": _ChoiceField,
             "bool": _BoolField,
+            "list": _ListField,
         }
         field = kinds[parameter.kind](parameter)
     field.set_value(parameter.default)

@@ -22,6 +22,7 @@ __all__ = ["ImageInput"]
 
 _DEFAULT_WINDOW = 5
 _SLICE, _EACH, _VOLUME = "slice", "each", "volume"
+_COLOUR_WORDS = ("red", "green", "blue")
 _FEATURE_WORDS = {
     "intensity": "intensity or colour",
     "lab": "perceived colour (L*a*b*)",
@@ -48,6 +49,7 @@ class ImageInput(QObject):
         self._create_feature_rows(viewer)
         self._image.layer_changed.connect(self._on_image_changed)
         self._channels.currentIndexChanged.connect(self._on_channels_changed)
+        self._extent.currentIndexChanged.connect(self._offer_groups)
         self._on_image_changed(self.image)
 
     @property
@@ -58,6 +60,7 @@ class ImageInput(QObject):
     def job(self, *, finite_only: bool = False) -> ImageJob:
         """Return what to read of the image that is chosen."""
         image, mask = self.image, self._mask.layer
+        groups = self._groups.layer if self._has_groups else None
         fixed, index = self._fixed(), self._index()
         return ImageJob(
             data=_pixels(image),
@@ -65,6 +68,8 @@ class ImageInput(QObject):
             options=self._options(),
             mask=None if mask is None else _pixels(mask),
             mask_index=() if mask is None else self._mask_index(_pixels(mask).shape, fixed),
+            groups=None if groups is None else _pixels(groups),
+            groups_index=() if groups is None else self._mask_index(_pixels(groups).shape, fixed),
             finite_only=finite_only,
         )
 
@@ -94,6 +99,19 @@ class ImageInput(QObject):
         """Choose a mask."""
         self._mask.choose(layer)
 
+    def choose_groups(self, value: object) -> None:
+        """Choose a Labels layer as groups, or words such as ``"axis:0"``."""
+        self._groups.choose(value)
+
+    def show_groups(self, visible: bool) -> None:
+        """Ask for groups, or do not."""
+        self._has_groups = visible
+        self.section.show_row(self._groups, visible)
+
+    def group_words(self) -> str:
+        """Return what stands for the groups on screen."""
+        return str(self._groups.currentText())
+
     def feature_names(self) -> list[str]:
         """Return the names of the features that are offered."""
         return [str(self._features.itemData(k)) for k in range(self._features.count())]
@@ -102,6 +120,7 @@ class ImageInput(QObject):
         """Let go of the viewer."""
         self._image.disconnect_viewer()
         self._mask.disconnect_viewer()
+        self._groups.disconnect_viewer()
 
     def _create_image_rows(self, viewer: napari.Viewer) -> None:
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
@@ -113,6 +132,8 @@ class ImageInput(QObject):
             ("as a volume", _VOLUME),
         ):
             self._extent.addItem(words, key)
+        self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
+        self._has_groups = False
         add = self.section.add_row
         add("Image", self._image, "The image layer to label.")
         add("Channel axis", self._channels, "The axis that holds channels rather than space.")
@@ -122,6 +143,13 @@ class ImageInput(QObject):
             "What to label of a stack: the slice on screen; every slice, with common labels but "
             "without looking across slices; or the volume.",
         )
+        add(
+            "Groups",
+            self._groups,
+            "What each label should be spread over: slices, bright and dark pixels of a channel, "
+            "or the regions of a Labels layer (V).",
+        )
+        self.section.show_row(self._groups, False)
 
     def _create_feature_rows(self, viewer: napari.Viewer) -> None:
         self._features, self._weights = _combobox(), _combobox()
@@ -152,6 +180,25 @@ class ImageInput(QObject):
             if name != "lab" or self._n_channels() == 3:
                 self._features.addItem(_FEATURE_WORDS.get(name, name), name)
         self.choose_features(chosen or ImageOptions().features)
+        self._offer_groups()
+
+    def _offer_groups(self) -> None:
+        """Offer what the image itself tells: slices that are labelled together, channels."""
+        entries: list[tuple[str, object]] = []
+        if self.image is not None and len(self._axes()) > 2:
+            if self._extent.currentData() != _SLICE:
+                for number, axis in enumerate(self._axes()):
+                    if axis not in self._in_plane():
+                        entries.append((f"slices along axis {axis}", f"axis:{number}"))
+        for channel in range(self._n_channels() if self.image is not None else 0):
+            words = self._channel_words(channel)
+            entries.append((f"{words}: low and high", f"channel:{channel}"))
+        self._groups.set_others(entries)
+
+    def _channel_words(self, channel: int) -> str:
+        if self._n_channels() == 1:
+            return "brightness"
+        return _COLOUR_WORDS[channel] if self.image.rgb else f"channel {channel}"
 
     def _axes(self) -> tuple[int, ...]:
         """Return the spatial axes of the layer."""
@@ -192,12 +239,14 @@ class ImageInput(QObject):
         axis, fixed = self._channels.currentData(), self._fixed()
         side, plane = self.scale.value, self._in_plane()
         kept = [a for a in self._axes() if a not in fixed]
+        groups = self._groups.value if self._has_groups else None
         each = len(self._axes()) > 2 and self._extent.currentData() == _EACH
         return ImageOptions(
             features=self._features.currentData(),
             window=tuple(side if a in plane else 1 for a in kept) if each else side,
             weights=self._weights.currentData(),
             channel_axis=None if axis is None else sum(a < axis for a in kept),
+            groups=groups if isinstance(groups, str) else None,
         )
 
     def _mask_index(self, shape: tuple[int, ...], fixed: dict[int, int]) -> tuple[int | slice, ...]:

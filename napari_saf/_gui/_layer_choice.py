@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import napari
@@ -23,6 +23,8 @@ class LayerChoice(QComboBox):
         Tells whether a layer is offered.
     none : str, optional
         Words for no layer; None: no such entry.
+
+    Entries that are no layers can be put before the layers: `set_others`.
     """
 
     layer_changed = Signal(object)
@@ -38,8 +40,8 @@ class LayerChoice(QComboBox):
         super().__init__(parent)
         self._viewer = viewer
         self._wanted = wanted
-        self._none = none
-        self._layers: list[Layer | None] = []
+        self._others: list[tuple[str, object]] = [] if none is None else [(none, None)]
+        self._values: list[object] = []
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._events = (
             viewer.layers.events.inserted,
@@ -54,26 +56,36 @@ class LayerChoice(QComboBox):
     @property
     def layer(self) -> Any:
         """The chosen layer, or None."""
-        index = self.currentIndex()
-        return self._layers[index] if 0 <= index < len(self._layers) else None
+        return self.value if isinstance(self.value, Layer) else None
 
-    def choose(self, layer: Layer | None) -> None:
-        """Choose a layer that is offered."""
-        if layer in self._layers:
-            self.setCurrentIndex(self._layers.index(layer))
+    @property
+    def value(self) -> Any:
+        """The chosen layer, or what another entry stands for; None if there is no entry."""
+        index = self.currentIndex()
+        return self._values[index] if 0 <= index < len(self._values) else None
+
+    def choose(self, value: object) -> None:
+        """Choose a layer, or what another entry stands for, if it is offered."""
+        if value in self._values:
+            self.setCurrentIndex(self._values.index(value))
+
+    def set_others(self, entries: Sequence[tuple[str, object]]) -> None:
+        """Offer words, and what they stand for, before the layers."""
+        self._others = list(entries)
+        self.refresh()
 
     def refresh(self, event: object = None) -> None:
         """Offer the layers that the viewer has now; keep the choice if it is still there."""
-        before = self.layer
+        before = self.value
         layers = [layer for layer in self._viewer.layers if self._wanted(layer)]
-        self._layers = ([None] if self._none is not None else []) + layers
+        self._values = [value for _, value in self._others] + layers
         blocked = self.blockSignals(True)
         self.clear()
-        self.addItems([self._none if layer is None else layer.name for layer in self._layers])
-        if before in self._layers:
-            self.setCurrentIndex(self._layers.index(before))
+        self.addItems([words for words, _ in self._others] + [layer.name for layer in layers])
+        if before in self._values:
+            self.setCurrentIndex(self._values.index(before))
         self.blockSignals(blocked)
-        if self.layer != before:
+        if self.value != before:
             self.layer_changed.emit(self.layer)
 
     def disconnect_viewer(self) -> None:

@@ -11,6 +11,7 @@ from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 
 from napari_saf._gui._placement import Placement
+from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
 __all__ = ["METADATA_KEY", "LiveLayer", "is_result"]
@@ -49,6 +50,7 @@ class LiveLayer:
     ) -> None:
         self.image = image
         self.layer: Any = None
+        self.points: Any = None
         self._viewer = viewer
         self._method_name = method_name
         self._placement = placement
@@ -74,8 +76,11 @@ class LiveLayer:
             self._write(labels)
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
-    def finish(self, result: Segmentation) -> None:
-        """Show the final labels, by size; each region keeps its colour."""
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+        """Show the final labels, by size; each region keeps its colour.
+
+        With the graph, pixels that stand for a label are marked by points.
+        """
         assert not isinstance(result.labels, list)
         if self.layer is None:
             self._add(result.labels, len(result.history.label_shares.T))
@@ -90,6 +95,33 @@ class LiveLayer:
             "status": result.status.value,
         }
         self.layer.refresh(extent=False)
+        if result.exemplars is not None and isinstance(graph, GridGraph):
+            self._mark(graph.positions(result.exemplars), result.columns)
+
+    def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+        """Show points at pixels, in the colours of their columns."""
+        places = np.array([self._placement.shape(tuple(place)) for place in positions], float)
+        places[:, list(self._placement.singletons)] = 0
+        colors = np.array([self.color(column) for column in columns])
+        numbers = {"label": np.arange(1, len(columns) + 1)}
+        if self.points is not None and self.points in self._viewer.layers:
+            self.points.data = places
+            self.points.features, self.points.face_color = numbers, colors
+            return
+        assert self._pixels is not None
+        sides = [side for side in self._pixels.shape if side > 1]
+        self.points = self._viewer.add_points(
+            places,
+            name=f"{self.layer.name} typical pixels",
+            features=numbers,
+            face_color=colors,
+            border_color="white",
+            border_width=0.15,
+            size=max(3, min(sides[-2:]) / 40),
+            out_of_slice_display=len(sides) > 2,
+            **self._placement.transform,
+        )
+        self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_columns: int) -> None:
         shape = self._placement.shape(labels.shape)

@@ -39,6 +39,10 @@ class ImageJob:
         Where not 0 is inside.
     mask_index : tuple of int or slice
         What to read of the mask.
+    groups : array-like or None
+        Group of each pixel, 0 for none; beside those that the options name.
+    groups_index : tuple of int or slice
+        What to read of the groups.
     finite_only : bool
         Whether to leave out NaN and infinite pixels instead of refusing the image.
     """
@@ -48,6 +52,8 @@ class ImageJob:
     options: ImageOptions
     mask: Any = None
     mask_index: Index = ()
+    groups: Any = None
+    groups_index: Index = ()
     finite_only: bool = False
 
     def read(self, cancelled: Callable[[], bool]) -> Problem:
@@ -67,11 +73,16 @@ class ImageJob:
         try:
             pixels = read_pixels(self.data, self.index, cancelled)
             mask = None if self.mask is None else read_pixels(self.mask, self.mask_index, cancelled)
-            return self._problem(pixels, mask)
+            groups: NDArray[Any] | str | None = self.options.groups
+            if self.groups is not None:
+                groups = read_pixels(self.groups, self.groups_index, cancelled)
+            return self._problem(pixels, mask, groups)
         except MemoryError as error:
             raise ComputeError(f"not enough memory to read the image: {error}") from error
 
-    def _problem(self, pixels: NDArray[Any], mask: NDArray[Any] | None) -> Problem:
+    def _problem(
+        self, pixels: NDArray[Any], mask: NDArray[Any] | None, groups: NDArray[Any] | str | None
+    ) -> Problem:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
             pixels, axis = pixels[..., None], -1
@@ -83,6 +94,7 @@ class ImageJob:
                 weights=options.weights,
                 channel_axis=axis,
                 mask=self._inside(pixels, mask, axis),
+                groups=groups,
                 scaling=options.scaling,
             )
         except InvalidInput as error:

@@ -22,9 +22,11 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui._fairness import FairnessSection
 from napari_saf._gui._form import MethodForm
 from napari_saf._gui._form_layout import FormSection, create_fold
 from napari_saf._gui._input import ImageInput
+from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._reading import ImageJob, NotFinite
 from napari_saf._gui._session import Request, Session
 from napari_saf._gui._status import StatusArea
@@ -33,7 +35,9 @@ from napari_saf._gui._worker import Frame
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
-from napari_saf.methods import METHODS
+from napari_saf.graph import GridGraph
+from napari_saf.methods import METHODS, SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Status
 
 __all__ = ["SegmentWidget"]
@@ -68,6 +72,8 @@ class SegmentWidget(QWidget):
     session : Session
     status : StatusArea
     swatches : Swatches
+    fairness : FairnessSection
+        In sight for methods that spread labels over groups.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -76,10 +82,13 @@ class SegmentWidget(QWidget):
         self._frame: Frame | None = None
         self._main_window: QWidget | None = None
         self._is_shut = False
+        self._last_request: Request | None = None
         self.session = Session(viewer)
         self.input = ImageInput(viewer)
         self.form = MethodForm(next(iter(METHODS.values())), viewer)
         self.status, self.swatches = StatusArea(), Swatches()
+        self.fairness = FairnessSection(viewer)
+        self._shown: tuple[LiveLayer, Problem, Request] | None = None
         self._create_controls()
         self._create_layout()
         self.setMinimumWidth(_LEAST_WIDTH)
@@ -95,6 +104,10 @@ class SegmentWidget(QWidget):
     def start(self) -> None:
         """Start a run with what the form says."""
         self._start(finite_only=False)
+
+    def start_sweep(self) -> None:
+        """Start a sweep over the fairness weight."""
+        self._start(finite_only=False, is_sweep=True)
 
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
@@ -145,6 +158,7 @@ class SegmentWidget(QWidget):
         inner.addWidget(self.input.section)
         inner.addWidget(choice)
         inner.addLayout(self._basic)
+        inner.addWidget(self.fairness)
         inner.addWidget(create_fold("Features", self.input.features))
         inner.addWidget(create_fold("Advanced", advanced))
         inner.addStretch(1)
@@ -169,6 +183,9 @@ class SegmentWidget(QWidget):
         self._stop_button.clicked.connect(self._on_stop_clicked)
         self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
         self._clock.timeout.connect(self._on_clock)
+        self.fairness.sweep_clicked.connect(self.start_sweep)
+        self.fairness.chosen.connect(self._on_solution_chosen)
+        self.session.swept.connect(self._on_swept)
         self.session.began.connect(self._on_began)
         self.session.advanced.connect(self._on_advanced)
         self.session.returned.connect(self._on_returned)
@@ -177,16 +194,18 @@ class SegmentWidget(QWidget):
         self.session.finished.connect(self._on_finished)
         QApplication.instance().aboutToQuit.connect(self.shut_down)
 
-    def _start(self, *, finite_only: bool) -> None:
+    def _start(self, *, finite_only: bool, is_sweep: bool = False) -> None:
         if self.input.image is None:
             self._show_error("no image: open or choose an image layer first")
             return
         try:
             method, job = self.form.read(), self._job(finite_only=finite_only)
-            request = Request(self.input.image, job, method, self.input.placement())
+            place = self.input.placement()
+            request = Request(self.input.image, job, method, place, is_sweep)
         except SafError as error:
             self._show_error(str(error))
             return
+        self._last_request = request
         self.session.start(request)
 
     def _job(self, *, finite_only: bool) -> ImageJob:
@@ -210,6 +229,9 @@ class SegmentWidget(QWidget):
             old.deleteLater()
             layout.addWidget(new)
         self._method.setToolTip(self.form.method.title)
+        spreads = issubclass(self.form.method, SweepMethod)
+        self.input.show_groups(spreads)
+        self.fairness.setVisible(spreads)
         self.form.changed.connect(self._on_form_changed)
         self._on_form_changed()
         self._show_what_is_possible()
@@ -230,10 +252,12 @@ class SegmentWidget(QWidget):
         self.status.set_text("stopping …")
 
     def _on_mask_and_run_clicked(self) -> None:
-        self._start(finite_only=True)
+        request = self._last_request
+        self._start(finite_only=True, is_sweep=request is not None and request.is_sweep)
 
     def _on_began(self) -> None:
-        self._frame = None
+        self._frame = self._shown = None
+        self.fairness.reset()
         self._clock.start()
         self.swatches.show_swatches([])
         self.status.show_busy("reading the image …")
@@ -249,6 +273,9 @@ class SegmentWidget(QWidget):
             self._show_frame(self._frame)
 
     def _on_advanced(self, frame: Frame) -> None:
+        problem = self.session.problem
+        if self._frame is None and problem is not None and self._is_spread(problem):
+            self.fairness.begin(problem, frame.labels, len(frame.shares))
         self._frame = frame
         if not self.session.is_stopping:
             self._show_frame(frame)
@@ -273,6 +300,39 @@ class SegmentWidget(QWidget):
                 result.prototypes, result.history.label_shares[-1], result.columns
             )
 
+        problem, live, request = self.session.problem, self.session.live, self.session.request
+        if problem is not None and live is not None and request is not None:
+            self._shown = (live, problem, request)
+            self._show_spread(result)
+
+    def _on_swept(self, found: TradeOff) -> None:
+        if self.session.problem is not None:
+            self.fairness.show_trade_off(found, self.session.problem)
+
+    def _on_solution_chosen(self, point: TradeOffPoint) -> None:
+        """Show another solution of the sweep on the layer that it made."""
+        if self._shown is None or self.session.is_running:
+            return
+        live, problem, _ = self._shown
+        result = point.segmentation
+        live.finish(result, problem.graph)
+        self._show_spread(result)
+        self._show_prototypes(result.prototypes, result.history.label_shares[-1], result.columns)
+
+    def _is_spread(self, problem: Problem) -> bool:
+        return problem.groups is not None and isinstance(problem.graph, GridGraph)
+
+    def _show_spread(self, result: Segmentation) -> None:
+        """Show how the labels are spread over the groups, where there are groups."""
+        measures = result.history.measures
+        if self._shown is None or not self._is_spread(self._shown[1]) or not measures:
+            return
+        live, problem, _ = self._shown
+        assert not isinstance(result.labels, list)
+        error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
+        words = f"fairness error {error:.3g}, balance {balance:.2g}"
+        self.fairness.show_result(problem, result.labels, result.columns, words, live.color)
+
     def _show_prototypes(
         self,
         prototypes: NDArray[np.floating],
@@ -280,9 +340,12 @@ class SegmentWidget(QWidget):
         columns: NDArray[np.int64],
     ) -> None:
         """Show the labels that own pixels, largest first; row k stands for label k + 1."""
-        if self.session.live is None or self.session.request is None:
+        live, request = self.session.live, self.session.request
+        if (live is None or request is None) and self._shown is not None:
+            live, _, request = self._shown
+        if live is None or request is None:
             return
-        features, color = self.session.request.job.options.features, self.session.live.color
+        features, color = request.job.options.features, live.color
         order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
         self.swatches.show_swatches(
             [

@@ -14,6 +14,7 @@ from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob
 from napari_saf._gui._worker import Frame, Run
 from napari_saf.methods import AbstractMethod
+from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 
 __all__ = ["Request", "Session"]
@@ -29,6 +30,7 @@ class Request:
     job: ImageJob
     method: AbstractMethod
     placement: Placement
+    is_sweep: bool = False
 
 
 class Session(QObject):
@@ -45,6 +47,7 @@ class Session(QObject):
 
     began = Signal()
     advanced = Signal(object)
+    swept = Signal(object)
     returned = Signal(object)
     failed = Signal(object)
     abandoned = Signal()
@@ -69,6 +72,11 @@ class Session(QObject):
     def seconds(self) -> float:
         """Time since the run began."""
         return 0.0 if self._run is None else self._run.seconds
+
+    @property
+    def problem(self) -> Problem | None:
+        """What the run works on, once it was read."""
+        return None if self._run is None else self._run.problem
 
     @property
     def is_stopping(self) -> bool:
@@ -96,15 +104,23 @@ class Session(QObject):
         run, self._run = self._run, None
         if run is None:
             return
-        for signal in (run.advanced, run.returned, run.failed, run.abandoned, run.finished):
+        for signal in (
+            run.advanced,
+            run.swept,
+            run.returned,
+            run.failed,
+            run.abandoned,
+            run.finished,
+        ):
             signal.disconnect()
         run.wait(_CLOSING_SECONDS)
 
     def _begin(self, request: Request) -> None:
         self.request = request
         self.live = LiveLayer(self._viewer, request.image, request.method.name, request.placement)
-        run = self._run = Run(request.job, request.method)
+        run = self._run = Run(request.job, request.method, request.is_sweep)
         run.advanced.connect(self._on_advanced)
+        run.swept.connect(self.swept)
         run.returned.connect(self._on_returned)
         run.failed.connect(self.failed)
         run.abandoned.connect(self.abandoned)
@@ -125,7 +141,8 @@ class Session(QObject):
         if self.live is None:
             return
         if self._may_show():
-            self.live.finish(result)
+            problem = self.problem
+            self.live.finish(result, None if problem is None else problem.graph)
             self._hide_earlier_results()
         self.returned.emit(result)
 

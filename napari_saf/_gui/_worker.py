@@ -6,8 +6,9 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,14 +17,16 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui._reading import ImageJob
 from napari_saf.errors import ComputeError, SafError
-from napari_saf.methods import AbstractMethod
+from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled
+from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 __all__ = ["Frame", "Run"]
 
 _FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
@@ -43,24 +46,35 @@ class Run(QObject):
     """One run of one method on one image.
 
     Signals arrive in the thread of the receiver. Exactly one of `returned`, `failed` and
-    `abandoned` is sent, then `finished`.
+    `abandoned` is sent, then `finished`. A sweep sends `swept` before it returns its last
+    solution.
 
     Parameters
     ----------
     job : ImageJob
     method : AbstractMethod
+    is_sweep : bool
+        Whether to go through the fairness weights, with a method that can.
+
+    Attributes
+    ----------
+    problem : Problem or None
+        What was read, once it was.
     """
 
     advanced = Signal(object)
+    swept = Signal(object)
     returned = Signal(object)
     failed = Signal(object)
     abandoned = Signal()
     finished = Signal()
 
-    def __init__(self, job: ImageJob, method: AbstractMethod) -> None:
+    def __init__(self, job: ImageJob, method: AbstractMethod, is_sweep: bool = False) -> None:
         super().__init__()
         self.job = job
         self.method = method
+        self.is_sweep = is_sweep
+        self.problem: Problem | None = None
         self._began = time.perf_counter()
         self._cancelled = threading.Event()
         self._consumed = threading.Event()
@@ -112,15 +126,25 @@ class Run(QObject):
             self.finished.emit()
 
     def _compute(self) -> Segmentation:
-        problem = self.job.read(self._cancelled.is_set)
+        problem = self.problem = self.job.read(self._cancelled.is_set)
         if self.is_cancelled:
             raise Cancelled
-        steps = self.method.iterate(problem, cancelled=self._cancelled.is_set)
+        if not self.is_sweep:
+            return self._follow(self.method.iterate(problem, cancelled=self._cancelled.is_set))
+        assert isinstance(self.method, SweepMethod)
+        found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
+        if not found.points:
+            raise Cancelled
+        self.swept.emit(found)
+        return found.points[-1].segmentation
+
+    def _follow(self, steps: Generator[Snapshot, None, T]) -> T:
+        """Go to the end, with a frame now and then, and return what comes of it."""
         while True:
             try:
                 snapshot = next(steps)
             except StopIteration as stop:
-                result: Segmentation = stop.value
+                result: T = stop.value
                 return result
             if self._frame_is_due():
                 self._send(snapshot)

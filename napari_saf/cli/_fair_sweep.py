@@ -122,7 +122,7 @@ _FIXED: list[click.Parameter] = [
     click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="FOLDER",
                  help="Where the table (.csv), the plot (.png) and the masks go."),
     click.Option(["--weights"], type=ParameterValue(["list"], True), metavar="FLOAT,...",
-                 help="Fairness weights. [default: 0, and seven up to the plain objective]"),
+                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
     click.Option(["--groups"], metavar=GROUPS_METAVAR,
                  help=f"{GROUPS_HELP} [default for several images: image]"),
     click.Option(["--features"], type=click.Choice(list(FEATURES)), default="intensity",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 __all__ = ["weighted_medoid"]
 
+_FIRST = 4
 _BATCH = 16
 _WEISZFELD_STEPS = 10
 
@@ -40,40 +41,38 @@ def weighted_medoid(
     https://arxiv.org/abs/1605.06950). Points are tried in the order of their bounds, starting
     near the geometric median, until no bound lies below the least sum.
     """
-    x, w = np.asarray(points, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    x = torch.from_numpy(np.ascontiguousarray(points, dtype=np.float64))
+    w = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64))
     mass = float(w.sum())
-    away = np.linalg.norm(x - _geometric_median(x, w), axis=1)
-    bounds = np.zeros(len(x))
-    batch = _smallest(away)
+    left = torch.arange(len(x))
+    bounds = torch.cdist(_geometric_median(x, w)[None], x)[0]
     best, index = np.inf, 0
-    while len(batch):
-        distances = cdist(x[batch], x)
+    while len(left):
+        count = min(_BATCH if np.isfinite(best) else _FIRST, len(left))
+        batch = left[bounds.topk(count, largest=False).indices]
+        distances = torch.cdist(x[batch], x, compute_mode="donot_use_mm_for_euclid_dist")
         sums = distances @ w
-        if sums.min() < best:
+        if not np.isfinite(best):
+            bounds = torch.zeros(len(x), dtype=x.dtype)
+        if float(sums.min()) < best:
             best, index = float(sums.min()), int(batch[sums.argmin()])
-        pull = np.divide(w, distances, out=np.zeros_like(distances), where=distances > 0)
-        slopes = pull.sum(axis=1)[:, None] * x[batch] - pull @ x
-        planes = (sums - (slopes * x[batch]).sum(axis=1))[:, None] + slopes @ x.T
-        np.maximum(bounds, planes.max(axis=0), out=bounds)
-        np.maximum(bounds, np.abs(sums[:, None] - mass * distances).max(axis=0), out=bounds)
-        bounds[batch] = np.inf
-        left = np.flatnonzero(bounds < best * (1 - 1e-12))
-        batch = left[_smallest(bounds[left])]
+        far = (sums[:, None] - mass * distances[:, left]).abs_().amax(dim=0)
+        pull = w / distances
+        pull[distances == 0] = 0
+        slopes = pull.sum(dim=1, keepdim=True) * x[batch] - pull @ x
+        planes = torch.addmm((sums - (slopes * x[batch]).sum(dim=1))[:, None], slopes, x[left].T)
+        bounds = torch.maximum(bounds, torch.maximum(planes.amax(dim=0), far))
+        bounds[torch.isin(left, batch)] = np.inf
+        kept = bounds < best * (1 - 1e-12)
+        left, bounds = left[kept], bounds[kept]
     return index, best
 
 
-def _geometric_median(x: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
+def _geometric_median(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Return about the point with the least weighted sum of distances (Weiszfeld)."""
     centre = w @ x / max(float(w.sum()), 1e-300)
-    least = 1e-9 * max(float(np.abs(x - centre).max()), 1e-300)
+    least = 1e-9 * max(float((x - centre).abs().max()), 1e-300)
     for _ in range(_WEISZFELD_STEPS):
-        pull = w / np.maximum(np.linalg.norm(x - centre, axis=1), least)
+        pull = w / torch.cdist(centre[None], x)[0].clamp_(min=least)
         centre = pull @ x / max(float(pull.sum()), 1e-300)
     return centre
-
-
-def _smallest(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the positions of the smallest values, a batch of them."""
-    if len(values) <= _BATCH:
-        return np.arange(len(values))
-    return np.argpartition(values, _BATCH)[:_BATCH]

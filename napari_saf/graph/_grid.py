@@ -182,6 +182,13 @@ class GridGraph(AbstractGraph):
         image[self.mask] = values
         return image
 
+    def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
+        """Return the pixels, of shape (n, n_axes), that nodes of the given indices are."""
+        flat = np.asarray(nodes, dtype=np.int64)
+        if self.mask is not None:
+            flat = np.flatnonzero(self.mask)[flat]
+        return np.stack(np.unravel_index(flat, self.shape), axis=-1)
+
     def from_image(self, image: ArrayLike) -> NDArray[np.generic]:
         """Return the values of an image at the nodes, channels last."""
         image = np.asarray(image)

@@ -82,6 +82,8 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
         If `k` is out of range or features are not finite.
     """
     points = np.asarray(features)
+    if points.dtype not in (np.float32, np.float64):
+        points = points.astype(np.float64)  # differences of unsigned numbers wrap around
     if points.ndim != 2 or not np.isfinite(points).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
     if not 1 <= k < len(points):

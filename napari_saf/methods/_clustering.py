@@ -161,6 +161,8 @@ class AbstractClusteringMethod(AbstractFieldMethod):
 
     def _iterate(self, call: Call) -> Iteration:
         state = self._prepare(call)
+        if call.initial is None and state.v.shape[1] < self.n_clusters:
+            state.notes.append(f"labels reduced to {state.v.shape[1]}: no more distinct features")
         labels = state.v.argmax(dim=1)
         reporter = Reporter(
             self,
@@ -205,7 +207,8 @@ class AbstractClusteringMethod(AbstractFieldMethod):
     def start_points(self, call: Call) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.
 
-        k-means++: Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
+        Fewer than wanted where there are fewer distinct features. k-means++: Arthur and
+        Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
         """
         if call.initial is not None:
             weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
@@ -216,8 +219,9 @@ class AbstractClusteringMethod(AbstractFieldMethod):
         count = self.n_clusters - len(given)
         if count <= 0:
             return given
+        count = min(count, len(features))
         drawn, _ = kmeans_plusplus(features.cpu().numpy(), count, random_state=self.seed)
-        return torch.cat([given, torch.from_numpy(drawn).to(features)])
+        return _join_distinct(given, torch.from_numpy(drawn).to(features))
 
 
 def squared_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -248,6 +252,15 @@ def column_totals(values: torch.Tensor) -> NDArray[np.float64]:
     starts = range(0, len(values), 4096)
     blocks = [values[start : start + 4096].sum(dim=0) for start in starts]
     return np.asarray(torch.stack(blocks).cpu().double().sum(dim=0).numpy())
+
+
+def _join_distinct(given: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """Return the given points and those drawn ones that are not there yet."""
+    points = given
+    for point in drawn:
+        if not (points == point).all(dim=1).any():
+            points = torch.cat([points, point[None]])
+    return points
 
 
 def _record(

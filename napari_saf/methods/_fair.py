@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
@@ -10,7 +11,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import softmax, weighted_medoid
@@ -26,7 +29,7 @@ from napari_saf.methods._fairness_term import FairnessTerm
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._method import never
 from napari_saf.methods._neighbourhood import Neighbourhood
-from napari_saf.methods._start import class_means, distances, from_assignment
+from napari_saf.methods._start import distances, from_assignment
 from napari_saf.methods._sweep import SweepIteration, TradeOff, TradeOffPoint
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -39,7 +42,8 @@ Objective = Literal["kmeans", "kmedian", "ncut"]
 _MOST_INNER = 20
 _START_GAP = 5.0
 _LEAST_WEIGHT = 1e-6
-_SWEEP = tuple(np.geomspace(1e-3, 1, 7))
+_LEAST_DEGREE = 1e-30
+_SWEEP = tuple(np.geomspace(1e-3, 10, 9))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -54,8 +58,8 @@ class FairClustering(AbstractClusteringMethod):
         of the problem's graph.
     fairness_weight : float, optional
         >= 0; lambda, what fairness may cost: so many units of the objective for one unit of
-        divergence. 0 is the plain clustering, None the objective of the start, which keeps
-        proportions closely.
+        divergence. 0 is the plain clustering, None ten times the objective of the start,
+        which keeps proportions closely.
     proportions : array of shape (n_groups,), optional
         mu, the share of each group wanted in every label; >= 0, summing to 1. None: the
         shares of the groups in the data.
@@ -101,14 +105,19 @@ class FairClustering(AbstractClusteringMethod):
         label="Objective",
         help="What keeps a label together: closeness to a mean (kmeans), to a typical pixel "
         "(kmedian), or links between neighbours (ncut).",
+        words={
+            "kmeans": "close to a mean",
+            "kmedian": "close to a pixel",
+            "ncut": "linked neighbours",
+        },
     )
     fairness_weight: float | None = parameter(
         None,
         label="Fairness",
-        help="What equal proportions may cost: 0 nothing, none as much as the clustering "
-        "itself (lambda).",
+        help="What equal proportions may cost: 0 nothing, none ten times as much as the "
+        "clustering itself (lambda).",
         minimum=0,
-        maximum=1e12,
+        maximum=1e30,
         step=10,
     )
     proportions: NDArray[np.floating] | None = parameter(
@@ -161,8 +170,8 @@ class FairClustering(AbstractClusteringMethod):
         problem : Problem
             With groups.
         weights : sequence of float, optional
-            Fairness weights, >= 0; taken in rising order. None: 0, and seven from a
-            thousandth of the plain clustering's objective up to all of it.
+            Fairness weights, >= 0; taken in rising order. None: 0, and nine from a
+            thousandth of the plain clustering's objective up to ten times as much.
         cancelled : callable
             As in `iterate`; the sweep then ends with the solutions that are finished.
 
@@ -247,11 +256,13 @@ class _AbstractFairRun(AbstractClustering):
         groups: NDArray[np.int64],
         proportions: NDArray[np.float64],
     ) -> None:
-        n_columns = method.n_clusters if call.initial is None else np.shape(call.initial)[1]
-        super().__init__(call, n_columns)
+        given = call.initial
+        initial = None if given is None else from_assignment(given, call.features)
+        points = _k_means(method, call) if initial is None else initial.new_empty(0)
+        super().__init__(call, len(points) if initial is None else initial.shape[1])
         self._method = method
         self._term = FairnessTerm(groups, proportions, self.v)
-        self._points = self._start(call)
+        self._points = self._start(points) if initial is None else self._resume(initial)
         self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
         self._groups = groups
         self._problem = call.problem
@@ -261,7 +272,7 @@ class _AbstractFairRun(AbstractClustering):
         self._weight = self._method.fairness_weight
         plain = self._plain(self.assignment)
         self._keep_next()
-        self._weight = max(plain, 1e-12) if self._weight is None else self._weight
+        self._weight = max(10 * plain, 1e-12) if self._weight is None else self._weight
         self._masses = self._term.masses(self.assignment)
         self.objective = self._energy(plain, self._masses)
 
@@ -285,12 +296,11 @@ class _AbstractFairRun(AbstractClustering):
         table = np.zeros((len(self._term.proportions), n_columns))
         np.add.at(table, (self._groups[grouped], nodes[grouped]), 1)
         used = table[:, table.sum(axis=0) > 0]
-        with np.errstate(divide="ignore"):
-            error = self._term.value(used)
+        errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
         hard = torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
         return {
             "discrete_objective": self._plain(hard),
-            "fairness_error": error if used.all() else np.inf,
+            "fairness_error": float(errors.sum()),
             "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
         }
 
@@ -328,30 +338,21 @@ class _AbstractFairRun(AbstractClustering):
     def _energy(self, plain: float, masses: NDArray[np.float64]) -> float:
         return plain + self._weight * self._term.value(masses) if self._weight else plain
 
-    def _start(self, call: Call) -> torch.Tensor:
-        """Go to the start and return its prototypes: k-means, or what was given."""
-        if call.initial is not None:
-            # From a vertex of the simplex the way back is long: start a little inside.
-            self.move(from_assignment(call.initial, call.features).clamp_(min=-_START_GAP))
-            return weighted_means(self.assignment, self.features)
-        points = torch.from_numpy(self._k_means(call)).to(self.features)
+    def _start(self, points: torch.Tensor) -> torch.Tensor:
+        """Go near to the nearest of some prototypes and return them."""
         squares = squared_distances(self.features, points)
-        nearest = squares.topk(2, dim=1, largest=False).values
-        gap = float((nearest[:, 1] - nearest[:, 0]).mean())
+        nearest = squares.topk(min(2, len(points)), dim=1, largest=False).values
+        gap = float((nearest[:, -1] - nearest[:, 0]).mean())
         self.move(squares.mul_(-_START_GAP / max(gap, 1e-30)))
         return points
 
-    def _k_means(self, call: Call) -> NDArray[np.floating]:
-        method, given = self._method, call.features[:0]
-        if call.seeds is not None:
-            given = class_means(call.features, call.seeds)
-        features = call.features.cpu().numpy()
-        if len(given):
-            drawn = method.start_points(call).cpu().numpy()
-            search = KMeans(len(drawn), init=drawn, n_init=1, random_state=method.seed)
-        else:
-            search = KMeans(self.v.shape[1], n_init=method.n_starts, random_state=method.seed)
-        return np.asarray(search.fit(features).cluster_centers_)
+    def _resume(self, initial: torch.Tensor) -> torch.Tensor:
+        """Go to given log coordinates and return the means.
+
+        From a vertex of the simplex the way back is long: start a little inside.
+        """
+        self.move(initial.clamp_(min=-_START_GAP))
+        return weighted_means(self.assignment, self.features)
 
     def prototypes(self) -> torch.Tensor:
         return self._points
@@ -378,6 +379,7 @@ class _FairPrototypes(_AbstractFairRun):
     def begin(self) -> None:
         self._is_median = self._method.objective == "kmedian"
         self._nodes: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
         if self._is_median:
             self._move_medoids()
         else:
@@ -407,13 +409,17 @@ class _FairPrototypes(_AbstractFairRun):
         """Give each cluster its medoid, where that serves it better."""
         nodes = []
         for column, weights in enumerate(self.assignment.T):
+            if self._is_settled(column):
+                assert self._nodes is not None
+                nodes.append(self._nodes[column])
+                continue
             kept = (weights > _LEAST_WEIGHT).nonzero()[:, 0]
             if not len(kept):
                 kept = weights.argmax()[None]
             points = self.features[kept].cpu().numpy()
             nodes.append(kept[weighted_medoid(points, weights[kept].cpu().numpy())[0]])
-            if column % 4 == 3:
-                self.tick()
+            self.tick()
+        self._seen = self.assignment.clone()
         moved = torch.stack(nodes)
         unary = distances(self.features, self.features[moved])
         if self._nodes is not None:
@@ -422,6 +428,12 @@ class _FairPrototypes(_AbstractFairRun):
             moved = torch.where(better, moved, self._nodes)
             unary = torch.where(better, unary, self._unary)
         self._nodes, self._points, self._unary = moved, self.features[moved], unary
+
+    def _is_settled(self, column: int) -> bool:
+        """Return whether a cluster is as it was when its medoid was sought last."""
+        if self._seen is None:
+            return False
+        return float((self._seen[:, column] - self.assignment[:, column]).abs().max()) < 1e-6
 
 
 class _FairCut(_AbstractFairRun):
@@ -439,11 +451,11 @@ class _FairCut(_AbstractFairRun):
     def _plain(self, assignment: torch.Tensor) -> float:
         self._neighbour_sum(assignment, self._next_sums, torch.empty_like(self._next_sums))
         links, degrees = self._tables(assignment, self._next_sums)
-        return float((1 - links / degrees).sum())
+        return float((1 - links / degrees)[degrees > _LEAST_DEGREE].sum())
 
     def _gradient(self, out: torch.Tensor) -> torch.Tensor:
         links, degrees = self._tables(self.assignment, self._sums)
-        z, scale = (torch.from_numpy(x).to(out) for x in (links / degrees**2, -2 / degrees))
+        z, scale = (torch.from_numpy(x).to(out) for x in (links / degrees / degrees, -2 / degrees))
         return torch.mul(self._sums, scale, out=out).addmm_(self._degrees, z[None])
 
     def _update_prototypes(self) -> None:
@@ -455,6 +467,19 @@ class _FairCut(_AbstractFairRun):
     def _tables(
         self, assignment: torch.Tensor, sums: torch.Tensor
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return S_k'W S_k and d'S_k of every column."""
+        """Return S_k'W S_k and d'S_k of every column; a column without links cuts none."""
         links = column_totals(assignment * sums)
-        return links, np.maximum(column_totals(assignment * self._degrees), 1e-300)
+        return links, np.maximum(column_totals(assignment * self._degrees), _LEAST_DEGREE)
+
+
+def _k_means(method: FairClustering, call: Call) -> torch.Tensor:
+    """Return the centres of the best of some runs of k-means, or of one that begins at seeds."""
+    features = call.features.cpu().numpy()
+    drawn = method.start_points(call)
+    search = KMeans(len(drawn), n_init=method.n_starts, random_state=method.seed)
+    if call.seeds is not None or len(drawn) < method.n_clusters:
+        search.set_params(init=drawn.cpu().numpy(), n_init=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # features that differ by rounding
+        centres = search.fit(features).cluster_centers_
+    return torch.from_numpy(centres).to(call.features)

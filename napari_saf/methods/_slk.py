@@ -75,13 +75,14 @@ class SLK(AbstractClusteringMethod):
     """
 
     name: ClassVar[str] = "slk"
-    title: ClassVar[str] = "Laplacian K-modes (SLK)"
+    title: ClassVar[str] = "Laplacian K-modes"
 
     prototypes: PrototypeUpdate = parameter(
         "bo",
         label="Prototypes",
         help="What stands for a label: its most typical pixel (bo), the peak of its density "
         "(ms, mean shift), or its mean.",
+        words={"bo": "typical pixel", "ms": "density peak", "means": "mean"},
     )
     laplacian_weight: float = parameter(
         1.0,
@@ -96,6 +97,11 @@ class SLK(AbstractClusteringMethod):
         label="Neighbours",
         help="Whose labels count: pixels within the scale, but not across edges (contrast), all "
         "of them (graph), or those with the most similar features, wherever they are (features).",
+        words={
+            "contrast": "near, not across edges",
+            "graph": "near",
+            "features": "similar, anywhere",
+        },
         advanced=True,
     )
     n_neighbors: int = parameter(
@@ -131,7 +137,8 @@ class _Run(AbstractClustering):
         super().__init__(call, len(points))
         self._method = method
         self._problem = call.problem
-        self._initial = None if call.initial is None else from_assignment(call.initial, call.features)
+        given = call.initial
+        self._initial = None if given is None else from_assignment(given, self.features)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
         self._nodes = self._nearest_nodes(points)

@@ -101,7 +101,8 @@ def fairness_error(
     wanted = counts.sum(axis=0) / counts.sum()
     if proportions is not None:
         wanted = np.asarray(proportions, dtype=np.float64)
-        if wanted.shape != counts.shape[1:] or abs(wanted.sum() - 1) > 1e-6 or (wanted < 0).any():
+        adds_up = abs(wanted.sum() - 1) <= 1e-6 and (wanted >= 0).all()
+        if wanted.shape != counts.shape[1:] or not adds_up:
             raise InvalidInput(
                 f"proportions: expected {counts.shape[1]} numbers >= 0 that sum to 1, got "
                 f"{np.asarray(proportions).tolist()}"

@@ -1,0 +1,305 @@
+"""How labels are spread over groups, and what it costs: a button, a plot, a slider, a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import napari
+import numpy as np
+from napari.utils.theme import get_theme
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt, Signal
+from qtpy.QtGui import QColor, QIcon, QPixmap
+from qtpy.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QPushButton,
+    QSlider,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from napari_saf.graph import GridGraph
+from napari_saf.methods import TradeOff, TradeOffPoint
+from napari_saf.metrics import group_shares
+from napari_saf.problem import Problem
+from napari_saf.result import LabelImage
+
+__all__ = ["FairnessSection", "shares_by_column"]
+
+_PLOT_HEIGHT = 170
+_ROW_HEIGHT = 22
+_MOST_ROWS = 8
+
+
+class FairnessSection(QWidget):
+    """What a method does that spreads labels over groups.
+
+    `sweep_clicked` asks for a sweep over the fairness weight; `chosen` sends the solution that
+    a person chose on the plot or with the slider.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    """
+
+    sweep_clicked = Signal()
+    chosen = Signal(object)
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._trade_off: TradeOff | None = None
+        self._problem: Problem | None = None
+        self._before: NDArray[np.float64] | None = None
+        self._plot: _TradeOffPlot | None = None
+        self._button = QPushButton("Trade-off: what does fairness cost?")
+        self._button.setToolTip(
+            "Cluster at one fairness weight after another and plot the price: how much worse "
+            "the clustering gets (objective) for labels spread more evenly (fairness error)."
+        )
+        self._slider = QSlider(Qt.Orientation.Horizontal)
+        self._slider.setPageStep(1)
+        self._words = QLabel()
+        self._words.setWordWrap(True)
+        self._table = _create_table()
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.addWidget(self._button)
+        self._layout.addLayout(self._create_slider_row())
+        for widget in (self._words, self._table):
+            self._layout.addWidget(widget)
+        self._button.clicked.connect(self.sweep_clicked)
+        self._slider.valueChanged.connect(self._on_slider_moved)
+        self.reset()
+
+    @property
+    def trade_off(self) -> TradeOff | None:
+        """The sweep on screen."""
+        return self._trade_off
+
+    @property
+    def words(self) -> str:
+        """The line under the slider."""
+        return str(self._words.text())
+
+    def reset(self) -> None:
+        """Forget what was shown."""
+        self._trade_off = self._problem = self._before = None
+        if self._plot is not None:
+            self._plot.hide()
+        for widget in (*self._slider_row, self._words, self._table):
+            widget.hide()
+
+    def begin(self, problem: Problem, labels: LabelImage, n_columns: int) -> None:
+        """Take note of the labels (column + 1) of the start: the plain clustering."""
+        self._before = shares_by_column(problem, labels, np.arange(n_columns), n_columns)
+
+    def show_trade_off(self, found: TradeOff, problem: Problem) -> None:
+        """Show a sweep, with its fairest solution chosen."""
+        self._trade_off, self._problem = found, problem
+        if self._plot is None:
+            self._plot = _TradeOffPlot(self.choose)
+            self._layout.insertWidget(1, self._plot)
+        self._plot.show_points(found.points, ink=get_theme(self._viewer.theme).text.as_hex())
+        self._plot.show()
+        self._before = self._shares(found.points[0])
+        last = len(found.points) - 1
+        blocked = self._slider.blockSignals(True)
+        self._slider.setRange(0, last)
+        self._slider.setValue(last)
+        self._slider.blockSignals(blocked)
+        for widget in self._slider_row:
+            widget.show()
+        self._plot.mark(last)
+
+    def choose(self, number: int) -> None:
+        """Choose a solution of the sweep."""
+        if self._trade_off is not None and 0 <= number < len(self._trade_off.points):
+            self._slider.setValue(number)
+
+    def show_result(
+        self,
+        problem: Problem,
+        labels: LabelImage,
+        columns: NDArray[np.int64],
+        words: str,
+        color: Callable[[int], NDArray[np.float32]],
+    ) -> None:
+        """Show the shares of the groups in each label, before and after."""
+        n_columns = int(columns.max()) + 1 if self._before is None else len(self._before)
+        after = shares_by_column(problem, labels, columns, n_columns)
+        self._words.setText(words)
+        self._words.show()
+        _fill_table(self._table, columns, self._before, after, _wanted(problem), color)
+        self._table.show()
+
+    def table_texts(self) -> list[list[str]]:
+        """Return what the table shows, row by row."""
+        table = self._table
+        cells = [
+            [table.item(r, c) for c in range(table.columnCount())] for r in range(table.rowCount())
+        ]
+        return [["" if cell is None else str(cell.text()) for cell in row] for row in cells]
+
+    def _create_slider_row(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        left, right = QLabel("plain"), QLabel("fair")
+        self._slider_row = (left, self._slider, right)
+        self._slider.setToolTip("Go through the solutions of the trade-off.")
+        for widget in self._slider_row:
+            row.addWidget(widget)
+        return row
+
+    def _shares(self, point: TradeOffPoint) -> NDArray[np.float64]:
+        assert self._problem is not None
+        result = point.segmentation
+        n_columns = result.assignment.shape[1]
+        assert not isinstance(result.labels, list)
+        return shares_by_column(self._problem, result.labels, result.columns, n_columns)
+
+    def _on_slider_moved(self, number: int) -> None:
+        if self._trade_off is None or self._plot is None:
+            return
+        self._plot.mark(number)
+        self.chosen.emit(self._trade_off.points[number])
+
+
+class _TradeOffPlot(QWidget):
+    """Objective over fairness error; a click chooses the nearest solution."""
+
+    def __init__(self, choose: Callable[[int], None]) -> None:
+        super().__init__()
+        # matplotlib takes a while to load, and must find the binding that is in use.
+        from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
+        from matplotlib.figure import Figure
+
+        self._choose = choose
+        self._figure = Figure(layout="constrained")
+        self._canvas: Any = FigureCanvasQTAgg(self._figure)  # type: ignore[no-untyped-call]
+        self._canvas.setStyleSheet("background-color: transparent;")
+        self._axes = self._figure.subplots()
+        self._places = np.zeros((0, 2))
+        self._mark: Any = None
+        self.setFixedHeight(_PLOT_HEIGHT)
+        self.setToolTip("Click a point to see its labels.")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._canvas)
+        self._canvas.mpl_connect("button_press_event", self._on_click)
+
+    def show_points(self, points: tuple[TradeOffPoint, ...], ink: str) -> None:
+        """Show the solutions; those whose error is infinite stand at the right rim."""
+        errors = np.array([point.fairness_error for point in points])
+        rim = 1.15 * max(errors[np.isfinite(errors)], default=1.0)
+        self._places = np.column_stack(
+            [np.where(np.isfinite(errors), errors, rim), [point.objective for point in points]]
+        )
+        self._axes.clear()
+        for patch in (self._figure.patch, self._axes.patch):
+            patch.set_alpha(0)
+        self._axes.plot(*self._places.T, "o-", color="#4c9be8", markersize=5)
+        (self._mark,) = self._axes.plot([], [], "o", color="#f5a623", markersize=9)
+        self._axes.set_xlabel("fairness error", fontsize=8)
+        self._axes.set_ylabel("objective", fontsize=8)
+        self._axes.tick_params(labelsize=7, colors=ink)
+        for label in (self._axes.xaxis.label, self._axes.yaxis.label):
+            label.set_color(ink)
+        for spine in self._axes.spines.values():
+            spine.set_color(ink)
+
+    def mark(self, number: int) -> None:
+        """Mark the chosen solution."""
+        self._mark.set_data(*self._places[number : number + 1].T)
+        self._canvas.draw_idle()
+
+    def _on_click(self, event: Any) -> None:
+        if len(self._places):
+            places = self._axes.transData.transform(self._places)
+            away = np.linalg.norm(places - (event.x, event.y), axis=1)
+            self._choose(int(away.argmin()))
+
+
+def shares_by_column(
+    problem: Problem, labels: LabelImage, columns: NDArray[np.int64], n_columns: int
+) -> NDArray[np.float64]:
+    """Return the share of each group among the nodes of each column; NaN for an empty one."""
+    assert isinstance(problem.graph, GridGraph) and problem.groups is not None
+    nodes = np.asarray(problem.graph.from_image(labels)).astype(np.int64)
+    shares = group_shares(nodes, problem.groups)[:, _present(problem)]
+    whole = np.full((n_columns, shares.shape[1]), np.nan)
+    whole[columns[: len(shares)]] = shares
+    return whole
+
+
+def _present(problem: Problem) -> NDArray[np.bool_]:
+    assert problem.groups is not None
+    return np.bincount(problem.groups)[1:] > 0
+
+
+def _wanted(problem: Problem) -> NDArray[np.float64]:
+    assert problem.groups is not None
+    counts = np.bincount(problem.groups)[1:]
+    return np.asarray(counts[counts > 0] / counts.sum())
+
+
+def _create_table() -> QTableWidget:
+    table = QTableWidget()
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
+    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+    table.setToolTip(
+        "Share of each group in each label: in the plain clustering, and now. The last row is "
+        "the share of the group in the data."
+    )
+    return table
+
+
+def _fill_table(
+    table: QTableWidget,
+    columns: NDArray[np.int64],
+    before: NDArray[np.float64] | None,
+    after: NDArray[np.float64],
+    wanted: NDArray[np.float64],
+    color: Callable[[int], NDArray[np.float32]],
+) -> None:
+    table.clear()
+    table.setRowCount(len(columns) + 1)
+    table.setColumnCount(len(wanted))
+    table.setHorizontalHeaderLabels([f"group {k + 1}" for k in range(len(wanted))])
+    for row, column in enumerate(columns):
+        header = QTableWidgetItem(f"{row + 1}")
+        square = QPixmap(12, 12)
+        square.fill(QColor.fromRgbF(*(float(x) for x in color(column)[:3])))
+        header.setIcon(QIcon(square))
+        table.setVerticalHeaderItem(row, header)
+        for group in range(len(wanted)):
+            old = "" if before is None else f"{_percent(before[column, group])} → "
+            table.setItem(row, group, _cell(f"{old}{_percent(after[column, group])} %"))
+    table.setVerticalHeaderItem(len(columns), QTableWidgetItem("all"))
+    for group, share in enumerate(wanted):
+        table.setItem(len(columns), group, _cell(f"{_percent(share)} %"))
+    table.resizeColumnsToContents()
+    mode = QHeaderView.ResizeMode
+    table.horizontalHeader().setSectionResizeMode(
+        mode.Stretch if len(wanted) <= 3 else mode.Interactive
+    )
+    rows = min(len(columns) + 1, _MOST_ROWS)
+    table.setFixedHeight(table.horizontalHeader().sizeHint().height() + rows * _ROW_HEIGHT + 22)
+
+
+def _cell(text: str) -> QTableWidgetItem:
+    item = QTableWidgetItem(text)
+    item.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
+    return item
+
+
+def _percent(share: float) -> str:
+    return "–" if np.isnan(share) else f"{100 * share:.0f}"
