@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from napari_saf.geometry import weighted_medoid
+
+
+def sums_of_distances(points, weights):
+    return np.array([weights @ np.linalg.norm(points - point, axis=1) for point in points])
+
+
+def check(points, weights):
+    index, total = weighted_medoid(points, weights)
+    sums = sums_of_distances(np.float64(points), np.float64(weights))
+    assert total == pytest.approx(sums[index], rel=1e-9)
+    assert sums[index] <= sums.min() * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n_points=st.integers(1, 90),
+    n_features=st.integers(1, 5),
+    repeated=st.booleans(),
+    share_of_zeros=st.sampled_from([0.0, 0.5, 1.0]),
+    offset=st.sampled_from([0.0, 1e6]),
+    scale=st.sampled_from([1e-6, 1.0, 1e6]),
+    seed=st.integers(0, 10**6),
+)
+def test_medoid_agrees_with_all_distances(
+    n_points, n_features, repeated, share_of_zeros, offset, scale, seed
+):
+    """Several times more points than are tried at once: most are ruled out by their bounds."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((n_points, n_features))
+    points = (points.round() if repeated else points) * scale + offset
+    weights = rng.exponential(size=n_points) * (rng.random(n_points) >= share_of_zeros)
+    check(points, weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weights_and_distances_of_many_magnitudes(dtype):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        points = rng.standard_normal((80, 2)) * 10 ** rng.uniform(-5, 5, (80, 1))
+        check(points.astype(dtype), (10 ** rng.uniform(-8, 8, 80)).astype(dtype))
+
+
+def test_medoid_of_points_that_coincide():
+    index, total = weighted_medoid(np.full((40, 3), 7.0), np.ones(40))
+    assert 0 <= index < 40
+    assert total == 0
+
+
+def test_medoid_of_a_line_is_the_weighted_median():
+    points = np.arange(50.0)[:, None]
+    weights = np.ones(50)
+    weights[41] = 100
+    assert weighted_medoid(points, weights) == (41, pytest.approx(np.abs(points - 41).sum()))

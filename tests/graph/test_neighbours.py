@@ -1,0 +1,200 @@
+"""Nearest neighbours, and sums over neighbours, against loops and dense matrices."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import napari_saf as saf
+from napari_saf.graph import GraphUnion, nearest_neighbours
+
+MODULE = "napari_saf.graph._neighbours"
+
+
+def squared_distances(points):
+    return np.square(points[:, None] - points).sum(axis=-1)
+
+
+def check_nearest(points, found, k):
+    """Distances decide: of several nodes at one distance any will do."""
+    squares = squared_distances(np.float64(points))
+    own = np.take_along_axis(squares, found.indices, axis=1)
+    np.testing.assert_allclose(found.squared_distances, own, rtol=1e-5, atol=1e-12)
+    assert (found.indices != np.arange(len(points))[:, None]).all()
+    assert all(len(set(row)) == k for row in found.indices)
+    np.fill_diagonal(squares, np.inf)
+    nearest = np.sort(squares, axis=1)[:, :k]
+    np.testing.assert_allclose(np.sort(own, axis=1), nearest, rtol=1e-6, atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n_nodes=st.integers(2, 40),
+    n_features=st.integers(1, 20),
+    part=st.floats(0, 1),
+    repeated=st.booleans(),
+    dtype=st.sampled_from(["float32", "float64"]),
+    seed=st.integers(0, 10**6),
+)
+def test_neighbours_agree_with_all_distances(n_nodes, n_features, part, repeated, dtype, seed):
+    """Both by the tree (up to 16 features) and by brute force."""
+    points = np.random.default_rng(seed).standard_normal((n_nodes, n_features)).astype(dtype)
+    points = points.round() if repeated else points
+    k = 1 + int(part * (n_nodes - 2))
+    check_nearest(points, nearest_neighbours(points, k), k)
+
+
+def test_many_nodes_that_coincide_are_no_neighbours_of_themselves():
+    points = np.repeat(np.random.default_rng(0).random((3, 2)), 30, axis=0)
+    check_nearest(points, nearest_neighbours(points, 4), 4)
+
+
+def test_the_index_for_many_features_finds_nearly_all(monkeypatch):
+    points = np.random.default_rng(0).random((600, 20)).astype(np.float32)
+    exact = nearest_neighbours(points, 5)
+    monkeypatch.setattr(f"{MODULE}._MOST_EXACT_NODES", 100)
+    found, again = nearest_neighbours(points, 5), nearest_neighbours(points, 5)
+    both = zip(found.indices, exact.indices, strict=True)
+    assert np.mean([len(set(a) & set(b)) / 5 for a, b in both]) > 0.95
+    assert (found.indices != np.arange(600)[:, None]).all()
+    np.testing.assert_array_equal(found.indices, again.indices)
+
+
+@pytest.mark.parametrize("most_tree_features", [0, 16])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
+def test_distances_of_whole_numbers_do_not_wrap_around(monkeypatch, dtype, most_tree_features):
+    monkeypatch.setattr(f"{MODULE}._MOST_TREE_FEATURES", most_tree_features)
+    points = np.array([[0, 0], [20, 3], [100, 9], [7, 100]], dtype=dtype)
+    check_nearest(points, nearest_neighbours(points, 2), 2)
+
+
+def test_the_indicator_has_k_ones_a_row():
+    points = np.random.default_rng(0).random((30, 2))
+    found = nearest_neighbours(points, 4)
+    matrix = found.indicator().toarray()
+    assert (matrix.sum(axis=1) == 4).all()
+    assert (np.take_along_axis(matrix, found.indices, axis=1) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("features", "k", "said"),
+    [
+        (np.ones((5, 2)), 0, "k: expected 1 to 4, got 0"),
+        (np.ones((5, 2)), 5, "k: expected 1 to 4, got 5"),
+        (np.ones(5), 2, "features: expected"),
+        (np.full((5, 2), np.nan), 2, "features: expected finite"),
+    ],
+)
+def test_bad_input_is_named(features, k, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        nearest_neighbours(features, k)
+
+
+def window_matrix(shape, window, weight):
+    """Weights between the pixels within a window of each other, one by one; diagonal 0."""
+    position = list(itertools.product(*map(range, shape)))
+    offsets = list(itertools.product(*(range(-(w // 2), w // 2 + 1) for w in window)))
+    matrix = np.zeros((len(position), len(position)))
+    for i, own in enumerate(position):
+        for place, offset in enumerate(offsets):
+            other = tuple(a + o for a, o in zip(own, offset, strict=True))
+            if other in position and other != own:
+                k = position.index(other)
+                matrix[i, k] = weight(i, k, place)
+    return matrix
+
+
+def check_neighbour_sum(graph, matrix, dtype="float64"):
+    values = torch.from_numpy(np.random.default_rng(5).random((graph.n_nodes, 3)).astype(dtype))
+    out, scratch = torch.full_like(values, np.nan), torch.full_like(values, np.nan)
+    graph.neighbour_sum(values.device, values.dtype)(values, out, scratch)
+    expected = (matrix + matrix.T) / 2 @ values.numpy()
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "masked"])
+def mask(request):
+    return np.random.default_rng(3).random((5, 6)) < 0.7 if request.param else None
+
+
+def inside(matrix, mask):
+    return matrix if mask is None else matrix[np.ix_(mask.ravel(), mask.ravel())]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_uniform_grids_sum_their_neighbours(mask, dtype):
+    matrix = window_matrix((5, 6), (3, 5), lambda i, k, place: 1)
+    graph = saf.GridGraph((5, 6), window=(3, 5), mask=mask)
+    check_neighbour_sum(graph, inside(matrix, mask), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weighted_grids_sum_by_the_symmetric_part_of_their_weights(mask, dtype):
+    weights = np.random.default_rng(0).random((30, 9))
+    nodes = np.arange(30) if mask is None else np.flatnonzero(mask)
+    graph = saf.GridGraph((5, 6), window=3, weights=weights[nodes], mask=mask)
+    full = np.zeros((30, 9))
+    full[nodes] = graph.weights
+    matrix = window_matrix((5, 6), (3, 3), lambda i, k, place: full[i, place])
+    check_neighbour_sum(graph, inside(matrix, mask), dtype)
+
+
+def test_nonlocal_grids_sum_by_the_symmetric_part_of_their_weights(mask):
+    image = np.random.default_rng(1).random((5, 6))
+    graph = saf.GridGraph.nonlocal_means(image, window=3, patch_size=3, rho=0.5, mask=mask)
+    full = np.zeros((30, 9))
+    full[slice(None) if mask is None else mask.ravel()] = graph.weights
+    matrix = window_matrix((5, 6), (3, 3), lambda i, k, place: full[i, place])
+    check_neighbour_sum(graph, inside(matrix, mask))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_given_graphs_sum_by_the_symmetric_part_of_their_weights(dtype):
+    points = np.random.default_rng(0).random((25, 2))
+    directed = saf.AffinityGraph.k_nearest(points, 3)
+    assert np.abs(directed.weights - directed.weights.T).max() == 1
+    check_neighbour_sum(directed, directed.weights.toarray(), dtype)
+    matrix = np.exp(-squared_distances(points))
+    check_neighbour_sum(saf.AffinityGraph(matrix), matrix - np.eye(25), dtype)
+
+
+def test_graphs_without_links_sum_nothing():
+    check_neighbour_sum(saf.AffinityGraph(np.eye(6)), np.zeros((6, 6)))
+    check_neighbour_sum(saf.GridGraph((3, 4), window=1), np.zeros((12, 12)))
+
+
+def test_a_union_sums_each_grid_by_itself():
+    matrix = np.zeros((42, 42))
+    matrix[:30, :30] = window_matrix((5, 6), (3, 3), lambda i, k, place: 1)
+    matrix[30:, 30:] = window_matrix((3, 4), (3, 3), lambda i, k, place: 1)
+    check_neighbour_sum(GraphUnion([saf.GridGraph((5, 6)), saf.GridGraph((3, 4))]), matrix)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (3, 2, 5), (9,)])
+def test_contrast_weights_agree_with_a_loop(shape):
+    features = np.random.default_rng(0).random((int(np.prod(shape)), 2))
+    window = (3,) * len(shape) if min(shape) >= 3 else (3, 1, 5)
+    squares = squared_distances(features)
+    expected = window_matrix(shape, window, lambda i, k, place: np.exp(-squares[i, k] / 0.3))
+    weights = saf.GridGraph(shape, window=window).contrast_weights(features, 0.3).toarray()
+    np.testing.assert_allclose(weights, expected, rtol=1e-5)
+    np.testing.assert_array_equal(weights, weights.T)
+
+
+def test_contrast_weights_know_masks_and_unions(mask):
+    features = np.random.default_rng(0).random((30, 2))
+    whole = saf.GridGraph((5, 6)).contrast_weights(features, 0.3).toarray()
+    nodes = slice(None) if mask is None else mask.ravel()
+    grid = saf.GridGraph((5, 6), mask=mask)
+    own = inside(whole, mask)
+    np.testing.assert_array_equal(grid.contrast_weights(features[nodes], 0.3).toarray(), own)
+    both = np.concatenate([features[nodes], features])
+    union = GraphUnion([grid, saf.GridGraph((5, 6))]).contrast_weights(both, 0.3).toarray()
+    n = len(own)
+    np.testing.assert_array_equal(union[:n, :n], own)
+    np.testing.assert_array_equal(union[n:, n:], whole)
+    assert not union[:n, n:].any()
+    assert not union[n:, :n].any()
