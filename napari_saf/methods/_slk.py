@@ -141,8 +141,8 @@ class _Run(AbstractClustering):
         self._initial = None if given is None else from_assignment(given, self.features)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
-        self._nodes = self._nearest_nodes(points)
         if self._takes_nodes:
+            self._nodes = self._distinct_nearest_nodes(points)
             self._points = self.features[self._nodes]
         self._step = 1.0
         self.move(-squared_distances(self.features, self._points))
@@ -278,6 +278,16 @@ class _Run(AbstractClustering):
 
     def _nearest_nodes(self, points: torch.Tensor) -> torch.Tensor:
         return squared_distances(self.features, points).argmin(dim=0)
+
+    def _distinct_nearest_nodes(self, points: torch.Tensor) -> torch.Tensor:
+        """Return the node nearest to each point, none with the features of one before."""
+        free = torch.ones(len(self.features), dtype=torch.bool, device=points.device)
+        nodes = []
+        for squares in squared_distances(points, self.features):
+            node = torch.where(free | ~free.any(), squares, torch.inf).argmin()
+            free &= (self.features != self.features[node]).any(dim=1)
+            nodes.append(node)
+        return torch.stack(nodes)
 
     def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
         if self._method.laplacian_weight:

@@ -1,0 +1,570 @@
+"""Laws of Laplacian K-prototypes, and its updates against loops with the whole matrix W."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.graph import GraphUnion
+from napari_saf.metrics import matched_accuracy
+
+SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
+KINDS = ("bo", "ms", "means")
+LAPLACIANS = ("contrast", "graph", "features")
+LIMIT = 30
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=LAPLACIANS)
+def laplacian(request):
+    return request.param
+
+
+@pytest.fixture
+def image():
+    return SQUARES + 0.05 * np.random.default_rng(0).standard_normal(SQUARES.shape)
+
+
+@pytest.fixture
+def problem(image):
+    return saf.Problem.from_image(image, window=3)
+
+
+def points(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, 2)) + 3 * rng.integers(0, 3, (n, 1))
+
+
+def masked_problem(window=3):
+    rng = np.random.default_rng(1)
+    image, mask = rng.random((7, 8)), rng.random((7, 8)) < 0.7
+    return saf.Problem.from_image(image, window=window, mask=mask)
+
+
+def given_matrix(n=40):
+    matrix = np.random.default_rng(2).random((n, n))
+    return saf.AffinityGraph(matrix + matrix.T)
+
+
+PROBLEMS = {
+    "grid": lambda: saf.Problem.from_image(np.random.default_rng(0).random((7, 8)), window=5),
+    "masked": masked_problem,
+    "images": lambda: saf.Problem.from_images(
+        [np.random.default_rng(0).random((5, 6)), np.random.default_rng(1).random((4, 4))]
+    ),
+    # q is the nearest of p: many pairs name each other, and no diagonal makes up for it
+    "nearest": lambda: saf.Problem(points(), saf.AffinityGraph.k_nearest(points(), 1)),
+    "given": lambda: saf.Problem(points(), given_matrix()),
+}
+
+
+def squared_distances(features, others):
+    return np.square(features[:, None] - others).sum(axis=-1)
+
+
+def window_neighbours(grid):
+    """Which nodes are within the window of each other, one by one."""
+    pixels = np.ones(grid.shape, bool) if grid.mask is None else grid.mask
+    position = np.argwhere(pixels)
+    reach = np.array(grid.window) // 2
+    near = [[(abs(a - b) <= reach).all() for b in position] for a in position]
+    return np.array(near) & ~np.eye(len(position), dtype=bool)
+
+
+def dense_weights(problem, laplacian, sigma2, n_neighbors=5):
+    """W from its description, as a whole matrix."""
+    features, graph = np.float64(problem.features), problem.graph
+    if laplacian == "features":
+        squares = squared_distances(features, features)
+        np.fill_diagonal(squares, np.inf)
+        nearest = np.zeros_like(squares)
+        order = squares.argsort(axis=1, kind="stable")[:, :n_neighbors]
+        np.put_along_axis(nearest, order, 1, axis=1)
+        return (nearest + nearest.T) / 2
+    if isinstance(graph, saf.AffinityGraph):
+        matrix = graph.weights.toarray()
+        return (matrix + matrix.T) / 2
+    matrix = np.zeros((problem.n_nodes,) * 2)
+    grids = graph.grids if isinstance(graph, GraphUnion) else [graph]
+    ends = np.cumsum([grid.n_nodes for grid in grids])
+    for grid, end in zip(grids, ends, strict=True):
+        own = slice(end - grid.n_nodes, end)
+        matrix[own, own] = window_neighbours(grid)
+    if laplacian == "contrast":
+        matrix *= np.exp(-squared_distances(features, features) / sigma2)
+    return matrix
+
+
+def unaries(problem, prototypes, kind, sigma2):
+    scaled = squared_distances(np.float64(problem.features), prototypes) / (2 * sigma2)
+    return -scaled if kind == "means" else np.exp(-scaled)
+
+
+def softmax(v):
+    w = np.exp(v - v.max(axis=1, keepdims=True))
+    return w / w.sum(axis=1, keepdims=True)
+
+
+def energy(s, a, weights, lam):
+    """E(S, m) of the class, term by term."""
+    value = 0.0
+    for p, k in np.ndindex(*s.shape):
+        value -= s[p, k] * a[p, k]
+        value += s[p, k] * np.log(s[p, k])
+    for k in range(s.shape[1]):
+        value -= lam / 2 * s[:, k] @ weights @ s[:, k]
+    return value
+
+
+def one_update(monkeypatch):
+    monkeypatch.setattr("napari_saf.methods._slk._MOST_INNER", 1)
+
+
+def rough_start(problem, n_columns=3):
+    """Random, but the means of the columns lie well apart."""
+    values = problem.features[:, 0]
+    ends = np.quantile(values, np.linspace(0, 1, n_columns + 1)[1:-1])
+    nearest = np.eye(n_columns)[np.searchsorted(ends, values)]
+    noise = np.random.default_rng(0).dirichlet(2 * np.ones(n_columns), size=problem.n_nodes)
+    return 0.6 * nearest + 0.4 * noise
+
+
+def by_column(result, values, n_columns):
+    """Values of the labels in the order of the columns of the start; all must be left."""
+    assert sorted(result.columns) == list(range(n_columns))
+    ordered = np.empty(np.shape(values))
+    ordered[result.columns] = values
+    return ordered
+
+
+@pytest.mark.parametrize("name", list(PROBLEMS))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_relaxed_objective_never_rises(name, dtype, kind, laplacian):
+    problem = PROBLEMS[name]()
+    slack = 1e-6 if dtype == "float32" else 1e-12
+    for weight, seed in ((0.5, 0), (5.0, 1), (50.0, 2)):
+        method = saf.SLK(
+            n_clusters=4,
+            prototypes=kind,
+            laplacian=laplacian,
+            laplacian_weight=weight,
+            tolerance=0.0,
+            seed=seed,
+            dtype=dtype,
+        )
+        objective = method.run(problem, max_iterations=8).history.objective
+        assert np.isfinite(objective).all()
+        assert (np.diff(objective) <= slack * np.abs(objective[1:])).all()
+
+
+@pytest.mark.parametrize("name", list(PROBLEMS))
+def test_one_update_and_its_energy_agree_with_the_formulas(monkeypatch, name, kind, laplacian):
+    one_update(monkeypatch)
+    problem, lam, sigma2 = PROBLEMS[name](), 0.05, 0.4
+    start = rough_start(problem)
+    method = saf.SLK(
+        prototypes=kind,
+        laplacian=laplacian,
+        laplacian_weight=lam,
+        sigma2=sigma2,
+        n_neighbors=4,
+        dtype="float64",
+    )
+    result = method.run(problem, initial=start, max_iterations=1)
+    features = np.float64(problem.features)
+    first = start.T @ features / start.sum(axis=0)[:, None]
+    if kind == "bo":
+        first = features[squared_distances(features, first).argmin(axis=0)]
+        assert len(np.unique(first, axis=0)) == 3
+    weights = dense_weights(problem, laplacian, sigma2, n_neighbors=4)
+    a = unaries(problem, first, kind, sigma2)
+    updated = softmax(a + lam * weights @ start)
+    np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
+    assert result.history.objective[0] == pytest.approx(energy(start, a, weights, lam), rel=1e-6)
+    prototypes = by_column(result, result.prototypes, 3)
+    a = unaries(problem, prototypes, kind, sigma2)
+    expected = energy(updated, a, weights, lam)
+    assert result.history.objective[1] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("lam", "kept"), [(1.0, 1.0), (5.0, 0.5), (15.0, 0.25), (35.0, 0.125)])
+def test_an_update_that_would_raise_the_energy_is_halved_until_it_falls(monkeypatch, lam, kept):
+    one_update(monkeypatch)
+    features = np.repeat(points(12), 2, axis=0)
+    pairs = np.kron(np.eye(12), [[0, 1], [1, 0]])
+    problem, sigma2 = saf.Problem(features, saf.AffinityGraph(pairs)), 0.5
+    start = np.tile([[0.9, 0.1], [0.3, 0.7]], (12, 1))
+    method = saf.SLK(
+        prototypes="means",
+        laplacian="graph",
+        laplacian_weight=lam,
+        sigma2=sigma2,
+        dtype="float64",
+    )
+    result = method.run(problem, initial=start, max_iterations=1)
+    first = start.T @ features / start.sum(axis=0)[:, None]
+    a = unaries(problem, first, "means", sigma2)
+    before, share, target = energy(start, a, pairs, lam), 1.0, a + lam * pairs @ start
+    while True:
+        updated = softmax(share * target + (1 - share) * np.log(start))
+        if energy(np.maximum(updated, 1e-10), a, pairs, lam) <= before:
+            break
+        share /= 2
+    assert share == kept
+    np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
+
+
+@pytest.mark.parametrize("lam", [5.0, 20.0, 50.0])
+def test_two_nodes_that_name_each_other_agree_in_the_end(lam):
+    """Undamped, such a pair changes places at every update, for ever."""
+    features = np.repeat(points(12), 2, axis=0) + 1e-3 * points(24, seed=5)
+    pairs = np.kron(np.eye(12), [[0, 1], [1, 0]])
+    start = np.tile([[0.9, 0.1], [0.3, 0.7]], (12, 1))
+    problem = saf.Problem(features, saf.AffinityGraph(pairs))
+    method = saf.SLK(prototypes="means", laplacian="graph", laplacian_weight=lam, sigma2=20.0)
+    result = method.run(problem, initial=start, max_iterations=LIMIT)
+    assert result.status is saf.Status.CONVERGED
+    assert (result.labels[::2] == result.labels[1::2]).all()
+    np.testing.assert_allclose(result.assignment[::2], result.assignment[1::2], atol=0.05)
+
+
+def test_rows_sum_to_one_and_labels_are_their_maxima(problem, kind, laplacian):
+    result = saf.SLK(n_clusters=6, prototypes=kind, laplacian=laplacian).run(problem)
+    assert result.labels.shape == SQUARES.shape
+    assert result.labels.min() == 1
+    assert result.n_labels == len(np.unique(result.labels)) == len(result.columns)
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert result.assignment.min() >= 0
+    columns = result.columns[result.labels.ravel().astype(int) - 1]
+    chosen = np.take_along_axis(result.assignment, columns[:, None], axis=1)[:, 0]
+    np.testing.assert_array_equal(chosen, result.assignment.max(axis=1))
+    sizes = np.bincount(result.labels.ravel())[1:]
+    assert (np.diff(sizes) <= 0).all()
+    np.testing.assert_allclose(
+        result.history.label_shares[-1][result.columns], sizes / problem.n_nodes
+    )
+
+
+def test_the_squares_are_found(problem, kind):
+    result = saf.SLK(n_clusters=6, prototypes=kind, sigma2=0.01).run(problem)
+    truth = (SQUARES * 10).round().astype(int)
+    pairs = {(int(a), int(b)) for a, b in zip(truth.ravel(), result.labels.ravel(), strict=True)}
+    assert len(pairs) == 6
+
+
+def test_neighbours_smooth():
+    """Noise that a label takes from each pixel by itself is voted down by its neighbours."""
+    truth = np.kron([[0, 1], [1, 0]], np.ones((10, 10)))
+    noisy = saf.Problem.from_image(truth + 0.4 * np.random.default_rng(0).standard_normal((20, 20)))
+    start = np.stack([1 - noisy.features[:, 0], noisy.features[:, 0]], axis=1).clip(0.01, 0.99)
+    start /= start.sum(axis=1, keepdims=True)
+    wrong = []
+    for weight in (0.0, 1.0):
+        method = saf.SLK(
+            prototypes="means", laplacian="graph", laplacian_weight=weight, sigma2=0.05
+        )
+        labels = method.run(noisy, initial=start).assignment.argmax(axis=1)
+        wrong.append(np.mean(labels != truth.ravel()))
+    assert wrong[1] < 0.5 * wrong[0]
+
+
+def test_permuted_columns_of_the_start_permute_the_assignment(problem, kind, laplacian):
+    start, order = rough_start(problem, 4), np.array([2, 0, 3, 1])
+    method = saf.SLK(prototypes=kind, laplacian=laplacian, laplacian_weight=0.5, dtype="float64")
+    plain = method.run(problem, initial=start, max_iterations=8)
+    permuted = method.run(problem, initial=start[:, order], max_iterations=8)
+    np.testing.assert_allclose(permuted.assignment, plain.assignment[:, order], atol=1e-6)
+    np.testing.assert_allclose(permuted.history.objective, plain.history.objective, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["ms", "means"])
+def test_permuted_nodes_permute_the_assignment(kind, laplacian):
+    features, matrix = points(), given_matrix().weights.toarray() / 20
+    start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
+    order = np.random.default_rng(3).permutation(40)
+    method = saf.SLK(prototypes=kind, laplacian=laplacian, dtype="float64")
+    plain = method.run(saf.Problem(features, saf.AffinityGraph(matrix)), initial=start)
+    permuted = method.run(
+        saf.Problem(features[order], saf.AffinityGraph(matrix[np.ix_(order, order)])),
+        initial=start[order],
+    )
+    np.testing.assert_allclose(permuted.assignment, plain.assignment[order], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_without_neighbours_the_assignment_is_the_softmax_of_the_unaries(problem, kind, dtype):
+    method = saf.SLK(
+        n_clusters=3,
+        prototypes=kind,
+        laplacian_weight=0.0,
+        sigma2=0.02,
+        tolerance=0.0,
+        dtype=dtype,
+    )
+    result = method.run(problem, max_iterations=200)
+    assert result.status is saf.Status.CONVERGED
+    prototypes = by_column(result, result.prototypes, 3)
+    expected = softmax(unaries(problem, prototypes, kind, 0.02))
+    np.testing.assert_allclose(result.assignment, expected, atol=2e-3)
+
+
+def test_means_are_the_weighted_means(problem):
+    method = saf.SLK(n_clusters=4, prototypes="means")
+    result = method.run(problem, max_iterations=3)
+    weights = result.assignment[:, result.columns]
+    means = weights.T @ problem.features / weights.sum(axis=0)[:, None]
+    np.testing.assert_allclose(result.prototypes, means, rtol=1e-4)
+
+
+def test_shifted_means_are_peaks_of_the_density(problem):
+    """At the end each is the mean of the features by assignment times kernel."""
+    method = saf.SLK(n_clusters=4, prototypes="ms", sigma2=0.02, tolerance=0.0, dtype="float64")
+    result = method.run(problem, max_iterations=LIMIT)
+    kernel = unaries(problem, result.prototypes, "ms", 0.02)
+    weights = result.assignment[:, result.columns] * kernel
+    means = weights.T @ problem.features / weights.sum(axis=0)[:, None]
+    np.testing.assert_allclose(result.prototypes, means, atol=1e-3 * np.sqrt(0.02))
+
+
+def test_a_mode_is_the_features_of_its_exemplar(problem, kind, laplacian):
+    result = saf.SLK(n_clusters=5, prototypes=kind, laplacian=laplacian).run(problem)
+    if kind == "means":
+        assert result.exemplars is None
+        return
+    assert result.exemplars.shape == result.columns.shape
+    own = problem.features[result.exemplars]
+    if kind == "bo":
+        np.testing.assert_array_equal(result.prototypes, own)
+    else:
+        squares = squared_distances(problem.features, result.prototypes)
+        np.testing.assert_array_equal(result.exemplars, squares.argmin(axis=0))
+
+
+@pytest.mark.parametrize("n_levels", [4, 7])
+def test_no_two_modes_share_their_features(n_levels):
+    """Few grey values, many pixels of each: nearly all candidates of a mode are equal."""
+    for seed in range(7):
+        levels = np.random.default_rng(seed).integers(0, n_levels, (12, 12))
+        problem = saf.Problem.from_image(levels)
+        for weight in (1.0, 5.0, 20.0):
+            method = saf.SLK(
+                n_clusters=4, laplacian_weight=weight, laplacian="graph", sigma2=0.1, seed=seed
+            )
+            found = method.run(problem).prototypes
+            assert len(np.unique(found, axis=0)) == len(found)
+
+
+def test_classes_whose_seeds_look_the_same_have_modes_of_their_own(image):
+    seeds = np.zeros(image.shape, int)
+    seeds[0, 0], seeds[7, 7], seeds[2, 9], seeds[9, 17] = 1, 2, 3, 4
+    image[seeds > 0] = image[0, 0]
+    result = saf.SLK(n_clusters=4).run(saf.Problem.from_image(image, seeds=seeds))
+    assert len(np.unique(result.prototypes, axis=0)) == 4
+
+
+def test_fewer_distinct_features_than_labels_reduce_the_labels(kind):
+    few = saf.Problem.from_image(np.repeat([0, 1, 2, 3], 25).reshape(10, 10))
+    result = saf.SLK(n_clusters=9, prototypes=kind).run(few)
+    assert result.assignment.shape[1] == 4
+    assert result.notes[0] == "labels reduced to 4: no more distinct features"
+    assert result.n_labels == 4
+
+
+def test_fewer_nodes_than_labels_reduce_the_labels(kind):
+    tiny = saf.Problem.from_image(np.arange(6.0).reshape(2, 3), window=1)
+    result = saf.SLK(n_clusters=9, prototypes=kind).run(tiny)
+    assert result.assignment.shape == (6, 6)
+
+
+@pytest.mark.parametrize("name", list(PROBLEMS))
+def test_the_discrete_objective_is_that_of_the_hard_labels(name, kind, laplacian):
+    problem, lam, sigma2 = PROBLEMS[name](), 0.3, 0.2
+    method = saf.SLK(
+        n_clusters=3,
+        prototypes=kind,
+        laplacian=laplacian,
+        laplacian_weight=lam,
+        sigma2=sigma2,
+        dtype="float64",
+    )
+    result = method.run(problem)
+    weights = dense_weights(problem, laplacian, sigma2)
+    labels = result.labels if isinstance(result.labels, list) else [result.labels]
+    labels = np.concatenate([one[one > 0] for one in labels]).astype(int)
+    a = unaries(problem, result.prototypes, kind, sigma2)
+    expected = -a[np.arange(len(labels)), labels - 1].sum()
+    expected -= lam / 2 * weights[labels[:, None] == labels].sum()
+    recorded = result.history.measures["discrete_objective"]
+    assert recorded[-1] == pytest.approx(expected, rel=1e-5)
+    assert len(recorded) == len(result.history)
+
+
+@pytest.mark.parametrize("laplacian", ["graph", "features"])
+def test_the_kernel_width_is_the_mean_distance_to_the_nearest(problem, laplacian):
+    squares = squared_distances(problem.features, problem.features)
+    np.fill_diagonal(squares, np.inf)
+    sigma2 = float(np.sort(squares, axis=1)[:, :7].mean())
+    found, given = (
+        saf.SLK(n_clusters=4, laplacian=laplacian, n_neighbors=7, sigma2=width, dtype="float64")
+        .run(problem)
+        .assignment
+        for width in (None, sigma2)
+    )
+    np.testing.assert_allclose(found, given, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_seeds_keep_their_labels(image, kind, dtype):
+    seeds = np.zeros(image.shape, int)
+    seeds[2:4, 2:4] = 1
+    seeds[2:4, 8:10] = 2
+    seeds[8, 4] = 2  # where the image is like class 3
+    seeds[1, 14] = 3
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    for n_clusters in (3, 5):
+        result = saf.SLK(n_clusters=n_clusters, prototypes=kind, dtype=dtype).run(problem)
+        np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
+        rows = result.assignment[seeds.ravel() > 0]
+        np.testing.assert_allclose(rows, np.eye(n_clusters)[seeds[seeds > 0] - 1], atol=1e-6)
+
+
+def test_seeds_stay_with_a_start_that_contradicts_them(image):
+    seeds = np.zeros(image.shape, int)
+    seeds[2, 2], seeds[2, 8] = 1, 2
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    start = np.tile([0.001, 0.001, 0.998], (problem.n_nodes, 1))
+    result = saf.SLK(prototypes="means").run(problem, initial=start, max_iterations=3)
+    assert (result.labels[2, 2], result.labels[2, 8]) == (1, 2)
+
+
+def test_the_same_seed_gives_the_same_labels(problem, kind, laplacian):
+    method = saf.SLK(n_clusters=6, prototypes=kind, laplacian=laplacian, seed=3)
+    first, second = method.run(problem), method.run(problem)
+    np.testing.assert_array_equal(first.labels, second.labels)
+    np.testing.assert_array_equal(first.assignment, second.assignment)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_limit_counts_recorded_steps(kind, count):
+    method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=0.2)
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
+    whole = method.run(problem)
+    assert len(whole.history) > count + 1
+    cut = method.run(problem, max_iterations=count)
+    assert cut.status is saf.Status.MAX_ITERATIONS
+    np.testing.assert_array_equal(cut.history.time, range(count + 1))
+    np.testing.assert_array_equal(cut.history.objective, whole.history.objective[: count + 1])
+    assert cut.history.n_evaluations[-1] == cut.n_evaluations >= count
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 8])
+def test_a_cancelled_run_leaves_a_valid_labelling(problem, kind, after):
+    asked = itertools.count()
+    method = saf.SLK(n_clusters=5, prototypes=kind, tolerance=0.0, laplacian_weight=3.0)
+    steps = method.iterate(problem, cancelled=lambda: next(asked) >= after)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+    assert result.status is saf.Status.CANCELLED
+    assert result.labels.shape == SQUARES.shape
+    assert result.labels.min() >= 1
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert np.isfinite(result.prototypes).all()
+
+
+def test_outside_the_mask_is_zero(kind, laplacian):
+    problem = masked_problem()
+    result = saf.SLK(n_clusters=3, prototypes=kind, laplacian=laplacian).run(problem)
+    np.testing.assert_array_equal(result.labels > 0, problem.graph.mask)
+
+
+def test_several_images_share_their_labels(image):
+    """Labels of one that is given twice are those of its twin."""
+    both = saf.SLK(n_clusters=6).run(saf.Problem.from_images([image, image, image[:7]]))
+    assert [labels.shape for labels in both.labels] == [(10, 18), (10, 18), (7, 18)]
+    np.testing.assert_array_equal(both.labels[0], both.labels[1])
+
+
+def test_float64_runs_like_float32(problem, kind):
+    plain, double = (
+        saf.SLK(n_clusters=6, prototypes=kind, dtype=dtype).run(problem).labels
+        for dtype in ("float32", "float64")
+    )
+    assert matched_accuracy(plain, double) > 0.98
+
+
+def test_snapshots_show_the_labels_while_they_form(problem):
+    steps, fractions = saf.SLK(n_clusters=6).iterate(problem), []
+    while True:
+        try:
+            snapshot = next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+        assert snapshot.labels.shape == SQUARES.shape
+        assert len(np.unique(snapshot.labels)) == snapshot.n_labels
+        fractions.append(snapshot.fraction)
+        last = snapshot.labels
+    assert (fractions[0], fractions[-1]) == (0, 1)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    np.testing.assert_array_equal(last - 1, result.columns[result.labels.astype(int) - 1])
+
+
+def test_the_recipe_holds_plain_values(problem):
+    recipe = saf.SLK(prototypes="ms").run(problem, max_iterations=1).recipe
+    assert json.loads(json.dumps(recipe)) == recipe
+    assert recipe["method"] == "slk"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"initial": np.ones(180)}, r"initial: expected shape \(180, n_labels\)"),
+        ({"initial": np.ones((3, 2))}, r"initial: expected shape \(180, n_labels\)"),
+        ({"initial": np.ones((180, 2))}, "initial: expected rows that sum to 1"),
+        ({"initial": np.full((180, 2), np.nan)}, "initial: expected finite"),
+    ],
+)
+def test_bad_starts_are_refused(problem, arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.SLK().run(problem, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"prototypes": "median"}, "prototypes: expected one of bo, ms, means"),
+        ({"laplacian": "none"}, "laplacian: expected one of contrast, graph, features"),
+        ({"laplacian_weight": -1.0}, "laplacian_weight: expected at least 0"),
+        ({"n_clusters": 1}, "n_clusters: expected at least 2"),
+        ({"sigma2": 0.0}, "sigma2: expected at least"),
+        ({"n_neighbors": 0}, "n_neighbors: expected at least 1"),
+    ],
+)
+def test_bad_parameters_are_refused(arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.SLK(**arguments)
+
+
+def test_seeds_that_the_start_has_no_columns_for_are_refused(image):
+    seeds = np.zeros(image.shape, int)
+    seeds[0, 0], seeds[0, 1], seeds[0, 2] = 1, 2, 3
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    with pytest.raises(saf.InvalidInput, match="seeds: expected classes up to 2, got 3"):
+        saf.SLK().run(problem, initial=np.full((problem.n_nodes, 2), 0.5))
+
+
+def test_skipped_seed_classes_are_refused(image):
+    seeds = np.zeros(image.shape, int)
+    seeds[0, 0], seeds[5, 5] = 1, 3
+    with pytest.raises(saf.InvalidInput, match=r"seeds: .*class 2 has none"):
+        saf.SLK().run(saf.Problem.from_image(image, seeds=seeds))
