@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import napari_saf as saf
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
-WEIGHTS = (0.0, 10.0, 100.0, 500.0, 2_000.0, 10_000.0)
+WEIGHTS = (0.0, 10.0, 100.0, 500.0, 700.0, 2_000.0, 10_000.0)
 CUT_WEIGHTS = (0.0, 0.1, 1.0, 10.0, 100.0)
 OTHERS = {
     # (data, clusters, objective): (lambda, objective, fairness error, seconds)

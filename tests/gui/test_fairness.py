@@ -1,0 +1,164 @@
+"""The Fairness section of the Segment dock, and typical pixels as points."""
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks, stack
+from qtpy.QtCore import QPoint, Qt
+
+from napari_saf._gui._live_layer import METADATA_KEY
+
+pytestmark = [pytest.mark.gui]
+
+
+@pytest.fixture
+def fair(dock):
+    dock.choose_method("fair")
+    dock.form.set_values({"n_clusters": 3})
+    return dock
+
+
+def sweep(qtbot, dock):
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        qtbot.mouseClick(dock.fairness._button, Qt.MouseButton.LeftButton)
+
+
+def test_the_section_is_there_for_methods_that_spread_labels_only(dock):
+    assert dock.fairness.isHidden()
+    dock.choose_method("fair")
+    assert not dock.fairness.isHidden()
+    dock.choose_method("slk")
+    assert dock.fairness.isHidden()
+
+
+def test_groups_are_read_from_a_channel_by_default(fair, run):
+    result = run(fair)
+    assert result.recipe["input"]["groups"] == "channel:0"
+    assert np.isfinite(result.history.measures["fairness_error"][-1])
+    rows = fair.fairness.table_texts()
+    assert len(rows) == result.n_labels + 1
+    assert all("→" in text for row in rows[:-1] for text in row)
+
+
+def test_a_labels_layer_makes_groups(fair, viewer, run):
+    wells = np.ones((32, 32), dtype=int)
+    wells[:, 16:] = 2
+    fair.input.choose_groups(viewer.add_labels(wells, name="wells"))
+    result = run(fair)
+    left = np.bincount(result.labels[:, :16].ravel(), minlength=4)[1:]
+    right = np.bincount(result.labels[:, 16:].ravel(), minlength=4)[1:]
+    np.testing.assert_allclose(left / (left + right), 0.5, atol=0.1)
+
+
+def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, run):
+    viewer.add_image(stack(), name="stack")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock.choose_method("fair")
+    assert "slices" not in dock.input.group_words()
+    dock.input.choose_extent("each")
+    dock.input.choose_groups("axis:0")
+    dock.form.set_values({"n_clusters": 2})
+    result = run(dock)
+    assert result.recipe["input"]["groups"] == "axis:0"
+    assert result.labels.shape == stack().shape
+
+
+def test_a_click_on_the_trade_off_shows_that_solution(fair, viewer, qtbot):
+    sweep(qtbot, fair)
+    points = fair.fairness.trade_off.points
+    layer = viewer.layers[-1]
+    np.testing.assert_array_equal(layer.data, points[-1].segmentation.labels)
+    plot = fair.fairness._plot
+    plot._canvas.draw()
+    places = plot._axes.transData.transform(plot._places)
+    number = len(points) - 2
+    x, y = places[number]
+    assert np.abs(np.delete(places, number, axis=0) - (x, y)).sum(axis=1).min() > 5
+    ratio = plot._canvas.device_pixel_ratio
+    spot = QPoint(round(x / ratio), round((plot._canvas.height() * ratio - y) / ratio))
+    qtbot.mouseClick(plot._canvas, Qt.MouseButton.LeftButton, pos=spot)
+    np.testing.assert_array_equal(layer.data, points[number].segmentation.labels)
+    recipe = layer.metadata[METADATA_KEY]["recipe"]
+    assert recipe["parameters"]["fairness_weight"] == points[number].weight
+    fair.fairness._slider.setValue(3)
+    np.testing.assert_array_equal(layer.data, points[3].segmentation.labels)
+
+
+def test_the_table_tells_before_and_after(fair, qtbot):
+    sweep(qtbot, fair)
+    fair.fairness.choose(0)
+    for row in fair.fairness.table_texts()[:-1]:
+        for text in row:
+            before, after = text.removesuffix(" %").split(" → ")
+            assert before == after
+
+
+def test_a_new_run_forgets_the_sweep(fair, qtbot, run):
+    sweep(qtbot, fair)
+    run(fair)
+    assert fair.fairness.trade_off is None
+    assert fair.fairness._slider.isHidden()
+
+
+def test_a_sweep_can_be_stopped(fair, qtbot, viewer):
+    viewer.add_image(np.random.default_rng(0).random((400, 400, 3)), rgb=True, name="large")
+    fair.input.choose_image(viewer.layers["large"])
+    with qtbot.waitSignal(fair.session.finished, timeout=TIMEOUT):
+        fair.start_sweep()
+        qtbot.waitSignal(fair.session.advanced, timeout=TIMEOUT).wait()
+        fair.session.stop()
+    assert not fair.session.is_running
+
+
+def test_proportions_are_typed(fair, run):
+    fair.form.set_values({"proportions": np.array([0.5, 0.5])})
+    assert run(fair).recipe["parameters"]["proportions"] == [0.5, 0.5]
+
+
+def test_bad_proportions_are_told(fair, qtbot):
+    fair.form.set_values({"proportions": np.array([0.2, 0.2, 0.6])})
+    with qtbot.waitSignal(fair.session.finished, timeout=TIMEOUT):
+        fair.start()
+    assert fair.status.is_error
+    assert "proportions" in fair.status.text
+
+
+def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, run):
+    dock.choose_method("slk")
+    dock.form.set_values({"n_clusters": 4})
+    viewer.layers["blocks"].scale = (2, 3)
+    result = run(dock)
+    labels, points = viewer.layers[-2], viewer.layers[-1]
+    assert viewer.layers.selection.active is labels
+    np.testing.assert_array_equal(points.scale, (2, 3))
+    for place, color, number in zip(
+        points.data.astype(int), points.face_color, points.features["label"], strict=True
+    ):
+        assert result.labels[tuple(place)] == number
+        np.testing.assert_allclose(labels.get_color(number), color, atol=1e-3)
+
+
+def test_means_have_no_typical_pixels(dock, viewer, run):
+    dock.choose_method("slk")
+    dock.form.set_values({"n_clusters": 4, "prototypes": "means"})
+    run(dock)
+    assert viewer.layers[-1].name == "blocks [SLK]"
+
+
+def test_points_of_one_slice_lie_in_that_slice(viewer, run):
+    viewer.add_image(stack(), name="stack")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock.choose_method("slk")
+    dock.form.set_values({"n_clusters": 2})
+    viewer.dims.set_current_step(0, 3)
+    run(dock)
+    points = viewer.layers[-1]
+    np.testing.assert_allclose(points.data_to_world(points.data[0])[0], 3)
+
+
+def test_blocks_have_four_modes(dock, run):
+    dock.choose_method("slk")
+    dock.form.set_values({"n_clusters": 4})
+    result = run(dock)
+    quarters = blocks()[8::16, 8::16].reshape(-1, 3) / 255
+    away = np.linalg.norm(quarters[:, None] - result.prototypes, axis=2).min(axis=1)
+    assert away.max() < 0.25
