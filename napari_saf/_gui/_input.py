@@ -108,6 +108,10 @@ class ImageInput(QObject):
         self._has_groups = visible
         self.section.show_row(self._groups, visible)
 
+    def show_weights(self, visible: bool) -> None:
+        """Ask how neighbours count, or do not."""
+        self.features.show_row(self._weights, visible)
+
     def group_words(self) -> str:
         """Return what stands for the groups on screen."""
         return str(self._groups.currentText())

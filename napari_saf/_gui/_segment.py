@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from typing import Any
 
 import napari
 import numpy as np
@@ -89,6 +91,7 @@ class SegmentWidget(QWidget):
         self.status, self.swatches = StatusArea(), Swatches()
         self.fairness = FairnessSection(viewer)
         self._shown: tuple[LiveLayer, Problem, Request] | None = None
+        viewer.layers.events.removed.connect(self._on_layer_removed)
         self._create_controls()
         self._create_layout()
         self.setMinimumWidth(_LEAST_WIDTH)
@@ -116,6 +119,7 @@ class SegmentWidget(QWidget):
         self._is_shut = True
         self._clock.stop()
         self.session.shut_down()
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self.input.release()
         self.form.release()
 
@@ -145,7 +149,7 @@ class SegmentWidget(QWidget):
         self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
     def _create_layout(self) -> None:
-        choice = FormSection()
+        choice = self._choice = FormSection()
         choice.add_row("Method", self._method, "How to label.")
         choice.add_row("Scale", self.input.scale, _SCALE_HELP)
         self._basic, self._advanced = QVBoxLayout(), QVBoxLayout()
@@ -156,7 +160,7 @@ class SegmentWidget(QWidget):
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
         inner.addWidget(self.input.section)
-        inner.addWidget(choice)
+        inner.addWidget(self._choice)
         inner.addLayout(self._basic)
         inner.addWidget(self.fairness)
         inner.addWidget(create_fold("Features", self.input.features))
@@ -237,6 +241,10 @@ class SegmentWidget(QWidget):
         self._show_what_is_possible()
 
     def _on_form_changed(self) -> None:
+        with contextlib.suppress(SafError):
+            uses_window = self.form.read().uses_window
+            self._choice.show_row(self.input.scale, uses_window)
+            self.input.show_weights(uses_window)
         values, field = self.form.values(), self.form.prototypes_field
         features = None if field is None else field.input_entry("features")
         if isinstance(features, str):
@@ -318,6 +326,12 @@ class SegmentWidget(QWidget):
         live.finish(result, problem.graph)
         self._show_spread(result)
         self._show_prototypes(result.prototypes, result.history.label_shares[-1], result.columns)
+
+    def _on_layer_removed(self, event: Any) -> None:
+        """Let go of the solutions of a layer that is gone."""
+        if self._shown is not None and event.value == self._shown[0].layer:
+            self._shown = None
+            self.fairness.reset()
 
     def _is_spread(self, problem: Problem) -> bool:
         return problem.groups is not None and isinstance(problem.graph, GridGraph)

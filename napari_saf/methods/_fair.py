@@ -146,6 +146,11 @@ class FairClustering(AbstractClusteringMethod):
         advanced=True,
     )
 
+    @property
+    def uses_window(self) -> bool:
+        """Whether it matters who is a neighbour of whom: for the cut only."""
+        return self.objective == "ncut"
+
     def sweep(self, problem: Problem, weights: Sequence[float] | None = None) -> TradeOff:
         """Return the solutions over the fairness weight; see `iterate_sweep`."""
         steps = self.iterate_sweep(problem, weights)

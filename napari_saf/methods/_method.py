@@ -39,6 +39,11 @@ class AbstractMethod(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
 
+    @property
+    def uses_window(self) -> bool:
+        """Whether it matters who is a neighbour of whom in the image."""
+        return True
+
     @abstractmethod
     def iterate(
         self,

@@ -122,6 +122,11 @@ class SLK(AbstractClusteringMethod):
         advanced=True,
     )
 
+    @property
+    def uses_window(self) -> bool:
+        """Whether it matters who is a neighbour of whom in the image."""
+        return self.laplacian != "features"
+
     def _n_fields(self) -> int:
         return 8
 

@@ -30,6 +30,15 @@ def test_the_section_is_there_for_methods_that_spread_labels_only(dock):
     assert dock.fairness.isHidden()
 
 
+def test_the_scale_is_asked_where_it_matters(fair):
+    scale = fair.input.scale
+    assert not fair._choice.is_shown(scale)
+    fair.form.set_values({"objective": "ncut"})
+    assert fair._choice.is_shown(scale)
+    fair.choose_method("saf")
+    assert fair._choice.is_shown(scale)
+
+
 def test_groups_are_read_from_a_channel_by_default(fair, run):
     result = run(fair)
     assert result.recipe["input"]["groups"] == "channel:0"
@@ -63,14 +72,17 @@ def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, ru
 
 
 def test_a_click_on_the_trade_off_shows_that_solution(fair, viewer, qtbot):
+    viewer.window._qt_window.show()
     sweep(qtbot, fair)
+    qtbot.waitUntil(fair.fairness._plot._canvas.isVisible, timeout=TIMEOUT)
+    qtbot.wait(200)
     points = fair.fairness.trade_off.points
     layer = viewer.layers[-1]
     np.testing.assert_array_equal(layer.data, points[-1].segmentation.labels)
     plot = fair.fairness._plot
     plot._canvas.draw()
     places = plot._axes.transData.transform(plot._places)
-    number = len(points) - 2
+    number = len(points) - 4
     x, y = places[number]
     assert np.abs(np.delete(places, number, axis=0) - (x, y)).sum(axis=1).min() > 5
     ratio = plot._canvas.device_pixel_ratio

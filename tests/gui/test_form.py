@@ -55,10 +55,35 @@ def another_value(parameter: Parameter):
         return parameter.choices[-1]
     if parameter.kind == "bool":
         return not parameter.default
+    if parameter.kind == "list":
+        return None
+    if parameter.default is None:
+        return {"float": 0.5, "int": 3}[parameter.kind]
     step = parameter.step or 1
     above = round(parameter.default + step, 7)
     fits = parameter.maximum is None or above <= parameter.maximum
     return type(parameter.default)(above if fits else parameter.default - step)
+
+
+def test_none_has_words_and_a_value_of_its_own(form_of):
+    form = form_of("fair")
+    field = next(field for p, field, _ in form._rows if p.name == "fairness_weight")
+    assert form.values()["fairness_weight"] is None
+    assert field._box.text() == "automatic"
+    form.set_values({"fairness_weight": 0.0})
+    assert form.values()["fairness_weight"] == 0
+    form.set_values({"fairness_weight": None})
+    assert form.values()["fairness_weight"] is None
+
+
+def test_a_list_is_numbers_with_commas_between(form_of):
+    form = form_of("fair")
+    line = next(field for p, field, _ in form._rows if p.name == "proportions")._line
+    line.setText("0.25, 0.75")
+    np.testing.assert_array_equal(form.values()["proportions"], (0.25, 0.75))
+    line.setText("a quarter")
+    with pytest.raises(saf.InvalidInput, match="Proportions"):
+        form.read()
 
 
 def test_a_field_shows_only_where_it_does_something(form_of):
