@@ -71,8 +71,12 @@ def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, ru
     assert result.labels.shape == stack().shape
 
 
-def test_a_click_on_the_trade_off_shows_that_solution(fair, viewer, qtbot):
-    viewer.window._qt_window.show()
+def test_a_click_on_the_trade_off_shows_that_solution(make_napari_viewer, qtbot):
+    viewer = make_napari_viewer(show=True)
+    viewer.add_image(blocks(), name="blocks")
+    fair = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    fair.choose_method("fair")
+    fair.form.set_values({"n_clusters": 3})
     sweep(qtbot, fair)
     qtbot.waitUntil(fair.fairness._plot._canvas.isVisible, timeout=TIMEOUT)
     qtbot.wait(200)
