@@ -128,7 +128,7 @@ class SLK(AbstractClusteringMethod):
         return self.laplacian != "features"
 
     def _n_fields(self) -> int:
-        return 8
+        return 9
 
     def _prepare(self, call: Call) -> AbstractClustering:
         return _Run(self, call)
@@ -160,8 +160,9 @@ class _Run(AbstractClustering):
         self._sigma2 = around.sigma2
         self._neighbour_sum = around.operator(self.features)
         self.tick()
-        self._sums, self._next_sums, self._scratch, self._next = (
-            torch.empty_like(self.v) for _ in range(4)
+        # Fresh memory would cost more than what is done in it.
+        self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
+            torch.empty_like(self.v) for _ in range(5)
         )
         self._unary = self._unaries(self._points)
         start = self._unary.clone() if self._initial is None else self._initial
@@ -209,8 +210,9 @@ class _Run(AbstractClustering):
                 if step < _LEAST_STEP:
                     return
             self._step = step
-            change = float(torch.dist(self._next, self.assignment, p=1)) / len(v)
-            self.v = v
+            moved = torch.sub(self._next, self.assignment, out=self._scratch).abs_()
+            change = total(moved) / len(v)
+            self.v, self._next_v = v, self.v
             self.assignment, self._next = self._next, self.assignment
             self._sums, self._next_sums = self._next_sums, self._sums
             gain, self.objective = self.objective - energy, min(self.objective, energy)
@@ -219,7 +221,8 @@ class _Run(AbstractClustering):
 
     def _toward(self, step: float) -> torch.Tensor:
         """Return log coordinates a share of the way to the minimum of the bound."""
-        v = torch.add(self._unary, self._sums, alpha=self._method.laplacian_weight)
+        weight = self._method.laplacian_weight
+        v = torch.add(self._unary, self._sums, alpha=weight, out=self._next_v)
         if step < 1:
             v.sub_(v.amax(dim=1, keepdim=True)).lerp_(self.v, 1 - step)
         return self.constrain(v)
@@ -296,11 +299,11 @@ class _Run(AbstractClustering):
 
     def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
         if self._method.laplacian_weight:
-            self._neighbour_sum(assignment, out, torch.empty_like(out))
+            self._neighbour_sum(assignment, out, self._scratch)
         else:
             out.zero_()
 
     def _energy(self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor) -> float:
-        terms = torch.sub(v, self._unary)
+        terms = torch.sub(v, self._unary, out=self._scratch)
         terms.sub_(sums, alpha=self._method.laplacian_weight / 2)
         return total(terms.mul_(assignment)) + total(assignment.amax(dim=1, keepdim=True).log_())
