@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,8 +23,10 @@ from napari_saf.problem import Problem
 from napari_saf.result import Record, Status
 
 __all__ = [
+    "AbstractAlternatingMethod",
     "AbstractClustering",
     "AbstractClusteringMethod",
+    "Nodes",
     "column_totals",
     "squared_distances",
     "total",
@@ -32,12 +34,27 @@ __all__ = [
 ]
 
 
+class Nodes(Protocol):
+    """What a clustering is given: a call, or the nodes of several tasks one after the other."""
+
+    @property
+    def features(self) -> torch.Tensor:
+        """Features of shape (n_nodes, n_features)."""
+
+    @property
+    def seeds(self) -> torch.Tensor | None:
+        """Labels 1, 2, ... of shape (n_nodes,) that a person gave; 0 for none."""
+
+    def tick(self) -> None:
+        """Raise Cancelled if the run was told to end."""
+
+
 class AbstractClustering(ABC):
     """A clustering under way.
 
     Parameters
     ----------
-    call : Call
+    call : Nodes
     n_columns : int
 
     Attributes
@@ -45,14 +62,14 @@ class AbstractClustering(ABC):
     v, assignment : Tensor of shape (n_nodes, n_columns)
         Log coordinates, whose rows have a maximum of 0, and their softmax.
     objective : float
-        Never rises from one iteration to the next.
+        Where it decides on the end, it never rises from one iteration to the next.
     n_evaluations : int
         Inner updates so far.
     notes : list of str
         What a person should know of the run.
     """
 
-    def __init__(self, call: Call, n_columns: int) -> None:
+    def __init__(self, call: Nodes, n_columns: int) -> None:
         self.features = call.features
         self.tick = call.tick
         self.objective = math.nan
@@ -82,6 +99,10 @@ class AbstractClustering(ABC):
     def prototypes(self) -> torch.Tensor:
         """Return the representative (n_columns, n_features) of every column."""
 
+    def gain(self, before: float) -> float:
+        """Return by which share the last iteration lowered the objective, or what ends a run."""
+        return (before - self.objective) / max(abs(self.objective), 1e-300)
+
     def exemplars(self) -> NDArray[np.int64] | None:
         """Return the node (n_columns,) that stands for each column, if nodes do."""
         return None
@@ -101,30 +122,19 @@ class AbstractClustering(ABC):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractClusteringMethod(AbstractFieldMethod):
+class AbstractAlternatingMethod(AbstractFieldMethod):
     """A method that alternates between assignment and prototypes.
 
     Parameters
     ----------
-    n_clusters : int
-        Number of labels; fewer may be left where some lose all their nodes.
     tolerance : float
         CONVERGED once an iteration lowers the objective by less than this share.
     max_iterations : int
         MAX_ITERATIONS after so many outer iterations.
-    seed : int
-        Draws the start.
     device, dtype
         As for every method: `AbstractFieldMethod`.
     """
 
-    n_clusters: int = parameter(
-        8,
-        label="Labels",
-        help="Number of labels (K); some may end empty.",
-        minimum=2,
-        maximum=255,
-    )
     tolerance: float = parameter(
         1e-4,
         label="Tolerance",
@@ -143,25 +153,14 @@ class AbstractClusteringMethod(AbstractFieldMethod):
         step=10,
         advanced=True,
     )
-    seed: int = parameter(
-        0,
-        label="Random seed",
-        help="The same seed gives the same labels.",
-        minimum=0,
-        maximum=2**31 - 1,
-        advanced=True,
-    )
 
     @abstractmethod
     def _prepare(self, call: Call) -> AbstractClustering:
         """Return the clustering at its start."""
 
-    def _n_columns(self, problem: Problem) -> int:
-        return self.n_clusters
-
     def _iterate(self, call: Call) -> Iteration:
         state = self._prepare(call)
-        if call.initial is None and state.v.shape[1] < self.n_clusters:
+        if call.initial is None and state.v.shape[1] < self._n_columns(call.problem):
             state.notes.append(f"labels reduced to {state.v.shape[1]}: no more distinct features")
         labels = state.v.argmax(dim=1)
         reporter = Reporter(
@@ -172,7 +171,7 @@ class AbstractClusteringMethod(AbstractFieldMethod):
             lambda: labels,
             keeps_numbers=call.seeds is not None,
         )
-        records = reporter.records
+        records, gains = reporter.records, list[float]()
         limit = self.max_iterations if call.max_iterations is None else call.max_iterations
         yield reporter.snapshot(0.0)
         try:
@@ -180,15 +179,15 @@ class AbstractClusteringMethod(AbstractFieldMethod):
             records.append(_record(state, labels, 0, 0.0))
             status = None
             while status is None:
-                yield reporter.snapshot(_fraction(records, self.tolerance))
+                yield reporter.snapshot(_fraction(gains, self.tolerance))
                 if len(records) > limit:
                     status = Status.MAX_ITERATIONS
                     break
                 state.advance()
                 changed = update_labels(labels, state.v)
                 records.append(_record(state, labels, len(records), changed))
-                before, now = records[-2].objective, records[-1].objective
-                if before - now <= self.tolerance * abs(now):
+                gains.append(state.gain(records[-2].objective))
+                if gains[-1] <= self.tolerance:
                     status = Status.CONVERGED
             yield reporter.snapshot(1.0)
         except Cancelled:
@@ -203,6 +202,40 @@ class AbstractClusteringMethod(AbstractFieldMethod):
             notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
             exemplars=exemplars,
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AbstractClusteringMethod(AbstractAlternatingMethod):
+    """A method that finds clusters, whose number is given.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of labels; fewer may be left where some lose all their nodes.
+    seed : int
+        Draws the start.
+    tolerance, max_iterations, device, dtype
+        As for every method that alternates: `AbstractAlternatingMethod`.
+    """
+
+    n_clusters: int = parameter(
+        8,
+        label="Labels",
+        help="Number of labels (K); some may end empty.",
+        minimum=2,
+        maximum=255,
+    )
+    seed: int = parameter(
+        0,
+        label="Random seed",
+        help="The same seed gives the same labels.",
+        minimum=0,
+        maximum=2**31 - 1,
+        advanced=True,
+    )
+
+    def _n_columns(self, problem: Problem) -> int:
+        return self.n_clusters
 
     def start_points(self, call: Call) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.
@@ -225,20 +258,20 @@ class AbstractClusteringMethod(AbstractFieldMethod):
 
 
 def squared_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-    """Return |f_i - p_j|^2 of shape (n_nodes, n_points).
+    """Return |f_i - p_j|^2 of shape (..., n_nodes, n_points).
 
     By products of matrices once there are many features, exactly otherwise.
     """
-    mode = "use_mm_for_euclid_dist" if features.shape[1] > 25 else "donot_use_mm_for_euclid_dist"
+    mode = "use_mm_for_euclid_dist" if features.shape[-1] > 25 else "donot_use_mm_for_euclid_dist"
     return torch.cdist(features, points, compute_mode=mode).square_()
 
 
 def weighted_means(
     weights: torch.Tensor, features: torch.Tensor, otherwise: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return weighted means (n_columns, n_features); `otherwise` where there is no weight."""
-    masses = weights.sum(dim=0)[:, None]
-    means = (weights.T @ features) / masses.clamp(min=1e-30)
+    """Return weighted means (..., n_columns, n_features); `otherwise` where there is no weight."""
+    masses = weights.sum(dim=-2)[..., None]
+    means = (weights.mT @ features) / masses.clamp(min=1e-30)
     return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
 
 
@@ -282,14 +315,12 @@ def _record(
     )
 
 
-def _fraction(records: list[Record], tolerance: float) -> float:
-    """Return how far the improvement per iteration is on its way to the tolerance."""
-    pairs = itertools.pairwise(record.objective for record in records)
-    gains = [(a - b) / max(abs(b), 1e-300) for a, b in pairs]
+def _fraction(gains: list[float], tolerance: float) -> float:
+    """Return how far the gain per iteration is on its way to the tolerance."""
     first = next((gain for gain in gains if gain > 0), 0.0)
     least = max(tolerance, 1e-12)
     if first <= least:
-        return 0.0 if len(records) < 2 else 0.9
+        return 0.9 if gains else 0.0
     smallest = min(max(gain, least) for gain in gains)
     return min(max(math.log(first / smallest) / math.log(first / least), 0.05), 0.99)
 
