@@ -1,0 +1,639 @@
+"""Laws of fair clustering, its energy against loops, and the sweep over its weight."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+import napari_saf as saf
+from napari_saf.methods._fairness_term import FairnessTerm
+from napari_saf.metrics import (
+    balance,
+    fairness_error,
+    group_shares,
+    kmeans_objective,
+    kmedian_objective,
+    matched_accuracy,
+    ncut_objective,
+)
+
+OBJECTIVES = ("kmeans", "kmedian", "ncut")
+LIMIT = 30
+
+
+@pytest.fixture(params=OBJECTIVES)
+def objective(request):
+    return request.param
+
+
+def blobs(n=120, n_groups=2, seed=0, no_group=0.0):
+    """Six clouds of points, which lean to one group or another."""
+    rng = np.random.default_rng(seed)
+    cloud = rng.integers(0, 6, n)
+    features = 4 * rng.random((6, 2))[cloud] + 0.4 * rng.standard_normal((n, 2))
+    leaning = rng.dirichlet(np.full(n_groups, 0.7), size=6)[cloud].cumsum(axis=1)
+    groups = 1 + (rng.random((n, 1)) > leaning[:, :-1]).sum(axis=1)
+    groups[:n_groups] = np.arange(1, n_groups + 1)
+    groups[rng.random(n) < no_group] = 0
+    graph = saf.AffinityGraph.k_nearest(features, 6, symmetrise=True)
+    return saf.Problem(features, graph, groups=groups)
+
+
+@pytest.fixture
+def problem():
+    return blobs()
+
+
+def fair(objective="kmeans", weight=None, **parameters):
+    defaults = {"n_clusters": 4, "n_starts": 1}
+    return saf.FairClustering(
+        objective=objective, fairness_weight=weight, **(defaults | parameters)
+    )
+
+
+def drain(steps):
+    snapshots = []
+    while True:
+        try:
+            snapshots.append(next(steps))
+        except StopIteration as stop:
+            return snapshots, stop.value
+
+
+def one_hot(groups):
+    """The indicators V of the groups that occur; rows of no group are 0."""
+    return (groups[:, None] == np.unique(groups[groups > 0])).astype(float)
+
+
+def divergence(s, groups, proportions=None):
+    """sum_k KL(mu || P_k), term by term."""
+    v, value = one_hot(groups), 0.0
+    wanted = v.mean(axis=0) / v.mean(axis=0).sum() if proportions is None else proportions
+    for k, j in np.ndindex(s.shape[1], v.shape[1]):
+        share = (v[:, j] @ s[:, k]) / (v @ np.ones(v.shape[1]) @ s[:, k])
+        if wanted[j]:
+            value += wanted[j] * np.log(wanted[j] / share)
+    return value
+
+
+def plain_objective(problem, objective, s, prototypes):
+    """F(S), term by term."""
+    if objective == "ncut":
+        weights = problem.graph.weights.toarray()
+        weights, value = (weights + weights.T) / 2, 0.0
+        for column in s.T:
+            value += 1 - column @ weights @ column / (weights.sum(axis=1) @ column)
+        return value
+    value = 0.0
+    for p, k in np.ndindex(*s.shape):
+        distance = np.linalg.norm(problem.features[p] - prototypes[k])
+        value += s[p, k] * (distance if objective == "kmedian" else distance**2)
+    return value
+
+
+def by_column(result):
+    """Prototypes in the order of the columns of the start; all must be left."""
+    assert len(result.columns) == result.assignment.shape[1]
+    ordered = np.empty_like(result.prototypes)
+    ordered[result.columns] = result.prototypes
+    return ordered
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_slope_of_the_fairness_term_agrees_with_finite_differences(dtype):
+    rng = np.random.default_rng(0)
+    groups, mu = rng.integers(-1, 3, 30), np.array([0.2, 0.5, 0.3])
+    s = rng.dirichlet(np.ones(4), size=30)
+    term = FairnessTerm(groups, mu, torch.zeros(1, dtype=torch.float64))
+
+    def value(assignment):
+        return term.value(term.masses(torch.from_numpy(assignment)))
+
+    slope = term.slope(term.masses(torch.from_numpy(s)))
+    out = torch.ones(30, 4, dtype=getattr(torch, dtype))
+    FairnessTerm(groups, mu, out).add_slope(slope, 3.0, out)
+    numeric = np.empty_like(s)
+    for index in np.ndindex(*s.shape):
+        step = np.zeros_like(s)
+        step[index] = 1e-6
+        numeric[index] = (value(s + step) - value(s - step)) / 2e-6
+    np.testing.assert_allclose(out.numpy(), 1 + 3 * numeric, atol=1e-5)
+    assert not numeric[groups < 0].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_masses_of_many_nodes_are_exact(dtype):
+    """More nodes a group than are added in one go."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(-1, 3, 9000)
+    groups[groups == 1] = 0
+    groups[77] = 1
+    s = rng.dirichlet(np.ones(3), size=9000).astype(dtype)
+    masses = FairnessTerm(groups, np.ones(3) / 3, torch.from_numpy(s)).masses(torch.from_numpy(s))
+    expected = [np.float64(s)[groups == j].sum(axis=0) for j in range(3)]
+    np.testing.assert_allclose(masses, expected, rtol=1e-6 if dtype == "float32" else 1e-13)
+
+
+def test_the_fairness_term_agrees_with_the_metric_on_hard_labels():
+    rng = np.random.default_rng(0)
+    groups, labels = rng.integers(0, 4, 60), rng.integers(1, 4, 60)
+    mu = np.bincount(groups)[1:] / (groups > 0).sum()
+    hard = torch.from_numpy(np.eye(3)[labels - 1])
+    term = FairnessTerm(groups - 1, mu, hard)
+    assert term.value(term.masses(hard)) == pytest.approx(fairness_error(labels, groups))
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 100.0, 1e4, None])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_energy_never_rises_and_is_that_of_its_formula(objective, dtype, weight):
+    for seed in range(3):
+        problem = blobs(80, n_groups=2 + seed, seed=seed, no_group=0.1 * seed)
+        method = fair(objective, weight, dtype=dtype, tolerance=0.0, n_clusters=3)
+        result = method.run(problem, max_iterations=6)
+        recorded = result.history.objective
+        assert np.isfinite(recorded).all()
+        assert (np.diff(recorded) <= 0).all()
+        s = np.float64(result.assignment)
+        np.testing.assert_allclose(s.sum(axis=1), 1, atol=1e-5)
+        assert s.min() >= 0
+        if weight is not None:
+            expected = plain_objective(problem, objective, s, by_column(result))
+            expected += weight * divergence(s, problem.groups)
+            assert recorded[-1] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("given", [[0.5, 0.5], [0.2, 0.8], [1.0, 0.0]])
+def test_the_energy_of_given_proportions_is_that_of_its_formula(problem, objective, given):
+    method = fair(objective, 20.0, proportions=np.array(given), dtype="float64")
+    result = method.run(problem)
+    s = np.float64(result.assignment)
+    prototypes = None if objective == "ncut" else by_column(result)
+    expected = plain_objective(problem, objective, s, prototypes)
+    expected += 20 * divergence(s, problem.groups, given)
+    assert result.history.objective[-1] == pytest.approx(expected, rel=1e-5)
+    recorded = result.history.measures["fairness_error"][-1]
+    assert recorded == pytest.approx(fairness_error(result.labels, problem.groups, given))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    objective=st.sampled_from(OBJECTIVES),
+    n_nodes=st.integers(4, 40),
+    n_features=st.integers(1, 3),
+    n_groups=st.integers(2, 4),
+    n_clusters=st.integers(2, 5),
+    magnitude=st.floats(-3, 8),
+    scale=st.sampled_from([1e-4, 1.0, 1e4]),
+    repeated=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_any_problem_ends_in_a_valid_labelling(
+    objective, n_nodes, n_features, n_groups, n_clusters, magnitude, scale, repeated, seed
+):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n_nodes, n_features))
+    features = scale * (features.round() if repeated else features)
+    groups = np.concatenate([np.arange(1, n_groups + 1), rng.integers(0, n_groups + 1, n_nodes)])
+    graph = saf.AffinityGraph.k_nearest(features, min(4, n_nodes - 1))
+    problem = saf.Problem(features, graph, groups=groups[:n_nodes])
+    method = fair(objective, 10**magnitude, n_clusters=n_clusters)
+    result = method.run(problem, max_iterations=5)
+    assert np.isfinite(result.history.objective).all()
+    assert (np.diff(result.history.objective) <= 0).all()
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert result.labels.min() == 1
+    assert result.labels.max() == result.n_labels <= n_clusters
+    measures = result.history.measures
+    assert np.isfinite(measures["discrete_objective"]).all()
+    assert (measures["fairness_error"] >= 0).all()
+    assert ((measures["balance"] >= 0) & (measures["balance"] <= 1)).all()
+
+
+@pytest.mark.parametrize("weight", [0.0, 50.0])
+def test_what_is_recorded_agrees_with_the_metrics(objective, weight):
+    problem = blobs(n_groups=3, no_group=0.2)
+    result = fair(objective, weight, dtype="float64").run(problem)
+    last = {name: values[-1] for name, values in result.history.measures.items()}
+    assert last["fairness_error"] == pytest.approx(fairness_error(result.labels, problem.groups))
+    assert last["balance"] == pytest.approx(balance(result.labels, problem.groups))
+    if objective == "ncut":
+        cut = ncut_objective(problem.graph, result.labels)
+        assert last["discrete_objective"] == pytest.approx(cut)
+    elif weight == 0:
+        exact = {"kmeans": kmeans_objective, "kmedian": kmedian_objective}[objective]
+        cost = exact(problem.features, result.labels)
+        assert last["discrete_objective"] == pytest.approx(cost, rel=1e-4)
+
+
+def test_labels_that_are_lost_cost_no_cut():
+    """Two points far apart, each many times over: any third label is empty."""
+    features = np.repeat([[0.0, 0.0], [9.0, 9.0]], 10, axis=0)
+    graph = saf.AffinityGraph(np.kron(np.eye(2), np.ones((10, 10))))
+    problem = saf.Problem(features, graph, groups=np.tile([1, 2], 10))
+    start = np.repeat([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]], 10, axis=0)
+    result = fair("ncut", 0.0).run(problem, initial=start)
+    assert result.n_labels == 2
+    assert result.history.measures["discrete_objective"][-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_without_fairness_k_means_ends_at_a_fixed_point():
+    problem = blobs(300)
+    result = fair("kmeans", 0.0, tolerance=0.0, dtype="float64").run(problem)
+    assert result.status is saf.Status.CONVERGED
+    means = [problem.features[result.labels == k].mean(axis=0) for k in range(1, 5)]
+    np.testing.assert_allclose(result.prototypes, means, atol=1e-5)
+    distances = np.linalg.norm(problem.features[:, None] - np.array(means), axis=-1)
+    np.testing.assert_array_equal(result.labels, distances.argmin(axis=1) + 1)
+    start = KMeans(4, n_init=1, random_state=0).fit(problem.features).cluster_centers_
+    search = KMeans(4, init=start, n_init=1, tol=0).fit(problem.features)
+    assert matched_accuracy(search.labels_, result.labels) == 1
+    assert result.history.objective[-1] == pytest.approx(search.inertia_, rel=1e-6)
+
+
+def test_without_fairness_k_means_does_the_steps_of_lloyd():
+    problem = blobs(200)
+    start = np.random.default_rng(0).dirichlet(np.ones(4), size=200)
+    soft = np.maximum(start, np.exp(-5.0) * start.max(axis=1, keepdims=True))
+    soft /= soft.sum(axis=1, keepdims=True)
+    means = soft.T @ problem.features / soft.sum(axis=0)[:, None]
+    for count in (1, 2, 3):
+        distances = np.linalg.norm(problem.features[:, None] - means, axis=-1)
+        nearest = np.eye(4)[distances.argmin(axis=1)]
+        means = nearest.T @ problem.features / nearest.sum(axis=0)[:, None]
+        method = fair("kmeans", 0.0, tolerance=0.0, dtype="float64")
+        result = method.run(problem, initial=start, max_iterations=count)
+        np.testing.assert_allclose(result.assignment, nearest, atol=1e-6)
+        np.testing.assert_allclose(by_column(result), means, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_without_fairness_k_median_has_exact_medoids(dtype):
+    problem = blobs(150)
+    result = fair("kmedian", 0.0, tolerance=0.0, dtype=dtype).run(problem)
+    features = problem.features
+    for label, node in enumerate(result.exemplars, start=1):
+        own = features[result.labels == label]
+        sums = np.linalg.norm(own[:, None] - own, axis=-1).sum(axis=1)
+        best = np.linalg.norm(own - features[node], axis=1).sum()
+        assert result.labels[node] == label
+        assert best == pytest.approx(sums.min(), rel=1e-6)
+        np.testing.assert_allclose(result.prototypes[label - 1], features[node], rtol=1e-6)
+    distances = np.linalg.norm(features[:, None] - features[result.exemplars], axis=-1)
+    np.testing.assert_array_equal(result.labels, distances.argmin(axis=1) + 1)
+
+
+def test_exemplars_are_nodes_for_k_median_only(problem, objective):
+    result = fair(objective).run(problem)
+    if objective != "kmedian":
+        assert result.exemplars is None
+    else:
+        own = problem.features[result.exemplars]
+        np.testing.assert_allclose(result.prototypes, own, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_medoids_are_the_best_for_soft_assignments_too(seed):
+    problem = blobs(90, seed=seed)
+    result = fair("kmedian", 30.0, dtype="float64").run(problem)
+    s, features = np.float64(result.assignment), problem.features
+    distances = np.linalg.norm(features[:, None] - features, axis=-1)
+    for column, node in zip(result.columns, result.exemplars, strict=True):
+        weights = s[:, column]
+        taken = weights > 1e-6
+        sums = distances @ weights
+        assert sums[node] <= sums[taken].min() * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("n_groups", [2, 4])
+def test_fairness_grows_and_the_objective_with_it_along_a_sweep(objective, n_groups):
+    problem = blobs(240, n_groups=n_groups)
+    unit = fair(objective, 0.0).run(problem).history.measures["discrete_objective"][-1]
+    weights = unit * np.array([0, 0.01, 0.1, 1, 10])
+    points = fair(objective).sweep(problem, weights).points
+    errors = np.array([point.fairness_error for point in points])
+    costs = np.array([point.objective for point in points])
+    assert (np.diff(errors) <= 0.02 * errors[0]).all()
+    assert (np.diff(costs) >= -0.02 * costs[:-1]).all()
+    assert errors[-1] < 0.5 * errors[0]
+    assert costs[-1] > costs[0]
+    for point in points:
+        labels = point.segmentation.labels
+        assert point.fairness_error == pytest.approx(fairness_error(labels, problem.groups))
+        assert point.balance == pytest.approx(balance(labels, problem.groups))
+
+
+def test_given_proportions_are_approached(objective):
+    """Not reached by all labels: over all of them the shares are those of the data."""
+    problem, wanted = blobs(240), np.array([0.5, 0.5])
+    plain, own, given = (
+        method.run(problem)
+        for method in (
+            fair(objective, 0.0),
+            fair(objective),
+            fair(objective, proportions=wanted),
+        )
+    )
+    errors = [fairness_error(x.labels, problem.groups, wanted) for x in (plain, own, given)]
+    assert errors[2] < errors[1] < errors[0]
+    assert group_shares(given.labels, problem.groups).shape == (4, 2)
+
+
+def test_a_group_that_is_not_wanted_is_not_missed(objective):
+    problem = blobs(n_groups=3)
+    wanted = np.array([0.5, 0.5, 0.0])
+    history = fair(objective, proportions=wanted).run(problem).history
+    assert np.isfinite(history.objective).all()
+    assert np.isfinite(history.measures["fairness_error"][-1])
+
+
+@pytest.mark.parametrize("weight", [1e4, 1e8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_large_weight_does_not_blow_up(objective, dtype, weight):
+    """With L = 1 as printed all nodes end up in one label."""
+    problem = blobs(200, n_groups=3)
+    result = fair(objective, weight, dtype=dtype).run(problem, max_iterations=LIMIT)
+    assert np.isfinite(result.history.objective).all()
+    assert np.isfinite(result.prototypes).all()
+    assert result.n_labels == 4
+    shares = group_shares(result.labels, problem.groups)
+    assert (shares > 0).all()
+    assert result.history.measures["fairness_error"][-1] < 0.1
+    assert result.history.measures["balance"][-1] > 0
+
+
+def test_a_rare_group_is_kept_in_every_label(objective):
+    problem = blobs(200)
+    groups = np.ones(200, int)
+    groups[np.argsort(problem.features[:, 0])[:8]] = 2
+    rare = saf.Problem(problem.features, problem.graph, groups=groups)
+    result = fair(objective, 1e4).run(rare, max_iterations=100)
+    table = group_shares(result.labels, groups)
+    assert table.shape == (4, 2)
+    assert (table[:, 1] > 0).all()
+
+
+def test_nodes_of_no_group_do_not_count(objective):
+    """Those of group 0 change the shares of no label, wherever they go."""
+    problem = blobs(no_group=0.3)
+    result = fair(objective).run(problem)
+    grouped = problem.groups > 0
+    error = fairness_error(result.labels[grouped], problem.groups[grouped])
+    assert result.history.measures["fairness_error"][-1] == pytest.approx(error)
+    renamed = saf.Problem(problem.features, problem.graph, groups=7 * problem.groups)
+    np.testing.assert_array_equal(fair(objective).run(renamed).labels, result.labels)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, None])
+def test_permuted_columns_of_the_start_permute_the_assignment(problem, objective, weight):
+    start = np.random.default_rng(0).dirichlet(np.ones(4), size=problem.n_nodes)
+    order = np.array([2, 0, 3, 1])
+    method = fair(objective, weight, dtype="float64")
+    plain = method.run(problem, initial=start, max_iterations=5)
+    permuted = method.run(problem, initial=start[:, order], max_iterations=5)
+    np.testing.assert_allclose(permuted.assignment, plain.assignment[:, order], atol=1e-5)
+    np.testing.assert_allclose(permuted.history.objective, plain.history.objective, rtol=1e-9)
+
+
+def test_permuted_nodes_permute_the_assignment(problem, objective):
+    start = np.random.default_rng(0).dirichlet(np.ones(4), size=problem.n_nodes)
+    order = np.random.default_rng(1).permutation(problem.n_nodes)
+    matrix = problem.graph.weights.toarray()
+    method = fair(objective, 5.0, dtype="float64")
+    plain = method.run(problem, initial=start, max_iterations=5).assignment
+    moved = saf.Problem(
+        problem.features[order],
+        saf.AffinityGraph(matrix[np.ix_(order, order)]),
+        groups=problem.groups[order],
+    )
+    permuted = method.run(moved, initial=start[order], max_iterations=5).assignment
+    np.testing.assert_allclose(permuted, plain[order], atol=1e-5)
+
+
+def test_names_of_the_groups_do_not_matter(problem, objective):
+    swapped = saf.Problem(problem.features, problem.graph, groups=3 - problem.groups)
+    plain, other = (fair(objective).run(one) for one in (problem, swapped))
+    assert (plain.labels == other.labels).mean() > 0.99
+
+
+@pytest.mark.parametrize("weight", [0.0, 100.0, None])
+def test_seeds_keep_their_labels(problem, objective, weight):
+    seeds = np.zeros(problem.n_nodes, int)
+    seeds[:9] = [1, 2, 3, 3, 2, 1, 1, 1, 2]
+    seeded = saf.Problem(problem.features, problem.graph, groups=problem.groups, seeds=seeds)
+    for n_clusters in (3, 5):
+        result = fair(objective, weight, n_clusters=n_clusters).run(seeded)
+        np.testing.assert_array_equal(result.labels[:9], seeds[:9])
+        rows = result.assignment[:9]
+        np.testing.assert_allclose(rows, np.eye(n_clusters)[seeds[:9] - 1], atol=1e-6)
+        assert (np.diff(result.history.objective) <= 0).all()
+
+
+def test_the_same_seed_gives_the_same_labels(problem, objective):
+    method = fair(objective, seed=5)
+    first, second = method.run(problem), method.run(problem)
+    np.testing.assert_array_equal(first.labels, second.labels)
+    np.testing.assert_array_equal(first.assignment, second.assignment)
+
+
+def test_labels_are_numbered_by_size(problem, objective):
+    result = fair(objective).run(problem)
+    sizes = np.bincount(result.labels)[1:]
+    assert (np.diff(sizes) <= 0).all()
+    assert result.n_labels == len(sizes) == len(result.prototypes)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_limit_counts_recorded_steps(problem, objective, count):
+    method = fair(objective, 1e4, tolerance=0.0)
+    cut = method.run(problem, max_iterations=count)
+    assert cut.status is saf.Status.MAX_ITERATIONS
+    np.testing.assert_array_equal(cut.history.time, range(count + 1))
+    assert cut.history.n_evaluations[-1] == cut.n_evaluations > count
+
+
+@pytest.mark.parametrize("after", [0, 1, 4, 20])
+def test_a_cancelled_run_leaves_a_valid_labelling(problem, objective, after):
+    asked = itertools.count()
+    method = fair(objective, 1e4, tolerance=0.0)
+    _, result = drain(method.iterate(problem, cancelled=lambda: next(asked) >= after))
+    assert result.status is saf.Status.CANCELLED
+    assert result.labels.shape == (120,)
+    assert result.labels.min() >= 1
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert np.isfinite(result.prototypes).all()
+
+
+def test_images_groups_masks_and_the_recipe(objective):
+    rng = np.random.default_rng(0)
+    image, mask = rng.random((8, 9)), rng.random((8, 9)) < 0.7
+    masked = saf.Problem.from_image(image, mask=mask, groups="axis:0")
+    result = fair(objective, 1.0).run(masked)
+    np.testing.assert_array_equal(result.labels > 0, mask)
+    both = saf.Problem.from_images([image, image[:5]], groups="image")
+    result = fair(objective, proportions=np.array([0.5, 0.5])).run(both)
+    assert [labels.shape for labels in result.labels] == [(8, 9), (5, 9)]
+    assert json.loads(json.dumps(result.recipe)) == result.recipe
+    assert result.recipe["parameters"]["proportions"] == [0.5, 0.5]
+    assert result.recipe["input"]["groups"] == "image"
+
+
+def test_the_cut_of_a_grid_without_neighbours_is_nothing():
+    image = np.random.default_rng(0).random((6, 7))
+    problem = saf.Problem.from_image(image, window=1, groups="axis:0")
+    history = fair("ncut", 1.0).run(problem).history
+    assert np.isfinite(history.objective).all()
+    assert (history.measures["discrete_objective"] == 0).all()
+
+
+@pytest.mark.parametrize("weight", [0.0, None])
+def test_fewer_distinct_features_than_labels_reduce_the_labels(objective, weight):
+    image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
+    problem = saf.Problem.from_image(image, groups="axis:1")
+    result = fair(objective, weight, n_clusters=9).run(problem)
+    assert result.assignment.shape[1] == 4
+    assert result.notes[0] == "labels reduced to 4: no more distinct features"
+
+
+def test_classes_whose_seeds_look_the_same_stay_two_classes(objective):
+    """And scikit-learn's warning of coinciding clusters reaches nobody."""
+    features = np.arange(90.0)[:, None] % 3
+    graph, seeds = saf.AffinityGraph.k_nearest(features, 3), np.zeros(90, int)
+    seeds[[0, 3]] = 1, 2
+    problem = saf.Problem(features, graph, groups=1 + np.arange(90) % 2, seeds=seeds)
+    result = fair(objective).run(problem)
+    assert (result.labels[0], result.labels[3]) == (1, 2)
+    assert result.assignment.shape[1] == 4
+    assert np.isfinite(result.history.objective).all()
+
+
+def test_fewer_nodes_than_labels_reduce_the_labels(objective):
+    image = np.arange(6.0).reshape(2, 3)
+    problem = saf.Problem.from_image(image, window=1, groups="axis:0")
+    assert fair(objective, n_clusters=9).run(problem).assignment.shape == (6, 6)
+
+
+def test_a_sweep_goes_by_rising_weight_from_one_solution_to_the_next(problem, objective):
+    method = fair(objective)
+    snapshots, found = drain(method.iterate_sweep(problem, [50.0, 0.0, 2.0]))
+    assert found.is_complete
+    assert [point.weight for point in found.points] == [0, 2, 50]
+    for before, after in itertools.pairwise(found.points):
+        np.testing.assert_array_equal(
+            after.segmentation.history.label_shares[0], before.segmentation.history.label_shares[-1]
+        )
+        columns = [point.segmentation.assignment.argmax(axis=1) for point in (before, after)]
+        assert (columns[0] == columns[1]).mean() > 0.5
+    for point in found.points:
+        assert point.segmentation.recipe["parameters"]["fairness_weight"] == point.weight
+    fractions = [snapshot.fraction for snapshot in snapshots]
+    assert (fractions[0], fractions[-1]) == (0, 1)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    parts = np.floor(3 * np.array(fractions[:-1]) - 1e-9)
+    assert (np.diff(parts) >= 0).all()
+
+
+def test_a_sweep_chooses_weights_by_what_the_plain_clustering_costs():
+    problem = blobs()
+    for scale in (1.0, 1e6):
+        scaled = saf.Problem(scale * problem.features, problem.graph, groups=problem.groups)
+        found = fair().sweep(scaled)
+        weights = np.array([point.weight for point in found.points])
+        assert found.is_complete
+        assert weights[0] == 0
+        assert (np.diff(weights) > 0).all()
+        assert weights[1] == pytest.approx(1e-3 * found.points[0].objective)
+        assert weights[-1] >= found.points[0].objective
+        assert found.points[-1].fairness_error < found.points[0].fairness_error
+
+
+def test_a_cancelled_sweep_keeps_what_is_finished(problem, objective):
+    snapshots, _ = drain(fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4]))
+    stop = False
+    steps = fair(objective).iterate_sweep(problem, [0.0, 1.0, 1e4], cancelled=lambda: stop)
+    for snapshot in itertools.islice(steps, len(snapshots)):
+        if snapshot.fraction > 1 / 3:
+            break
+    stop = True
+    _, found = drain(steps)
+    assert not found.is_complete
+    assert [point.weight for point in found.points] in ([0], [0, 1])
+    assert all(p.segmentation.status is saf.Status.CONVERGED for p in found.points)
+
+
+def test_a_sweep_cancelled_at_once_is_empty(problem):
+    _, found = drain(fair().iterate_sweep(problem, cancelled=lambda: True))
+    assert found.points == ()
+    assert not found.is_complete
+
+
+def with_groups(problem, groups):
+    return saf.Problem(problem.features, problem.graph, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (None, "groups: expected a group for the nodes"),
+        (np.ones(120, int), "groups: expected two or more groups, got one"),
+        (np.arange(120) % 2, "groups: expected two or more groups, got one"),
+    ],
+)
+def test_problems_without_two_groups_are_refused(problem, groups, said):
+    for method in (fair(), fair("kmedian"), fair("ncut")):
+        with pytest.raises(saf.InvalidInput, match=said):
+            method.run(with_groups(problem, groups))
+        with pytest.raises(saf.InvalidInput, match=said):
+            method.sweep(with_groups(problem, groups))
+
+
+@pytest.mark.parametrize(
+    "proportions",
+    [[0.5], [0.2, 0.3, 0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 1.0], [np.nan, np.nan]],
+)
+def test_bad_proportions_are_refused(problem, proportions):
+    with pytest.raises(saf.InvalidInput, match="proportions: expected"):
+        fair(proportions=np.array(proportions)).run(problem)
+
+
+@pytest.mark.parametrize("weights", [[], [-1.0, 2.0], [0.0, np.nan], [np.inf]])
+def test_bad_weights_of_a_sweep_are_refused(problem, weights):
+    with pytest.raises(saf.InvalidInput, match="weights: expected numbers >= 0"):
+        fair().sweep(problem, weights)
+
+
+@pytest.mark.parametrize(
+    "initial", [np.ones(120), np.ones((3, 2)), np.ones((120, 2)), np.full((120, 2), np.nan)]
+)
+def test_bad_starts_are_refused(problem, initial):
+    with pytest.raises(saf.InvalidInput, match="initial: expected"):
+        fair().run(problem, initial=initial)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"objective": "modes"}, "objective: expected one of kmeans, kmedian, ncut"),
+        ({"fairness_weight": -1.0}, "fairness_weight: expected at least 0"),
+        ({"fairness_weight": np.inf}, "fairness_weight: expected"),
+        ({"lipschitz": 0.0}, "lipschitz: expected at least"),
+        ({"n_clusters": 1}, "n_clusters: expected at least 2"),
+        ({"n_starts": 0}, "n_starts: expected at least 1"),
+    ],
+)
+def test_bad_parameters_are_refused(arguments, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.FairClustering(**arguments)
+
+
+@pytest.mark.parametrize("objective", ["kmeans", "kmedian"])
+def test_the_step_bound_is_found_whatever_it_starts_from(problem, objective):
+    energies = [
+        fair(objective, 100.0, lipschitz=bound).run(problem).history.objective[-1]
+        for bound in (1e-3, 1.0, 1e3)
+    ]
+    assert max(energies) < 1.01 * min(energies)
