@@ -249,12 +249,12 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         features = call.features
         seeds = call.seeds
         given = features[:0] if seeds is None else class_means(features, seeds)
-        count = self.n_clusters - len(given)
-        if count <= 0:
+        if len(given) >= self.n_clusters:
             return given
-        count = min(count, len(features))
+        # Some may be drawn where one is given: draw as many as if none were.
+        count = min(self.n_clusters, len(features))
         drawn, _ = kmeans_plusplus(features.cpu().numpy(), count, random_state=self.seed)
-        return _join_distinct(given, torch.from_numpy(drawn).to(features))
+        return _join_distinct(given, torch.from_numpy(drawn).to(features))[: self.n_clusters]
 
 
 def squared_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:

@@ -376,6 +376,18 @@ def test_fewer_distinct_features_than_labels_reduce_the_labels(kind):
     assert result.n_labels == 4
 
 
+def test_a_start_beside_seeds_finds_all_distinct_features(kind):
+    """Whatever is drawn where a class has its seeds already."""
+    seeds = np.zeros((10, 10), int)
+    seeds[0, 0], seeds[9, 9] = 1, 2
+    image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    for seed in range(5):
+        result = saf.SLK(n_clusters=4, prototypes=kind, seed=seed).run(problem)
+        assert result.assignment.shape[1] == 4
+        assert not any("reduced" in note for note in result.notes)
+
+
 def test_fewer_nodes_than_labels_reduce_the_labels(kind):
     tiny = saf.Problem.from_image(np.arange(6.0).reshape(2, 3), window=1)
     result = saf.SLK(n_clusters=9, prototypes=kind).run(tiny)
