@@ -85,7 +85,8 @@ class FairClustering(AbstractClusteringMethod):
     Nodes of no group (0) do not count in the divergence.
 
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
-    with the least sum; sum_k 1 - S_k'W S_k / d'S_k with the graph's weights W and degrees d.
+    with the least sum; sum_k 1 - S_k'W S_k / d'S_k with the graph's weights W and degrees d,
+    on a grid those by contrast, see `SLK`.
     """
 
     name: ClassVar[str] = "fair"
