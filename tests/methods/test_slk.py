@@ -283,7 +283,6 @@ def test_permuted_columns_of_the_start_permute_the_assignment(problem, kind, lap
     np.testing.assert_allclose(permuted.history.objective, plain.history.objective, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["ms", "means"])
 def test_permuted_nodes_permute_the_assignment(kind, laplacian):
     features, matrix = points(), given_matrix().weights.toarray() / 20
     start = np.random.default_rng(0).dirichlet(np.ones(3), size=40)
