@@ -22,6 +22,8 @@ from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Status
 
+_MOST_EXACT_FEATURES = 25
+
 __all__ = [
     "AbstractAlternatingMethod",
     "AbstractClustering",
@@ -257,13 +259,21 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         return _join_distinct(given, torch.from_numpy(drawn).to(features))[: self.n_clusters]
 
 
-def squared_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+def squared_distances(
+    features: torch.Tensor, points: torch.Tensor, norms: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return |f_i - p_j|^2 of shape (..., n_nodes, n_points).
 
-    By products of matrices once there are many features, exactly otherwise.
+    By a product of matrices once there are many features, exactly otherwise; `norms`, the
+    squared lengths of the features, spare a pass over them.
     """
-    mode = "use_mm_for_euclid_dist" if features.shape[-1] > 25 else "donot_use_mm_for_euclid_dist"
-    return torch.cdist(features, points, compute_mode=mode).square_()
+    if features.shape[-1] <= _MOST_EXACT_FEATURES:
+        mode = "donot_use_mm_for_euclid_dist"
+        return torch.cdist(features, points, compute_mode=mode).square_()
+    own = features.square().sum(dim=-1) if norms is None else norms
+    products = torch.matmul(features, points.transpose(-1, -2))
+    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
+    return products.clamp_(min=0)
 
 
 def weighted_means(

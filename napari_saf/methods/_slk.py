@@ -142,15 +142,16 @@ class _Run(AbstractClustering):
         super().__init__(call, len(points))
         self._method = method
         self._problem = call.problem
+        self._norms = self.features.square().sum(dim=1)
         given = call.initial
         self._initial = None if given is None else from_assignment(given, self.features)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
         if self._takes_nodes:
-            self._nodes = self._distinct_nearest_nodes(points)
+            self._nodes = self._distinct_nodes(-self._squares(points))
             self._points = self.features[self._nodes]
         self._step = 1.0
-        self.move(-squared_distances(self.features, self._points))
+        self.move(-self._squares(self._points))
 
     def begin(self) -> None:
         method = self._method
@@ -239,7 +240,7 @@ class _Run(AbstractClustering):
 
     def _move_modes(self) -> None:
         """Give each cluster the node of its highest assignment, where that serves it better."""
-        nodes = self._distinct_peaks()
+        nodes = self._distinct_nodes(self.assignment)
         unary = self._unaries(self.features[nodes])
         now = (self.assignment * self._unary).sum(dim=0)
         better = (self.assignment * unary).sum(dim=0) > now
@@ -250,22 +251,28 @@ class _Run(AbstractClustering):
         self._nodes, self._points = moved, points
         self._unary = torch.where(better, unary, self._unary)
 
-    def _distinct_peaks(self) -> torch.Tensor:
-        """Return for each column the node of highest assignment whose features are not taken."""
-        n_columns = self.v.shape[1]
-        count = min(4 * n_columns, len(self.v))
-        candidates = self.v.topk(count, dim=0).indices.T
-        taken: list[torch.Tensor] = []
-        nodes = []
-        for column in range(n_columns):
-            own = self.features[candidates[column]]
-            free = torch.ones(count, dtype=torch.bool, device=own.device)
-            for point in taken:
-                free &= (own != point).any(dim=1)
-            first = int(free.int().argmax())
-            nodes.append(candidates[column, first])
-            taken.append(own[first])
+    def _distinct_nodes(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return for each column the node of highest score whose features are not taken yet."""
+        count = min(4 * scores.shape[1], len(scores))
+        best = scores.topk(count, dim=0).indices.T
+        nodes: list[torch.Tensor] = []
+        for column, candidates in enumerate(best):
+            free = self._differ(candidates, nodes)
+            if free.any():
+                nodes.append(candidates[free.int().argmax()])
+                continue
+            free = self._differ(torch.arange(len(scores), device=scores.device), nodes)
+            open_scores = torch.where(free | ~free.any(), scores[:, column], -torch.inf)
+            nodes.append(open_scores.argmax())
         return torch.stack(nodes)
+
+    def _differ(self, candidates: torch.Tensor, nodes: list[torch.Tensor]) -> torch.Tensor:
+        """Return which candidates have features that none of the nodes has."""
+        own = self.features[candidates]
+        free = torch.ones(len(own), dtype=torch.bool, device=own.device)
+        for node in nodes:
+            free &= (own != self.features[node]).any(dim=1)
+        return free
 
     def _shift_means(self) -> None:
         """Climb the density of each cluster; every step of the mean shift is an ascent."""
@@ -278,24 +285,17 @@ class _Run(AbstractClustering):
             self.tick()
 
     def _unaries(self, points: torch.Tensor) -> torch.Tensor:
-        scaled = squared_distances(self.features, points).mul_(-0.5 / self._sigma2)
+        scaled = self._squares(points).mul_(-0.5 / self._sigma2)
         if self._method.prototypes == "means":
             return scaled
         # Below this exponentials in float32 become denormal, and a processor ten times slower.
         return scaled.clamp_(min=_LEAST_EXPONENT).exp_()
 
-    def _nearest_nodes(self, points: torch.Tensor) -> torch.Tensor:
-        return squared_distances(self.features, points).argmin(dim=0)
+    def _squares(self, points: torch.Tensor) -> torch.Tensor:
+        return squared_distances(self.features, points, self._norms)
 
-    def _distinct_nearest_nodes(self, points: torch.Tensor) -> torch.Tensor:
-        """Return the node nearest to each point, none with the features of one before."""
-        free = torch.ones(len(self.features), dtype=torch.bool, device=points.device)
-        nodes = []
-        for squares in squared_distances(points, self.features):
-            node = torch.where(free | ~free.any(), squares, torch.inf).argmin()
-            free &= (self.features != self.features[node]).any(dim=1)
-            nodes.append(node)
-        return torch.stack(nodes)
+    def _nearest_nodes(self, points: torch.Tensor) -> torch.Tensor:
+        return self._squares(points).argmin(dim=0)
 
     def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
         if self._method.laplacian_weight:
