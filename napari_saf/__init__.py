@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from napari_saf.methods import METHODS as METHODS
     from napari_saf.methods import SLK as SLK
     from napari_saf.methods import AssignmentFlow as AssignmentFlow
+    from napari_saf.methods import Bavardage as Bavardage
     from napari_saf.methods import FairClustering as FairClustering
+    from napari_saf.methods import LaplacianShot as LaplacianShot
     from napari_saf.methods import SelfAssignmentFlow as SelfAssignmentFlow
     from napari_saf.methods import TradeOff as TradeOff
     from napari_saf.problem import Problem as Problem
@@ -50,7 +52,9 @@ _HOMES = {
         "METHODS",
         "SLK",
         "AssignmentFlow",
+        "Bavardage",
         "FairClustering",
+        "LaplacianShot",
         "SelfAssignmentFlow",
         "TradeOff",
     ),

@@ -12,6 +12,7 @@ from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
 
 from napari_saf._gui._form_layout import FormSection
 from napari_saf._gui._layer_choice import LayerChoice
+from napari_saf._gui._live_layer import METADATA_KEY
 from napari_saf._gui._placement import Placement, place
 from napari_saf._gui._reading import ImageJob
 from napari_saf._gui._scale import OddSlider
@@ -61,7 +62,7 @@ class ImageInput(QObject):
         """Return what to read of the image that is chosen."""
         image, mask = self.image, self._mask.layer
         groups = self._groups.layer if self._has_groups else None
-        fixed, index = self._fixed(), self._index()
+        strokes, fixed, index = self.strokes, self._fixed(), self._index()
         return ImageJob(
             data=_pixels(image),
             index=index,
@@ -70,6 +71,8 @@ class ImageInput(QObject):
             mask_index=() if mask is None else self._mask_index(_pixels(mask).shape, fixed),
             groups=None if groups is None else _pixels(groups),
             groups_index=() if groups is None else self._mask_index(_pixels(groups).shape, fixed),
+            seeds=None if strokes is None else _pixels(strokes),
+            seeds_index=() if strokes is None else self._mask_index(_pixels(strokes).shape, fixed),
             finite_only=finite_only,
         )
 
@@ -99,6 +102,15 @@ class ImageInput(QObject):
         """Choose a mask."""
         self._mask.choose(layer)
 
+    @property
+    def strokes(self) -> Any:
+        """The Labels layer of strokes that is chosen, or None."""
+        return self._strokes.layer
+
+    def choose_strokes(self, layer: Layer | None) -> None:
+        """Choose strokes."""
+        self._strokes.choose(layer)
+
     def choose_groups(self, value: object) -> None:
         """Choose a Labels layer as groups, or words such as ``"axis:0"``."""
         self._groups.choose(value)
@@ -125,6 +137,7 @@ class ImageInput(QObject):
         self._image.disconnect_viewer()
         self._mask.disconnect_viewer()
         self._groups.disconnect_viewer()
+        self._strokes.disconnect_viewer()
 
     def _create_image_rows(self, viewer: napari.Viewer) -> None:
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
@@ -136,6 +149,7 @@ class ImageInput(QObject):
             ("as a volume", _VOLUME),
         ):
             self._extent.addItem(words, key)
+        self._strokes = LayerChoice(viewer, _may_hold_strokes, none="none")
         self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._has_groups = False
         add = self.section.add_row
@@ -146,6 +160,12 @@ class ImageInput(QObject):
             self._extent,
             "What to label of a stack: the slice on screen; every slice, with common labels but "
             "without looking across slices; or the volume.",
+        )
+        add(
+            "Strokes",
+            self._strokes,
+            "A Labels layer in which some pixels were painted 1, 2, ...: their labels are kept, "
+            "and all other pixels follow.",
         )
         add(
             "Groups",
@@ -260,6 +280,11 @@ class ImageInput(QObject):
             return tuple(slice(None) for _ in shape)
         where = [(fixed.get(axis), side) for axis, side in zip(axes, shape, strict=True)]
         return tuple(slice(None) if at is None else min(at, n - 1) for at, n in where)
+
+
+def _may_hold_strokes(layer: Layer) -> bool:
+    """Tell whether a layer holds labels that were not computed here."""
+    return isinstance(layer, Labels) and METADATA_KEY not in layer.metadata
 
 
 def _pixels(layer: Layer) -> Any:

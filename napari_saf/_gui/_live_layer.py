@@ -43,10 +43,17 @@ class LiveLayer:
         For the name of the layer.
     placement : Placement
         Where the labels lie.
+    strokes : Labels, optional
+        Strokes whose colours the labels take.
     """
 
     def __init__(
-        self, viewer: napari.Viewer, image: Image, method_name: str, placement: Placement
+        self,
+        viewer: napari.Viewer,
+        image: Image,
+        method_name: str,
+        placement: Placement,
+        strokes: Labels | None = None,
     ) -> None:
         self.image = image
         self.layer: Any = None
@@ -56,6 +63,8 @@ class LiveLayer:
         self._placement = placement
         self._pixels: NDArray[Any] | None = None
         self._colors = label_colormap(_N_COLORS).colors
+        if strokes is not None:
+            self._colors[1:] = [strokes.get_color(label) for label in range(1, _N_COLORS + 1)]
 
     @property
     def is_lost(self) -> bool:
@@ -130,6 +139,7 @@ class LiveLayer:
             self._pixels,
             name=f"{self.image.name} [{self._method_name.upper()}]",
             colormap=CyclicLabelColormap(colors=self._colors, background_value=0),
+            metadata={METADATA_KEY: {}},
             **self._placement.transform,
         )
         self._pixels = self.layer.data

@@ -43,6 +43,10 @@ class ImageJob:
         Group of each pixel, 0 for none; beside those that the options name.
     groups_index : tuple of int or slice
         What to read of the groups.
+    seeds : array-like or None
+        Labels painted by hand, 0 where there are none.
+    seeds_index : tuple of int or slice
+        What to read of the seeds.
     finite_only : bool
         Whether to leave out NaN and infinite pixels instead of refusing the image.
     """
@@ -54,6 +58,8 @@ class ImageJob:
     mask_index: Index = ()
     groups: Any = None
     groups_index: Index = ()
+    seeds: Any = None
+    seeds_index: Index = ()
     finite_only: bool = False
 
     def read(self, cancelled: Callable[[], bool]) -> Problem:
@@ -76,12 +82,19 @@ class ImageJob:
             groups: NDArray[Any] | str | None = self.options.groups
             if self.groups is not None:
                 groups = read_pixels(self.groups, self.groups_index, cancelled)
-            return self._problem(pixels, mask, groups)
+            seeds = self.seeds
+            if seeds is not None:
+                seeds = read_pixels(seeds, self.seeds_index, cancelled)
+            return self._problem(pixels, mask, groups, seeds)
         except MemoryError as error:
             raise ComputeError(f"not enough memory to read the image: {error}") from error
 
     def _problem(
-        self, pixels: NDArray[Any], mask: NDArray[Any] | None, groups: NDArray[Any] | str | None
+        self,
+        pixels: NDArray[Any],
+        mask: NDArray[Any] | None,
+        groups: NDArray[Any] | str | None,
+        seeds: NDArray[Any] | None,
     ) -> Problem:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
@@ -94,6 +107,7 @@ class ImageJob:
                 weights=options.weights,
                 channel_axis=axis,
                 mask=self._inside(pixels, mask, axis),
+                seeds=seeds,
                 groups=groups,
                 scaling=options.scaling,
             )

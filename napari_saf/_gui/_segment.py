@@ -205,7 +205,8 @@ class SegmentWidget(QWidget):
         try:
             method, job = self.form.read(), self._job(finite_only=finite_only)
             place = self.input.placement()
-            request = Request(self.input.image, job, method, place, is_sweep)
+            strokes = self.input.strokes
+            request = Request(self.input.image, job, method, place, is_sweep, strokes)
         except SafError as error:
             self._show_error(str(error))
             return

@@ -31,6 +31,7 @@ class Request:
     method: AbstractMethod
     placement: Placement
     is_sweep: bool = False
+    strokes: Labels | None = None
 
 
 class Session(QObject):
@@ -117,7 +118,9 @@ class Session(QObject):
 
     def _begin(self, request: Request) -> None:
         self.request = request
-        self.live = LiveLayer(self._viewer, request.image, request.method.name, request.placement)
+        self.live = LiveLayer(
+            self._viewer, request.image, request.method.name, request.placement, request.strokes
+        )
         run = self._run = Run(request.job, request.method, request.is_sweep)
         run.advanced.connect(self._on_advanced)
         run.swept.connect(self.swept)

@@ -1,14 +1,24 @@
 """The methods, each a frozen dataclass of its parameters, and their registry."""
 
 from napari_saf.methods._assignment import AssignmentFlow
+from napari_saf.methods._bavardage import Bavardage
 from napari_saf.methods._fair import FairClustering
+from napari_saf.methods._laplacian_shot import LaplacianShot
 from napari_saf.methods._method import AbstractMethod, Iteration
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 from napari_saf.methods._slk import SLK
 from napari_saf.methods._sweep import SweepMethod, TradeOff, TradeOffPoint
 
 METHODS: dict[str, type[AbstractMethod]] = {
-    method.name: method for method in (SelfAssignmentFlow, AssignmentFlow, SLK, FairClustering)
+    method.name: method
+    for method in (
+        SelfAssignmentFlow,
+        AssignmentFlow,
+        SLK,
+        FairClustering,
+        LaplacianShot,
+        Bavardage,
+    )
 }
 """All methods by the name that recipes and the command line use."""
 
@@ -17,8 +27,10 @@ __all__ = [
     "SLK",
     "AbstractMethod",
     "AssignmentFlow",
+    "Bavardage",
     "FairClustering",
     "Iteration",
+    "LaplacianShot",
     "SelfAssignmentFlow",
     "SweepMethod",
     "TradeOff",
