@@ -1,0 +1,75 @@
+"""Strokes in a Labels layer teach a run of the Segment dock."""
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, stack
+
+pytestmark = [pytest.mark.gui]
+
+
+@pytest.fixture
+def strokes(viewer, dock):
+    layer = viewer.add_labels(np.zeros((32, 32), dtype=np.uint8), name="strokes")
+    dock.input.choose_strokes(layer)
+    return layer
+
+
+def paint(layer):
+    """Paint a stroke in each of the four blocks."""
+    for label, corner in enumerate(((6, 6), (6, 22), (22, 6), (22, 22)), start=1):
+        layer.data_setitem((np.arange(corner[0], corner[0] + 4), np.full(4, corner[1])), label)
+
+
+def test_all_pixels_follow_the_strokes(dock, strokes, run):
+    paint(strokes)
+    dock.choose_method("af")
+    result = run(dock)
+    expected = np.kron([[1, 2], [3, 4]], np.ones((16, 16), dtype=int))
+    assert (result.labels == expected).mean() > 0.95
+    painted = strokes.data > 0
+    np.testing.assert_array_equal(result.labels[painted], strokes.data[painted])
+
+
+def test_labels_have_the_colours_of_the_strokes(dock, viewer, strokes, run):
+    paint(strokes)
+    dock.choose_method("af")
+    run(dock)
+    for label in range(1, 5):
+        np.testing.assert_allclose(
+            viewer.layers[-1].get_color(label), strokes.get_color(label), atol=1e-3
+        )
+
+
+def test_new_labels_may_appear_beside_those_of_the_strokes(dock, strokes, run):
+    strokes.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
+    dock.form.set_values({"max_labels": 6})
+    result = run(dock)
+    assert result.n_labels > 1
+    assert (result.labels[strokes.data > 0] == 1).all()
+
+
+def test_no_strokes_yet_is_told(dock, strokes, qtbot):
+    dock.choose_method("af")
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+    assert dock.status.is_error
+    assert "seeds" in dock.status.text
+
+
+def test_strokes_of_a_stack_count_in_their_slice(viewer, run):
+    viewer.add_image(stack(), name="stack")
+    layer = viewer.add_labels(np.zeros(stack().shape, dtype=np.uint8), name="strokes")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock.input.choose_strokes(layer)
+    layer.data_setitem((np.full(3, 2), np.arange(7, 10), np.full(3, 8)), 1)
+    layer.data_setitem((np.full(3, 2), np.arange(3), np.full(3, 1)), 2)
+    viewer.dims.set_current_step(0, 2)
+    dock.choose_method("af")
+    result = run(dock)
+    assert result.labels[8, 8] == 1
+    assert result.labels[1, 1] == 2
+
+
+def test_a_result_is_no_layer_of_strokes(dock, viewer, run):
+    run(dock)
+    assert viewer.layers[-1] not in dock.input._strokes._values
