@@ -160,7 +160,14 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
     def _prepare(self, call: Call) -> AbstractClustering:
         """Return the clustering at its start."""
 
+    def _origin(self, features: torch.Tensor) -> torch.Tensor:
+        """Return what may be taken from all features, and added to the prototypes, for accuracy."""
+        return torch.zeros_like(features[0])
+
     def _iterate(self, call: Call) -> Iteration:
+        origin = self._origin(call.features)
+        if origin.any():
+            call = dataclasses.replace(call, features=call.features - origin)
         state = self._prepare(call)
         if call.initial is None and state.v.shape[1] < self._n_columns(call.problem):
             state.notes.append(f"labels reduced to {state.v.shape[1]}: no more distinct features")
@@ -199,7 +206,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
         return reporter.finish(
             status,
             state.assignment.float().cpu().numpy(),
-            state.prototypes().float().cpu().numpy(),
+            (state.prototypes() + origin).float().cpu().numpy(),
             n_evaluations=state.n_evaluations,
             notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
             exemplars=exemplars,
@@ -238,6 +245,12 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
 
     def _n_columns(self, problem: Problem) -> int:
         return self.n_clusters
+
+    def _origin(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the mean where distances are products: far from 0 they would lose digits."""
+        if features.shape[1] <= _MOST_EXACT_FEATURES:
+            return torch.zeros_like(features[0])
+        return features.mean(dim=0)
 
     def start_points(self, call: Call) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.

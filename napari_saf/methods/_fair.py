@@ -134,7 +134,7 @@ class FairClustering(AbstractClusteringMethod):
         label="Step bound",
         help="How careful the first step is (L); it adapts.",
         minimum=1e-3,
-        maximum=1e6,
+        maximum=1e3,
         step=0.5,
         advanced=True,
     )

@@ -637,3 +637,18 @@ def test_the_step_bound_is_found_whatever_it_starts_from(problem, objective):
         for bound in (1e-3, 1.0, 1e3)
     ]
     assert max(energies) < 1.01 * min(energies)
+
+
+@pytest.mark.parametrize("offset", [100, 10_000])
+def test_many_features_far_from_the_origin_lose_no_digits(offset):
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(4, 30))
+    x = centres[rng.integers(4, size=300)] + rng.normal(size=(300, 30)) + offset
+    groups = rng.integers(1, 3, size=300)
+    problem = saf.Problem(x, saf.AffinityGraph.k_nearest(x, 5), groups=groups)
+    exact = saf.FairClustering(n_clusters=4, dtype="float64").run(problem)
+    result = saf.FairClustering(n_clusters=4).run(problem)
+    np.testing.assert_array_equal(result.labels, exact.labels)
+    np.testing.assert_allclose(result.prototypes, exact.prototypes, rtol=1e-5)
+    climbed = np.diff(saf.SLK(n_clusters=4, prototypes="ms").run(problem).history.objective)
+    assert climbed.max() <= 1e-6 * 300
