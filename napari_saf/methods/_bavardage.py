@@ -70,9 +70,11 @@ class Bavardage(AbstractFewShotMethod):
     only while that stays the same.
 
     The scatter from the seeds is the covariance about the means of their classes, shrunk
-    towards a multiple of the identity by the oracle approximation (Chen et al.,
-    https://doi.org/10.1109/TSP.2010.2053029), as share of its mean eigenvalue: stretching
-    makes axes alike but keeps the scale, and with one seed a class there is none.
+    towards a multiple of the identity: by the oracle approximation (Chen et al.,
+    https://doi.org/10.1109/TSP.2010.2053029), and at least as if the identity counted for as
+    many seeds as there are features. Eigenvalues sum lambda^2 / sum lambda become 1, so that
+    axes along which classes are widest keep their scale. With one seed a class nothing is
+    stretched.
     """
 
     name: ClassVar[str] = "bavardage"

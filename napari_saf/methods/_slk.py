@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.geometry import softmax
+from napari_saf.graph import Averager
 from napari_saf.methods._clustering import (
     AbstractClustering,
     AbstractClusteringMethod,
     squared_distances,
-    total,
     weighted_means,
 )
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._neighbourhood import Laplacian, Neighbourhood
+from napari_saf.methods._relaxation import AbstractRelaxation
 from napari_saf.methods._start import from_assignment
+from napari_saf.methods._tasks import (
+    AbstractTaskClustering,
+    TaskNeighbourhood,
+    Tasks,
+    label_tasks,
+)
 from napari_saf.parameters import parameter
 
 __all__ = ["SLK"]
@@ -27,8 +34,6 @@ __all__ = ["SLK"]
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
 _MOST_INNER = 10
-_STILL = 1e-3
-_LEAST_STEP = 2**-10
 _LEAST_EXPONENT = -60.0
 _MEAN_SHIFT_STEPS = 10
 
@@ -127,160 +132,153 @@ class SLK(AbstractClusteringMethod):
         """Whether it matters who is a neighbour of whom in the image."""
         return self.laplacian != "features"
 
+    def run_tasks(self, features: ArrayLike, seeds: ArrayLike) -> NDArray[np.int64]:
+        """Label many small problems at once, a label for each class of the seeds.
+
+        Neighbours are the nearest in feature space, and `n_clusters` is the number of
+        classes, whatever the fields say: a task has no image.
+
+        Parameters
+        ----------
+        features : array of shape (n_tasks, n_nodes, n_features)
+            Finite numbers.
+        seeds : array of int of shape (n_tasks, n_nodes)
+            Labels 1, 2, ..., the same in every task, 0 where none was given.
+
+        Returns
+        -------
+        array of int of shape (n_tasks, n_nodes)
+            The labels that `run` with these two fields gives each task by itself.
+
+        Raises
+        ------
+        InvalidInput
+            If shapes disagree, features are not finite, or a task lacks seeds of a class.
+        ComputeError
+            If the device is missing.
+        """
+        return label_tasks(self, self._prepare_tasks, features, seeds)
+
+    def _prepare_tasks(self, tasks: Tasks) -> AbstractTaskClustering:
+        blocks = tasks.blocks - tasks.blocks.mean(dim=1, keepdim=True)
+        centred = dataclasses.replace(tasks, blocks=blocks)
+        return _TaskRun(self, centred, centred.class_means(blocks))
+
     def _n_fields(self) -> int:
-        return 9
+        return 8
 
     def _prepare(self, call: Call) -> AbstractClustering:
-        return _Run(self, call)
+        return _ProblemRun(self, call)
 
 
-class _Run(AbstractClustering):
+class _AbstractRun(AbstractRelaxation):
     """Laplacian K-prototypes under way."""
 
-    def __init__(self, method: SLK, call: Call) -> None:
-        points = method.start_points(call)
-        super().__init__(call, len(points))
+    def __init__(self, method: SLK, tasks: Tasks, points: torch.Tensor) -> None:
+        super().__init__(tasks, points.shape[1], method.laplacian_weight, method.tolerance)
         self._method = method
-        self._problem = call.problem
-        self._norms = self.features.square().sum(dim=1)
-        given = call.initial
-        self._initial = None if given is None else from_assignment(given, self.features)
+        self._norms = tasks.blocks.square().sum(dim=2)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
         if self._takes_nodes:
             self._nodes = self._distinct_nodes(-self._squares(points))
-            self._points = self.features[self._nodes]
-        self._step = 1.0
-        self.move(-self._squares(self._points))
+            self._points = self._features_of(self._nodes)
+        self.move(-self._squares(self._points).flatten(0, 1))
+
+    @abstractmethod
+    def _look_around(self) -> tuple[torch.Tensor, Averager]:
+        """Return the squared width of the kernel in each task, and the product with W."""
 
     def begin(self) -> None:
-        method = self._method
-        around = Neighbourhood(
-            self._problem, method.laplacian, method.n_neighbors, method.sigma2, method.seed
-        )
-        self._sigma2 = around.sigma2
-        self._neighbour_sum = around.operator(self.features)
+        sigma2, neighbour_sum = self._look_around()
+        self._sigma2 = sigma2.to(self.features)[:, None, None]
         self.tick()
-        # Fresh memory would cost more than what is done in it.
-        self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
-            torch.empty_like(self.v) for _ in range(5)
-        )
-        self._unary = self._unaries(self._points)
-        start = self._unary.clone() if self._initial is None else self._initial
-        self.move(start)
-        self._add_neighbours(self.assignment, self._sums)
-        self.objective = self._energy(self.v, self.assignment, self._sums)
+        given = self.tasks.initial
+        start = None if given is None else from_assignment(given, self.features)
+        unary = self._unaries(self._points).flatten(0, 1)
+        self.begin_at(unary, neighbour_sum, start)
 
     def advance(self) -> None:
-        self._relax()
+        self.relax(_MOST_INNER)
         self.tick()
         self._update_prototypes()
-        self.objective = self._energy(self.v, self.assignment, self._sums)
-
-    def measures(self, labels: torch.Tensor) -> dict[str, float]:
-        hard = torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
-        self._add_neighbours(hard, self._next_sums)
-        weight = self._method.laplacian_weight / 2
-        torch.add(self._unary, self._next_sums, alpha=weight, out=self._scratch)
-        return {"discrete_objective": -total(self._scratch.mul_(hard))}
+        self.update_objectives()
 
     def prototypes(self) -> torch.Tensor:
-        return self._points
+        return self._points[0]
 
     def exemplars(self) -> NDArray[np.int64] | None:
         if self._method.prototypes == "means":
             return None
-        nodes = self._nodes if self._takes_nodes else self._nearest_nodes(self._points)
-        return nodes.cpu().numpy()
-
-    def _relax(self) -> None:
-        """Descend the bound until the assignment stands still."""
-        slack = 4 * torch.finfo(self.v.dtype).eps
-        for _ in range(_MOST_INNER):
-            self.tick()
-            step = self._step
-            while True:
-                v = self._toward(step)
-                softmax(v, out=self._next)
-                self._add_neighbours(self._next, self._next_sums)
-                self.n_evaluations += 1
-                energy = self._energy(v, self._next, self._next_sums)
-                if energy <= self.objective + slack * abs(self.objective):
-                    break
-                step /= 2
-                if step < _LEAST_STEP:
-                    return
-            self._step = step
-            moved = torch.sub(self._next, self.assignment, out=self._scratch).abs_()
-            change = total(moved) / len(v)
-            self.v, self._next_v = v, self.v
-            self.assignment, self._next = self._next, self.assignment
-            self._sums, self._next_sums = self._next_sums, self._sums
-            gain, self.objective = self.objective - energy, min(self.objective, energy)
-            if change < _STILL or gain <= self._method.tolerance * abs(energy):
-                return
-
-    def _toward(self, step: float) -> torch.Tensor:
-        """Return log coordinates a share of the way to the minimum of the bound."""
-        weight = self._method.laplacian_weight
-        v = torch.add(self._unary, self._sums, alpha=weight, out=self._next_v)
-        if step < 1:
-            v.sub_(v.amax(dim=1, keepdim=True)).lerp_(self.v, 1 - step)
-        return self.constrain(v)
+        nodes = self._nodes if self._takes_nodes else self._squares(self._points).argmin(dim=1)
+        return nodes[0].cpu().numpy()
 
     def _update_prototypes(self) -> None:
         kind = self._method.prototypes
         if kind == "means":
-            self._points = weighted_means(self.assignment, self.features, self._points)
-            self._unary = self._unaries(self._points)
+            weights = self.by_task(self.assignment)
+            self._move_points(weighted_means(weights, self.tasks.blocks, self._points), self.active)
         elif kind == "ms":
             self._shift_means()
         else:
             self._move_modes()
 
+    def _move_points(self, points: torch.Tensor, mask: torch.Tensor) -> None:
+        self._points = self.choose(mask, points, self._points)
+        self._unary = self._unaries(self._points).flatten(0, 1)
+
     def _move_modes(self) -> None:
         """Give each cluster the node of its highest assignment, where that serves it better."""
-        nodes = self._distinct_nodes(self.assignment)
-        unary = self._unaries(self.features[nodes])
-        now = (self.assignment * self._unary).sum(dim=0)
-        better = (self.assignment * unary).sum(dim=0) > now
+        nodes = self._distinct_nodes(self.by_task(self.assignment))
+        unary = self._unaries(self._features_of(nodes))
+        weights, before = self.by_task(self.assignment), self.by_task(self._unary)
+        better = (weights * unary).sum(dim=1) > (weights * before).sum(dim=1)
         moved = torch.where(better, nodes, self._nodes)
-        points = self.features[moved]
-        if len(torch.unique(points, dim=0)) < len(torch.unique(self._points, dim=0)):
+        points = self._features_of(moved)
+        spread = (_count_distinct(points) >= _count_distinct(self._points)).cpu()
+        mask = self.active & spread
+        if not mask.any():
             return
-        self._nodes, self._points = moved, points
-        self._unary = torch.where(better, unary, self._unary)
+        self._nodes = self.choose(mask, moved, self._nodes)
+        self._points = self.choose(mask, points, self._points)
+        unary = torch.where(better[:, None], unary, before)
+        self._unary = self.choose(mask, unary, before).flatten(0, 1)
 
     def _distinct_nodes(self, scores: torch.Tensor) -> torch.Tensor:
         """Return for each column the node of highest score whose features are not taken yet."""
-        count = min(4 * scores.shape[1], len(scores))
-        best = scores.topk(count, dim=0).indices.T
+        n_nodes, n_columns = scores.shape[1:]
+        best = scores.topk(min(4 * n_columns, n_nodes), dim=1).indices
         nodes: list[torch.Tensor] = []
-        for column, candidates in enumerate(best):
-            free = self._differ(candidates, nodes)
-            if free.any():
-                nodes.append(candidates[free.int().argmax()])
-                continue
-            free = self._differ(torch.arange(len(scores), device=scores.device), nodes)
-            open_scores = torch.where(free | ~free.any(), scores[:, column], -torch.inf)
-            nodes.append(open_scores.argmax())
-        return torch.stack(nodes)
+        for column in range(n_columns):
+            candidates = best[..., column]
+            free = self._differ(self._features_of(candidates), nodes)
+            found = free.any(dim=1, keepdim=True)
+            node = candidates.gather(1, free.int().argmax(dim=1, keepdim=True))
+            if not found.all():
+                free = self._differ(self.tasks.blocks, nodes)
+                is_open = free | ~free.any(dim=1, keepdim=True)
+                open_scores = torch.where(is_open, scores[..., column], -torch.inf)
+                node = torch.where(found, node, open_scores.argmax(dim=1, keepdim=True))
+            nodes.append(node)
+        return torch.cat(nodes, dim=1)
 
-    def _differ(self, candidates: torch.Tensor, nodes: list[torch.Tensor]) -> torch.Tensor:
-        """Return which candidates have features that none of the nodes has."""
-        own = self.features[candidates]
-        free = torch.ones(len(own), dtype=torch.bool, device=own.device)
+    def _differ(self, features: torch.Tensor, nodes: list[torch.Tensor]) -> torch.Tensor:
+        """Return which features (n_tasks, n, n_features) none of the nodes has."""
+        free = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
         for node in nodes:
-            free &= (own != self.features[node]).any(dim=1)
+            free &= (features != self._features_of(node)).any(dim=2)
         return free
 
     def _shift_means(self) -> None:
         """Climb the density of each cluster; every step of the mean shift is an ascent."""
+        blocks, moving = self.tasks.blocks, self.active.clone()
         for _ in range(_MEAN_SHIFT_STEPS):
             before = self._points
-            self._points = weighted_means(self.assignment * self._unary, self.features, before)
-            self._unary = self._unaries(self._points)
-            if float((self._points - before).square().sum(dim=1).max()) < 1e-6 * self._sigma2:
+            weights = self.by_task(self.assignment * self._unary)
+            self._move_points(weighted_means(weights, blocks, before), moving)
+            squares = (self._points - before).square().sum(dim=2).amax(dim=1)
+            moving &= (squares >= 1e-6 * self._sigma2[:, 0, 0]).cpu()
+            if not moving.any():
                 return
             self.tick()
 
@@ -291,19 +289,46 @@ class _Run(AbstractClustering):
         # Below this exponentials in float32 become denormal, and a processor ten times slower.
         return scaled.clamp_(min=_LEAST_EXPONENT).exp_()
 
+    def _features_of(self, nodes: torch.Tensor) -> torch.Tensor:
+        """Return the features of nodes (n_tasks, n_chosen), numbered within their task."""
+        blocks = self.tasks.blocks
+        return blocks.gather(1, nodes[..., None].expand(-1, -1, blocks.shape[2]))
+
     def _squares(self, points: torch.Tensor) -> torch.Tensor:
-        return squared_distances(self.features, points, self._norms)
+        return squared_distances(self.tasks.blocks, points, self._norms)
 
-    def _nearest_nodes(self, points: torch.Tensor) -> torch.Tensor:
-        return self._squares(points).argmin(dim=0)
 
-    def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
-        if self._method.laplacian_weight:
-            self._neighbour_sum(assignment, out, self._scratch)
-        else:
-            out.zero_()
+class _ProblemRun(_AbstractRun):
+    """One problem, with its graph."""
 
-    def _energy(self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor) -> float:
-        terms = torch.sub(v, self._unary, out=self._scratch)
-        terms.sub_(sums, alpha=self._method.laplacian_weight / 2)
-        return total(terms.mul_(assignment)) + total(assignment.amax(dim=1, keepdim=True).log_())
+    def __init__(self, method: SLK, call: Call) -> None:
+        super().__init__(method, Tasks.of(call), method.start_points(call)[None])
+        self._problem = call.problem
+
+    def _look_around(self) -> tuple[torch.Tensor, Averager]:
+        method = self._method
+        around = Neighbourhood(
+            self._problem, method.laplacian, method.n_neighbors, method.sigma2, method.seed
+        )
+        return torch.tensor([around.sigma2]), around.operator(self.features)
+
+
+class _TaskRun(_AbstractRun):
+    """Many tasks, whose neighbours are those in feature space."""
+
+    def _look_around(self) -> tuple[torch.Tensor, Averager]:
+        method = self._method
+        around = TaskNeighbourhood(self.tasks.blocks, method.n_neighbors)
+        sigma2 = around.mean_squares.clamp(min=1e-12)
+        if method.sigma2 is not None:
+            sigma2 = torch.full_like(sigma2, method.sigma2)
+        return sigma2, around.operator(self.features)
+
+
+def _count_distinct(points: torch.Tensor) -> torch.Tensor:
+    """Return how many of the points (n_tasks, n_points, n_features) of each task differ."""
+    count = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+    for number, point in enumerate(points.unbind(dim=1)):
+        is_new = (points[:, :number] != point[:, None]).any(dim=2).all(dim=1)
+        count += is_new
+    return count

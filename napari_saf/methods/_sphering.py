@@ -41,7 +41,7 @@ def given_sphering(scatter: ArrayLike, n_features: int, max_scale: float) -> NDA
 def sphered_by_seeds(
     points: torch.Tensor, class_indicators: torch.Tensor, max_scale: float
 ) -> torch.Tensor:
-    """Return R S R' x, with the scatter of the seeds, shrunk, as share of its mean eigenvalue.
+    """Return R S R' x, with the scatter of the seeds, shrunk and brought to scale.
 
     Parameters
     ----------
@@ -51,6 +51,11 @@ def sphered_by_seeds(
         1 where a node is a seed of a class.
     max_scale : float
         The largest entry of S.
+
+    Notes
+    -----
+    Eigenvalues count as shares of their mean, each weighted by itself: axes along which
+    classes are widest keep their scale.
     """
     residuals, freedom = _residuals(points, class_indicators)
     n_features = points.shape[2]
@@ -60,7 +65,7 @@ def sphered_by_seeds(
     if not is_known.any():
         return points
     shares = values / torch.where(is_known, mean, 1)[:, None]
-    shrinkage = torch.where(is_known, _oracle_shrinkage(shares, freedom, n_features), 1)
+    shrinkage = torch.where(is_known, _shrinkage(shares, freedom, n_features), 1)
     own = (1 - shrinkage)[:, None] * shares + shrinkage[:, None]
     squares = own.square().sum(dim=1) + (n_features - values.shape[1]) * shrinkage.square()
     unit = squares / n_features
@@ -99,9 +104,13 @@ def _principal_axes(residuals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     return values, residuals.mT @ (vectors * factors[:, None])
 
 
-def _oracle_shrinkage(shares: torch.Tensor, freedom: torch.Tensor, n_features: int) -> torch.Tensor:
-    """Return how much of the identity makes the best estimate, for eigenvalues of mean 1."""
+def _shrinkage(shares: torch.Tensor, freedom: torch.Tensor, n_features: int) -> torch.Tensor:
+    """Return how much of the identity the estimate holds, for eigenvalues of mean 1.
+
+    The oracle approximation takes too little where the spread lies in a few of many axes.
+    """
     squares, p = shares.square().sum(dim=1), float(n_features)
     above = (1 - 2 / p) * squares + p * p
     below = (freedom + 1 - 2 / p) * (squares - p)
-    return torch.where(below > above, above / below.clamp(min=1e-300), 1).clamp(0, 1)
+    oracle = torch.where(below > above, above / below.clamp(min=1e-300), 1)
+    return torch.maximum(oracle, p / (p + freedom)).clamp(0, 1)
