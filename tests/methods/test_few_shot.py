@@ -1,0 +1,435 @@
+"""Laws of few-shot inference, and its updates against loops over nodes and classes."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import digamma
+
+import napari_saf as saf
+from napari_saf.methods._sphering import sphered_by_seeds
+from napari_saf.methods._tasks import Tasks
+
+METHODS = {"laplacianshot": saf.LaplacianShot, "bavardage": saf.Bavardage}
+TASK_METHODS = {
+    "laplacianshot": saf.LaplacianShot(),
+    "seeds alone": saf.LaplacianShot(rectification=None, preprocessing="centred unit"),
+    "bavardage": saf.Bavardage(),
+    "scatter": saf.Bavardage(within_scatter=np.diag(np.linspace(0.2, 2, 12))),
+    "slk bo": saf.SLK(n_clusters=3, laplacian="features", n_neighbors=3),
+    "slk ms": saf.SLK(n_clusters=3, laplacian="features", prototypes="ms"),
+    "slk means": saf.SLK(n_clusters=3, laplacian="features", prototypes="means"),
+}
+
+
+@pytest.fixture(params=list(METHODS))
+def method(request):
+    return METHODS[request.param]
+
+
+def draw_tasks(
+    n_tasks, n_shots=2, shares=(1, 1, 1), n_queries=24, n_features=12, spread=0.8, seed=0
+):
+    """Gaussian classes in random order: features, seeds, and the true labels."""
+    rng = np.random.default_rng(seed)
+    n_classes = len(shares)
+    counts = np.round(np.array(shares) / np.sum(shares) * n_queries).astype(int)
+    own = np.concatenate(
+        [np.repeat(np.arange(n_classes), n_shots), np.repeat(np.arange(n_classes), counts)]
+    )
+    labels = np.stack([rng.permutation(n_classes)[own] for _ in range(n_tasks)]) + 1
+    centres = rng.standard_normal((n_tasks, n_classes, n_features))
+    noise = spread * rng.standard_normal((n_tasks, len(own), n_features))
+    features = np.take_along_axis(centres, labels[..., None] - 1, axis=1) + noise
+    seeds = np.where(np.arange(len(own)) < n_classes * n_shots, labels, 0)
+    return features, seeds, labels
+
+
+def one_task(**options):
+    features, seeds, _ = draw_tasks(1, **options)
+    return as_problem(features[0], seeds[0])
+
+
+def as_problem(features, seeds):
+    return saf.Problem(features, saf.GridGraph((len(features),)), seeds=seeds)
+
+
+def scribbled_image():
+    squares = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
+    image = squares[..., None] * [1.0, 0.5, 0.2] + [0, 0.3, 0.1]
+    image = image + 0.02 * np.random.default_rng(0).standard_normal(image.shape)
+    seeds = np.zeros(squares.shape, int)
+    for label, (row, column) in enumerate(itertools.product((1, 6), (1, 7, 13)), start=1):
+        seeds[row : row + 2, column : column + 3] = label
+    truth = (squares * 10).round().astype(int)
+    return saf.Problem.from_image(image, channel_axis=-1, seeds=seeds), seeds, truth
+
+
+def softmax(rows):
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def with_seeds(assignment, seeds):
+    fixed = assignment.copy()
+    for p in np.flatnonzero(seeds):
+        fixed[p] = np.eye(assignment.shape[1])[seeds[p] - 1]
+    return fixed
+
+
+def squares_to(x, points):
+    return np.array([[np.sum((p - q) ** 2) for q in points] for p in x])
+
+
+def seed_means(x, seeds):
+    return np.array([x[seeds == k].mean(axis=0) for k in range(1, seeds.max() + 1)])
+
+
+def scaled(x):
+    x = x - x.mean(axis=0)
+    return x / np.sqrt(np.mean(np.sum(x**2, axis=1)))
+
+
+def rectified(x, seeds, temperature):
+    means = seed_means(x, seeds)
+    sums, masses = np.zeros_like(means), np.zeros(len(means))
+    for p, seed in zip(x, seeds, strict=True):
+        cosines = [p @ c / np.linalg.norm(p) / np.linalg.norm(c) for c in means]
+        weights = softmax(temperature * np.array([cosines]))[0]
+        if seed:
+            weights = np.eye(len(means))[seed - 1]
+        sums, masses = sums + weights[:, None] * p, masses + weights
+    return sums / masses[:, None]
+
+
+def nearest_weights(x, k):
+    weights = np.zeros((len(x), len(x)))
+    for p, row in enumerate(squares_to(x, x)):
+        row[p] = np.inf
+        weights[p, np.argsort(row)[:k]] = 1
+    return (weights + weights.T) / 2
+
+
+def test_one_update_of_laplacian_shot_agrees_with_the_formulas():
+    problem, lam = one_task(), 0.1
+    x, seeds = scaled(problem.features), problem.seeds
+    squares = squares_to(x, rectified(x, seeds, 10.0))
+    weights = nearest_weights(x, 3)
+    start = with_seeds(softmax(-squares), seeds)
+    expected = with_seeds(softmax(-squares + lam * weights @ start), seeds)
+    method = saf.LaplacianShot(laplacian_weight=lam, dtype="float64")
+    result = method.run(problem, max_iterations=1)
+    np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
+    for y, found in zip((start, expected), result.history.objective, strict=True):
+        y = np.maximum(y, 1e-300)
+        energy = np.sum(y * squares) - lam / 2 * np.sum(y * (weights @ y)) + np.sum(y * np.log(y))
+        assert found == pytest.approx(energy, rel=1e-6)
+
+
+def variational_step(y, assignment, seeds, precision, alpha, beta):
+    """One step on features that need no projection, as in the class's Notes."""
+    n_classes, n_dimensions = assignment.shape[1], min(assignment.shape[1] - 1, y.shape[1])
+    scores = np.zeros_like(assignment)
+    for k in range(n_classes):
+        count = beta + assignment[:, k].sum()
+        mean = sum(o * p for o, p in zip(assignment[:, k], y, strict=True)) / count
+        share = digamma(alpha + assignment[seeds == 0, k].sum())
+        for n, p in enumerate(y):
+            scores[n, k] = share - precision / 2 * np.sum((p - mean) ** 2)
+            scores[n, k] -= n_dimensions / (2 * count)
+    return with_seeds(softmax(scores), seeds)
+
+
+@pytest.mark.parametrize("n_features", [2, 12])
+def test_one_step_of_bavardage_agrees_with_the_formulas(n_features):
+    """The projection takes from squared distances what is the same for all classes."""
+    problem = one_task(n_features=n_features)
+    x, seeds = scaled(problem.features), problem.seeds
+    assignment = with_seeds(softmax(-10 * squares_to(x, seed_means(x, seeds))), seeds)
+    for _ in range(4):
+        means = (assignment.T @ x) / assignment.sum(axis=0)[:, None]
+        assignment = with_seeds(softmax(-10 * squares_to(x, means)), seeds)
+    scatter = np.diag(np.linspace(0.1, 2, n_features))
+    y = x * np.minimum(np.diag(scatter) ** -0.5, 2)
+    expected = variational_step(y - y.mean(axis=0), assignment, seeds, 50.0, 2.0, 10.0)
+    method = saf.Bavardage(within_scatter=scatter, dtype="float64")
+    result = method.run(problem, max_iterations=1)
+    np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_shots", [1, 4, 30])
+def test_the_scatter_of_the_seeds_is_shrunk_and_clamped(n_shots):
+    features, seeds, _ = draw_tasks(2, n_shots=n_shots, n_features=7)
+    features *= np.linspace(0.1, 2, 7)
+    tasks = Tasks(torch.from_numpy(features), torch.from_numpy(seeds))
+    found = sphered_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0).numpy()
+    for x, given, y in zip(features, seeds, found, strict=True):
+        if n_shots == 1:
+            np.testing.assert_array_equal(y, x)
+            continue
+        residuals = np.concatenate([x[given == k] - x[given == k].mean(axis=0) for k in (1, 2, 3)])
+        freedom, p = len(residuals) - 3, 7
+        sample = residuals.T @ residuals / freedom
+        sample *= p / np.trace(sample)
+        squares = np.trace(sample @ sample)
+        oracle = ((1 - 2 / p) * squares + p**2) / ((freedom + 1 - 2 / p) * (squares - p))
+        rho = min(max(oracle, p / (p + freedom)), 1)
+        values, axes = np.linalg.eigh((1 - rho) * sample + rho * np.eye(p))
+        scales = np.minimum((values / ((values**2).sum() / p)) ** -0.5, 2)
+        np.testing.assert_allclose(y, x @ (axes * scales) @ axes.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [None, 10.0])
+def test_without_neighbours_the_nearest_prototype_wins(temperature):
+    problem = one_task()
+    x, seeds = scaled(problem.features), problem.seeds
+    points = seed_means(x, seeds) if temperature is None else rectified(x, seeds, temperature)
+    expected = np.where(seeds > 0, seeds, squares_to(x, points).argmin(axis=1) + 1)
+    found = saf.LaplacianShot(laplacian_weight=0.0, rectification=temperature).run(problem)
+    np.testing.assert_array_equal(found.labels, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weight", [0.5, 5.0, 50.0])
+def test_the_energy_of_laplacian_shot_never_rises(dtype, weight):
+    method = saf.LaplacianShot(laplacian_weight=weight, tolerance=0.0, dtype=dtype)
+    for seed in range(5):
+        objective = method.run(one_task(seed=seed), max_iterations=20).history.objective
+        slack = 1e-6 if dtype == "float32" else 1e-12
+        assert (np.diff(objective) <= slack * np.abs(objective[1:])).all()
+
+
+def test_the_bound_of_bavardage_never_loosens_where_nothing_is_projected_away():
+    """With as many dimensions as features every step is a coordinate ascent."""
+    method = saf.Bavardage(tolerance=0.0, max_iterations=20, dtype="float64")
+    for seed, precision in itertools.product(range(4), (2.0, 50.0)):
+        task = one_task(n_features=2, seed=seed)
+        objective = replace(method, precision=precision).run(task).history.objective
+        assert (np.diff(objective) <= 1e-9 * np.abs(objective[1:])).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_seeds_stay_and_rows_sum_to_one(method, dtype):
+    problem, seeds, truth = scribbled_image()
+    result = method(dtype=dtype).run(problem)
+    np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
+    rows = result.assignment[seeds.ravel() > 0]
+    np.testing.assert_allclose(rows, np.eye(6)[seeds[seeds > 0] - 1], atol=1e-6)
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert result.assignment.min() >= 0
+    assert (result.columns == np.arange(6)).all()
+    pairs = {(int(a), int(b)) for a, b in zip(truth.flat, result.labels.flat, strict=True)}
+    assert len(pairs) == 6
+    assert result.prototypes.shape == (6, 3)
+    assert json.loads(json.dumps(result.recipe)) == result.recipe
+
+
+def test_wrong_seeds_stay(method):
+    """A seed amid another class keeps its label."""
+    features, seeds, labels = draw_tasks(1, spread=0.1)
+    seeds[0, -1] = labels[0, -1] % 3 + 1
+    assert method().run(as_problem(features[0], seeds[0])).labels[-1] == seeds[0, -1]
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+@pytest.mark.parametrize("n_shots", [1, 5])
+def test_many_tasks_are_labelled_like_each_by_itself(monkeypatch, name, n_shots):
+    monkeypatch.setattr("napari_saf.methods._tasks._CHUNK_BYTES", 30_000)
+    method = replace(TASK_METHODS[name], dtype="float64")
+    features, seeds, _ = draw_tasks(9, n_shots)
+    found = method.run_tasks(features, seeds)
+    assert found.dtype == np.int64
+    for x, given, labels in zip(features, seeds, found, strict=True):
+        np.testing.assert_array_equal(method.run(as_problem(x, given)).labels, labels)
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_many_features_are_labelled_alike_in_tasks_and_by_themselves(name):
+    method = replace(TASK_METHODS[name], dtype="float64")
+    if name == "scatter":
+        method = replace(method, within_scatter=np.diag(np.linspace(0.2, 2, 90)))
+    for n_shots in (1, 5):
+        features, seeds, _ = draw_tasks(5, n_shots, n_features=90, spread=2.0)
+        found = method.run_tasks(features + 3, seeds)
+        for x, given, labels in zip(features + 3, seeds, found, strict=True):
+            np.testing.assert_array_equal(method.run(as_problem(x, given)).labels, labels)
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_permuted_classes_permute_the_labels(name):
+    features, seeds, _ = draw_tasks(6)
+    order = np.array([0, 3, 1, 2])
+    method = replace(TASK_METHODS[name], dtype="float64")
+    plain = method.run_tasks(features, seeds)
+    np.testing.assert_array_equal(method.run_tasks(features, order[seeds]), order[plain])
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_the_same_tasks_get_the_same_labels(name):
+    features, seeds, _ = draw_tasks(4)
+    first, second = (TASK_METHODS[name].run_tasks(features, seeds) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_classes_far_apart_are_found(name):
+    features, seeds, labels = draw_tasks(5, spread=0.1)
+    np.testing.assert_array_equal(TASK_METHODS[name].run_tasks(features, seeds), labels)
+
+
+def test_no_tasks_have_no_labels(method):
+    found = method().run_tasks(np.zeros((0, 5, 3)), np.zeros((0, 5), int))
+    assert found.shape == (0, 5)
+
+
+def test_a_class_of_most_nodes_is_found_better_than_by_soft_k_means():
+    """A start of Bavardage alone is soft k-means, which wants classes of one size."""
+    features, seeds, labels = draw_tasks(
+        150, n_shots=1, shares=(10, 1, 1), n_queries=60, n_features=40, spread=1.4
+    )
+    method, free = saf.Bavardage(), seeds == 0
+    state = method._prepare_tasks(Tasks(torch.from_numpy(features), torch.from_numpy(seeds)))
+    state.begin()
+    by_k_means = state.by_task(state.v).argmax(dim=2).numpy() + 1
+    right = [
+        (found == labels)[free].mean() for found in (by_k_means, method.run_tasks(features, seeds))
+    ]
+    assert right[1] > right[0] + 0.02
+
+
+def test_a_high_concentration_makes_classes_more_even():
+    features, seeds, _ = draw_tasks(100, n_shots=1, shares=(6, 1, 1), n_features=3)
+    largest = [
+        np.mean([np.bincount(one).max() for one in method.run_tasks(features, seeds)])
+        for method in (saf.Bavardage(precision=5.0, concentration=c) for c in (1.0, 1e6))
+    ]
+    assert largest[0] > largest[1]
+
+
+@pytest.mark.parametrize("preprocessing", ["scaled", "centred unit"])
+def test_labels_depend_neither_on_origin_nor_on_scale(method, preprocessing):
+    features, seeds, _ = draw_tasks(5)
+    options = method(preprocessing=preprocessing, dtype="float64")
+    np.testing.assert_array_equal(
+        options.run_tasks(1e3 * features + 5, seeds), options.run_tasks(features, seeds)
+    )
+
+
+def test_fewer_features_than_classes(method):
+    image = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((4, 4)))
+    seeds = np.zeros(image.shape, int)
+    seeds[1::4, 1::4] = np.arange(1, 7).reshape(2, 3)
+    labels = method().run(saf.Problem.from_image(image, seeds=seeds)).labels
+    expected = np.kron(np.arange(1, 7).reshape(2, 3), np.ones((4, 4)))
+    np.testing.assert_array_equal(labels, expected)
+
+
+def test_constant_features_are_no_fault(method):
+    problem = as_problem(np.ones((6, 2)), np.array([1, 2, 0, 0, 0, 0]))
+    result = method().run(problem)
+    assert np.isfinite(result.assignment).all()
+    np.testing.assert_array_equal(result.labels[:2], [1, 2])
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 6])
+def test_a_cancelled_run_leaves_a_valid_labelling(method, after):
+    asked, (problem, seeds, _) = itertools.count(), scribbled_image()
+    steps = method(tolerance=0.0).iterate(problem, cancelled=lambda: next(asked) >= after)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+    assert result.status is saf.Status.CANCELLED
+    np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    assert np.isfinite(result.prototypes).all()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_limit_counts_recorded_steps(method, count):
+    problem = one_task(spread=1.5)
+    result = method(tolerance=0.0).run(problem, max_iterations=count)
+    assert result.status is saf.Status.MAX_ITERATIONS
+    np.testing.assert_array_equal(result.history.time, range(count + 1))
+
+
+def test_a_run_that_stands_still_has_converged(method):
+    result = method(max_iterations=1000, tolerance=1e-6).run(one_task(spread=0.3))
+    assert result.status is saf.Status.CONVERGED
+
+
+def test_a_run_can_start_from_its_end(method):
+    problem = one_task()
+    options = method(max_iterations=200, tolerance=1e-7, dtype="float64")
+    first = options.run(problem)
+    again = options.run(problem, initial=first.assignment)
+    np.testing.assert_array_equal(first.labels, again.labels)
+    assert len(again.history) <= len(first.history)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (None, "seeds: expected some nodes of each of two or more classes, got none"),
+        ([1, 1, 0, 0, 0], "seeds: expected two or more classes, got one"),
+        ([1, 3, 0, 0, 0], "seeds: expected classes 1 to 3, class 2 has none"),
+    ],
+)
+def test_seeds_that_do_not_do_are_refused(method, seeds, said):
+    problem = as_problem(np.arange(10.0).reshape(5, 2), None if seeds is None else np.array(seeds))
+    with pytest.raises(saf.InvalidInput, match=said):
+        method().run(problem)
+
+
+def test_more_seeds_than_nodes_are_refused(method):
+    with pytest.raises(saf.InvalidInput, match="seeds: expected 5 whole numbers"):
+        method().run(as_problem(np.zeros((5, 2)), np.array([1, 2, 0, 0, 0, 0])))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 1), (4, 2)])
+def test_a_start_of_another_shape_is_refused(method, shape):
+    problem = as_problem(np.arange(10.0).reshape(5, 2), np.array([1, 2, 0, 0, 0]))
+    with pytest.raises(saf.InvalidInput, match=r"initial: expected shape \(5, 2\)"):
+        method().run(problem, initial=np.full(shape, 1 / shape[1]))
+
+
+@pytest.mark.parametrize(
+    ("features", "seeds", "said"),
+    [
+        (np.zeros((5, 3)), np.ones((2, 5), int), "features: expected finite numbers of shape"),
+        (np.full((2, 5, 3), np.nan), np.ones((2, 5), int), "features: expected finite"),
+        (np.zeros((2, 5, 3)), np.ones((2, 4), int), r"seeds: expected whole .* \(2, 5\)"),
+        (np.zeros((2, 5, 3)), np.ones((2, 5)), "seeds: expected whole .* float64"),
+        (np.zeros((2, 5, 3)), -np.ones((2, 5), int), "seeds: expected 0, 1, 2, ..., got -1"),
+        (np.zeros((2, 5, 3)), np.ones((2, 5), int), "task 0 has none of class 2"),
+        (
+            np.zeros((2, 3, 3)),
+            np.array([[1, 2, 0], [1, 0, 0]]),
+            "seeds: expected classes 1 to 2 in every task, task 1 has none of class 2",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["laplacianshot", "bavardage", "slk bo"])
+def test_bad_tasks_are_refused(name, features, seeds, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        TASK_METHODS[name].run_tasks(features, seeds)
+
+
+@pytest.mark.parametrize(
+    ("scatter", "said"),
+    [
+        (np.eye(3), r"within_scatter: expected finite numbers of shape \(2, 2\)"),
+        (np.full((2, 2), np.inf), "within_scatter: expected finite"),
+        (np.array([[1.0, 0.5], [0.0, 1.0]]), "within_scatter: expected a symmetric"),
+        (np.diag([1.0, -1.0]), "within_scatter: expected eigenvalues >= 0, got -1"),
+    ],
+)
+def test_a_bad_scatter_is_refused(scatter, said):
+    problem = as_problem(np.arange(10.0).reshape(5, 2), np.array([1, 2, 0, 0, 0]))
+    with pytest.raises(saf.InvalidInput, match=said):
+        saf.Bavardage(within_scatter=scatter).run(problem)
