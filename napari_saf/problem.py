@@ -144,9 +144,10 @@ class Problem:
         ----------
         image : array
             2-D, 3-D or n-D, any real dtype, with or without an axis of channels.
-        features : {"intensity", "lab", "multiscale"} or array of shape (..., n_features)
+        features : {"intensity", "lab", "multiscale", "position"} or array (..., n_features)
             What describes a pixel: its scaled values; CIE L*a*b* / 100; intensities, edges
-            and texture at several scales (scikit-image); or an image-shaped array.
+            and texture at several scales (scikit-image); colour (intensity) and the place in
+            the image, for strokes; or an image-shaped array.
         window : int or sequence of int
             Odd side length, in pixels, of the window over which labels are averaged.
         weights : {"uniform", "nonlocal"}

@@ -28,6 +28,7 @@ _FEATURE_WORDS = {
     "intensity": "intensity or colour",
     "lab": "perceived colour (L*a*b*)",
     "multiscale": "intensity, edges, texture",
+    "position": "colour and position",
 }
 
 

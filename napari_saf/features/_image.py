@@ -121,9 +121,22 @@ def _multiscale(image: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray((features - flat.mean(axis=0)) / scale, dtype=np.float32)
 
 
+def _position(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return perceived colour, or intensities, and the place in the image."""
+    shape = image.shape[:-1]
+    colour = _lab(image) if image.shape[-1] == 3 else image
+    place = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+    place *= _POSITION_WEIGHT / max(shape)
+    return np.concatenate([colour, place], axis=-1)
+
+
+_POSITION_WEIGHT = 0.3
+"""Distance in feature space of the two ends of the longest side; black and white are 1 apart."""
+
 FEATURES: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "intensity": _intensity,
     "lab": _lab,
     "multiscale": _multiscale,
+    "position": _position,
 }
 """Feature names and what computes them: (..., channels) in [0, 1] to (..., n_features)."""

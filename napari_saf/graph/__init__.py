@@ -3,7 +3,7 @@
 from napari_saf.graph._affinity import AffinityGraph
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph, check_mask, check_window
-from napari_saf.graph._neighbours import Neighbours, nearest_neighbours
+from napari_saf.graph._neighbours import Neighbours, mean_nearest_distance, nearest_neighbours
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
 from napari_saf.graph._union import GraphUnion
 
@@ -17,6 +17,7 @@ __all__ = [
     "SparseProduct",
     "check_mask",
     "check_window",
+    "mean_nearest_distance",
     "nearest_neighbours",
     "symmetric_part",
 ]

@@ -33,7 +33,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Neighbours", "nearest_neighbours"]
+__all__ = ["Neighbours", "mean_nearest_distance", "nearest_neighbours"]
 
 _MOST_TREE_FEATURES = 16
 _MOST_EXACT_NODES = 20_000
@@ -97,6 +97,32 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
         found = _approximate(points, k + 1)
     indices = _without_self(np.asarray(found, dtype=np.int64))
     return Neighbours(indices, _squared_distances(points, indices))
+
+
+def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDArray[np.float64]:
+    """Return the mean distance of every query to the k nearest points, or to all if fewer.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        One at least.
+    queries : array of shape (n_queries, n_features)
+        Where from.
+    k : int
+        >= 1.
+
+    Returns
+    -------
+    array of shape (n_queries,)
+    """
+    known, asked = np.asarray(points), np.asarray(queries)
+    k = min(k, len(known))
+    if known.shape[1] <= _MOST_TREE_FEATURES:
+        found = KDTree(known).query(asked, k, workers=-1)[0]
+    else:
+        search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1)
+        found = search.fit(known).kneighbors(asked)[0]
+    return np.asarray(np.reshape(found, (len(asked), k)).mean(axis=1))
 
 
 def _approximate(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:

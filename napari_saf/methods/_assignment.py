@@ -9,16 +9,20 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt
+from skimage.measure import label as label_regions
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import shifted_softmax, softmax
-from napari_saf.graph import Averager
+from napari_saf.graph import Averager, GraphUnion, GridGraph, mean_nearest_distance
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._flow import Flow
+from napari_saf.methods._flow import Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._method import Iteration
 from napari_saf.methods._start import class_means, distances, from_assignment
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
+from napari_saf.result import LabelImage, Segmentation
 
 __all__ = ["AssignmentField", "AssignmentFlow"]
 
@@ -30,7 +34,12 @@ class AssignmentFlow(AbstractFlowMethod):
     Parameters
     ----------
     prototypes : array of shape (n_labels, n_features), optional
-        The representative of each label. None: the mean feature of the seeds of each class.
+        The representative of each label. None: the seeds of each class.
+    n_nearest : int, optional
+        Where seeds stand for their class: a node's distance to the class is the mean over so
+        many seeds of it that are nearest in feature space. None: the distance to their mean.
+    connected : bool
+        Whether a region that no seed touches goes to the regions around it; on grids.
     rho, stepper, stop, device, dtype
         As for every flow: `AbstractFlowMethod`.
 
@@ -52,10 +61,37 @@ class AssignmentFlow(AbstractFlowMethod):
         help="One feature vector a label; an earlier result has them.",
     )
 
+    n_nearest: int | None = parameter(
+        10,
+        label="Strokes asked",
+        help="How many stroke pixels of a label, the most similar ones, tell how well a pixel "
+        "fits that label; none: the mean of all of them.",
+        minimum=1,
+        maximum=1000,
+        advanced=True,
+        none="their mean",
+    )
+    connected: bool = parameter(
+        False,
+        label="One piece",
+        help="Keep only regions that a stroke touches; what is left over goes to the region "
+        "around it.",
+    )
+
+    def _iterate(self, call: Call) -> Iteration:
+        result = yield from run_flow(self._prepare(call), call)
+        seeds, graph = call.problem.seeds, call.problem.graph
+        if self.connected and seeds is not None and isinstance(graph, GridGraph | GraphUnion):
+            return _keep_touched(result, seeds, graph)
+        return result
+
     def _prepare(self, call: Call) -> Flow:
         features, seeds = call.features, call.seeds
         points = self._points(features, seeds)
-        table = distances(features, points)
+        if self.prototypes is None and self.n_nearest is not None and seeds is not None:
+            table = _seed_distances(features, seeds, len(points), self.n_nearest)
+        else:
+            table = distances(features, points)
         if call.initial is not None:
             start = from_assignment(call.initial, features)
             if start.shape[1] != len(points):
@@ -92,6 +128,41 @@ class AssignmentFlow(AbstractFlowMethod):
         if self.prototypes is not None:
             return len(self.prototypes)
         return 1 if problem.seeds is None else int(problem.seeds.max())
+
+
+def _seed_distances(
+    features: torch.Tensor, seeds: torch.Tensor, n_classes: int, n_nearest: int
+) -> torch.Tensor:
+    """Return the mean distance (n_nodes, n_classes) to the nearest seeds of each class."""
+    values, classes = features.cpu().numpy(), seeds.cpu().numpy()
+    columns = [
+        mean_nearest_distance(values[classes == label], values, n_nearest)
+        for label in range(1, n_classes + 1)
+    ]
+    return torch.from_numpy(np.stack(columns, axis=1)).to(features)
+
+
+def _keep_touched(
+    result: Segmentation, seeds: NDArray[np.int64], graph: GridGraph | GraphUnion
+) -> Segmentation:
+    """Give regions that no seed touches to the nearest pixels of those that one does."""
+    strokes, labels = graph.to_image(seeds), result.labels
+    if isinstance(strokes, list) and isinstance(labels, list):
+        whole = [_touched(one, own) for one, own in zip(labels, strokes, strict=True)]
+        return dataclasses.replace(result, labels=whole)
+    assert not isinstance(strokes, list) and not isinstance(labels, list)
+    return dataclasses.replace(result, labels=_touched(labels, strokes))
+
+
+def _touched(labels: LabelImage, strokes: NDArray[np.generic]) -> LabelImage:
+    regions = label_regions(labels, background=0, connectivity=1)
+    touched = np.unique(regions[(strokes != 0) & (strokes == labels)])
+    loose = (labels > 0) & ~np.isin(regions, touched)
+    if not loose.any() or not len(touched):
+        return labels
+    outside = loose | (labels == 0)
+    nearest = distance_transform_edt(outside, return_distances=False, return_indices=True)
+    return np.where(loose, labels[tuple(nearest)], labels)
 
 
 class AssignmentField:

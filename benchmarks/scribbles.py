@@ -1,0 +1,158 @@
+"""Objects from strokes: intersection over union on photographs with scribbles of people.
+
+python benchmarks/scribbles.py [--strokes 1 2] [--keep 1 0.5 0.25 0.1]
+
+Peers, if they are there: scikit-image's random walker, a random forest on multi-scale features
+and on colour and position (all stroke pixels), OpenCV's grabCut started from the strokes
+(pip install opencv-python-headless). Settings of ours were chosen on images of even index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+from numpy.typing import NDArray
+from skimage.color import rgb2lab
+from skimage.feature import multiscale_basic_features
+from skimage.segmentation import random_walker
+from skimage.transform import rescale
+from sklearn.ensemble import RandomForestClassifier
+
+import napari_saf as saf
+
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data")) / "grabcut"
+OBJECT, BACKGROUND, UNKNOWN = 1, 2, 128
+
+Image = NDArray[np.uint8]
+Method = Callable[[Image, Image], NDArray[np.bool_]]
+
+
+def ours(image: Image, strokes: Image) -> NDArray[np.bool_]:
+    """Assignment flow from strokes, colour and position, at half the size or less."""
+    step = max(1, round(max(image.shape) / 240))
+    small = rescale(image, 1 / step, anti_aliasing=True, channel_axis=-1)
+    seeds = np.zeros(small.shape[:2], dtype=np.uint8)
+    for label in (BACKGROUND, OBJECT):
+        rows, columns = np.nonzero(strokes == label)
+        rows = np.minimum(rows // step, len(seeds) - 1)
+        seeds[rows, np.minimum(columns // step, seeds.shape[1] - 1)] = label
+    problem = saf.Problem.from_image(
+        small, features="position", window=7, weights="nonlocal", seeds=seeds
+    )
+    labels = saf.AssignmentFlow(connected=True).run(problem).labels
+    large = np.kron(labels, np.ones((step, step), dtype=labels.dtype))
+    pad = [(0, max(0, n - m)) for n, m in zip(strokes.shape, large.shape, strict=True)]
+    large = np.pad(large, pad, mode="edge")
+    return large[: strokes.shape[0], : strokes.shape[1]] == OBJECT
+
+
+def walk(image: Image, strokes: Image) -> NDArray[np.bool_]:
+    labels = random_walker(image / 255, strokes, beta=130, mode="cg_j", channel_axis=-1)
+    return np.asarray(labels == OBJECT)
+
+
+def forest(features: NDArray[np.floating], strokes: Image) -> NDArray[np.bool_]:
+    trees = RandomForestClassifier(100, max_depth=10, n_jobs=-1, random_state=0)
+    known = strokes > 0
+    trees.fit(features[known], strokes[known])
+    found = trees.predict(features.reshape(-1, features.shape[-1]))
+    return np.asarray(found.reshape(strokes.shape) == OBJECT)
+
+
+def forest_of_scales(image: Image, strokes: Image) -> NDArray[np.bool_]:
+    features = multiscale_basic_features(image, sigma_max=8, channel_axis=-1)
+    return forest(features, strokes)
+
+
+def forest_of_colour(image: Image, strokes: Image) -> NDArray[np.bool_]:
+    place = np.moveaxis(np.indices(strokes.shape), 0, -1) / max(strokes.shape)
+    return forest(np.concatenate([rgb2lab(image) / 100, place], axis=-1), strokes)
+
+
+def grab_cut(image: Image, strokes: Image) -> NDArray[np.bool_]:
+    import cv2
+
+    mask = np.full(strokes.shape, cv2.GC_PR_BGD, dtype=np.uint8)
+    mask[strokes == OBJECT], mask[strokes == BACKGROUND] = cv2.GC_FGD, cv2.GC_BGD
+    tables = np.zeros((1, 65)), np.zeros((1, 65))
+    cv2.setRNGSeed(0)
+    bgr = np.ascontiguousarray(image[..., ::-1])
+    cv2.grabCut(bgr, mask, None, *tables, 5, cv2.GC_INIT_WITH_MASK)
+    return np.isin(mask, (cv2.GC_FGD, cv2.GC_PR_FGD))
+
+
+METHODS: dict[str, Method] = {
+    "napari-saf": ours,
+    "random walker": walk,
+    "forest, multi-scale": forest_of_scales,
+    "forest, colour + position": forest_of_colour,
+}
+if importlib.util.find_spec("cv2"):
+    METHODS["OpenCV grabCut"] = grab_cut
+
+
+def thin(strokes: Image, share: float, rng: np.random.Generator) -> Image:
+    """Keep a share of the stroke pixels, in short pieces, two of each class at least."""
+    if share == 1:
+        return strokes
+    kept = np.zeros_like(strokes)
+    for label in (OBJECT, BACKGROUND):
+        places = np.argwhere(strokes == label)
+        pieces = places // 8
+        names, which = np.unique(pieces, axis=0, return_inverse=True)
+        count = max(2, round(share * len(names)))
+        chosen = rng.choice(len(names), min(count, len(names)), replace=False)
+        for row, column in places[np.isin(which.ravel(), chosen)]:
+            kept[row, column] = label
+    return kept
+
+
+def score(found: NDArray[np.bool_], strokes: Image, truth: Image) -> tuple[float, float]:
+    """Return intersection over union and error rate where the truth is known."""
+    found = found.copy()
+    found[strokes == OBJECT], found[strokes == BACKGROUND] = True, False
+    known, wanted = truth != UNKNOWN, truth == 255
+    union = ((found | wanted) & known).sum()
+    return float((found & wanted & known).sum() / union), float((found != wanted)[known].mean())
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--strokes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--keep", nargs="+", type=float, default=[1.0, 0.5, 0.25, 0.1])
+    arguments = parser.parse_args()
+    names = sorted(path.stem for path in (DATA / "images").iterdir())
+    for number in arguments.strokes:
+        for share in arguments.keep if number == 1 else [1.0]:
+            print(f"\nscribbles{number}, {100 * share:g} % of the strokes, {len(names)} images")
+            print(f"{'method':28} {'IoU':>6} {'even':>6} {'odd':>6} {'error':>7} {'s/image':>8}")
+            for method, call in METHODS.items():
+                rows, times = [], []
+                for index, name in enumerate(names):
+                    rng = np.random.default_rng(index)
+                    image = iio.imread(DATA / "images" / f"{name}.jpg")
+                    truth = iio.imread(DATA / "masks" / f"{name}.png")
+                    drawn = iio.imread(DATA / f"scribbles{number}" / f"{name}.png")
+                    strokes = thin(drawn, share, rng)
+                    began = time.perf_counter()
+                    found = call(image, strokes)
+                    times.append(time.perf_counter() - began)
+                    rows.append(score(found, strokes, truth))
+                iou, error = np.array(rows).T
+                print(
+                    f"{method:28} {iou.mean():6.3f} {iou[::2].mean():6.3f} {iou[1::2].mean():6.3f} "
+                    f"{100 * error.mean():6.2f}% {np.median(times):8.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
