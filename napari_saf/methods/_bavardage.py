@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.methods._clustering import squared_distances, weighted_means
-from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
+from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of, turned
 from napari_saf.methods._sphering import given_sphering, sphered_by_seeds
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
 from napari_saf.parameters import parameter
@@ -169,8 +169,10 @@ class _Run(AbstractTaskClustering):
         self._method = method
         self._points = method._preprocess(tasks.blocks)
         self._sphering: NDArray[np.float64] | None = None
-        if method.within_scatter is not None:
-            n_features = self._points.shape[2]
+        n_features = self._points.shape[2]
+        if method.within_scatter is None:
+            self._points = turned(self._points)
+        else:
             self._sphering = given_sphering(method.within_scatter, n_features, method.max_scale)
         assert tasks.seed_blocks is not None
         self._is_free = (tasks.seed_blocks == 0).to(self._points)
@@ -216,7 +218,10 @@ class _Run(AbstractTaskClustering):
         """Return the features less their mean, stretched."""
         if self._sphering is None:
             stretched = sphered_by_seeds(
-                self._points, self.tasks.class_indicators(), self._method.max_scale
+                self._points,
+                self.tasks.class_indicators(),
+                self._method.max_scale,
+                n_features=self.tasks.blocks.shape[2],
             )
         else:
             stretched = self._points @ torch.from_numpy(self._sphering).to(self._points)

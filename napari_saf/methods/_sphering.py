@@ -39,7 +39,7 @@ def given_sphering(scatter: ArrayLike, n_features: int, max_scale: float) -> NDA
 
 
 def sphered_by_seeds(
-    points: torch.Tensor, class_indicators: torch.Tensor, max_scale: float
+    points: torch.Tensor, class_indicators: torch.Tensor, max_scale: float, *, n_features: int
 ) -> torch.Tensor:
     """Return R S R' x, with the scatter of the seeds, shrunk and brought to scale.
 
@@ -51,6 +51,8 @@ def sphered_by_seeds(
         1 where a node is a seed of a class.
     max_scale : float
         The largest entry of S.
+    n_features : int
+        Of how many axes the identity is; the points may lie in a space of fewer.
 
     Notes
     -----
@@ -58,7 +60,6 @@ def sphered_by_seeds(
     classes are widest keep their scale.
     """
     residuals, freedom = _residuals(points, class_indicators)
-    n_features = points.shape[2]
     values, axes = _principal_axes(residuals.cpu().double())
     mean = values.sum(dim=1) / n_features
     is_known = (freedom > 0) & (mean > 0)

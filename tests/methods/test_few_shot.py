@@ -58,11 +58,11 @@ def as_problem(features, seeds):
 
 
 def scribbled_image():
-    squares = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
+    squares = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
     image = squares[..., None] * [1.0, 0.5, 0.2] + [0, 0.3, 0.1]
     image = image + 0.02 * np.random.default_rng(0).standard_normal(image.shape)
     seeds = np.zeros(squares.shape, int)
-    for label, (row, column) in enumerate(itertools.product((1, 6), (1, 7, 13)), start=1):
+    for label, (row, column) in enumerate(itertools.product((1, 12), (1, 14, 27)), start=1):
         seeds[row : row + 2, column : column + 3] = label
     truth = (squares * 10).round().astype(int)
     return saf.Problem.from_image(image, channel_axis=-1, seeds=seeds), seeds, truth
@@ -165,7 +165,7 @@ def test_the_scatter_of_the_seeds_is_shrunk_and_clamped(n_shots):
     features, seeds, _ = draw_tasks(2, n_shots=n_shots, n_features=7)
     features *= np.linspace(0.1, 2, 7)
     tasks = Tasks(torch.from_numpy(features), torch.from_numpy(seeds))
-    found = sphered_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0).numpy()
+    found = sphered_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0, n_features=7).numpy()
     for x, given, y in zip(features, seeds, found, strict=True):
         if n_shots == 1:
             np.testing.assert_array_equal(y, x)
@@ -288,7 +288,7 @@ def test_no_tasks_have_no_labels(method):
 def test_a_class_of_most_nodes_is_found_better_than_by_soft_k_means():
     """A start of Bavardage alone is soft k-means, which wants classes of one size."""
     features, seeds, labels = draw_tasks(
-        150, n_shots=1, shares=(10, 1, 1), n_queries=60, n_features=40, spread=1.4
+        150, n_shots=1, shares=(6, 2, 1), n_queries=80, n_features=100, spread=2.5
     )
     method, free = saf.Bavardage(), seeds == 0
     state = method._prepare_tasks(Tasks(torch.from_numpy(features), torch.from_numpy(seeds)))
@@ -297,7 +297,7 @@ def test_a_class_of_most_nodes_is_found_better_than_by_soft_k_means():
     right = [
         (found == labels)[free].mean() for found in (by_k_means, method.run_tasks(features, seeds))
     ]
-    assert right[1] > right[0] + 0.02
+    assert right[1] > right[0] + 0.04
 
 
 def test_a_high_concentration_makes_classes_more_even():
@@ -319,12 +319,13 @@ def test_labels_depend_neither_on_origin_nor_on_scale(method, preprocessing):
 
 
 def test_fewer_features_than_classes(method):
-    image = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((4, 4)))
+    """With ten nodes that the prior of a class mean counts for, classes need some more."""
+    numbers = np.arange(1, 7).reshape(2, 3)
+    image = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 10)))
     seeds = np.zeros(image.shape, int)
-    seeds[1::4, 1::4] = np.arange(1, 7).reshape(2, 3)
+    seeds[1::10, 1::10] = numbers
     labels = method().run(saf.Problem.from_image(image, seeds=seeds)).labels
-    expected = np.kron(np.arange(1, 7).reshape(2, 3), np.ones((4, 4)))
-    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_array_equal(labels, np.kron(numbers, np.ones((10, 10))))
 
 
 def test_constant_features_are_no_fault(method):
