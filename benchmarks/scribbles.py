@@ -35,7 +35,7 @@ Method = Callable[[Image, Image], NDArray[np.bool_]]
 
 
 def ours(image: Image, strokes: Image) -> NDArray[np.bool_]:
-    """Assignment flow from strokes, colour and position, at half the size or less."""
+    """Run the assignment flow on colour and position, at half the size or less."""
     step = max(1, round(max(image.shape) / 240))
     small = rescale(image, 1 / step, anti_aliasing=True, channel_axis=-1)
     seeds = np.zeros(small.shape[:2], dtype=np.uint8)
@@ -44,7 +44,7 @@ def ours(image: Image, strokes: Image) -> NDArray[np.bool_]:
         rows = np.minimum(rows // step, len(seeds) - 1)
         seeds[rows, np.minimum(columns // step, seeds.shape[1] - 1)] = label
     problem = saf.Problem.from_image(
-        small, features="position", window=7, weights="nonlocal", seeds=seeds
+        small, features="position", window=13, weights="contrast", seeds=seeds
     )
     labels = saf.AssignmentFlow(connected=True).run(problem).labels
     large = np.kron(labels, np.ones((step, step), dtype=labels.dtype))

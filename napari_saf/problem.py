@@ -14,7 +14,7 @@ from napari_saf.features import FEATURES, Scaling, channels_last
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph, check_mask, check_window
 from napari_saf.groups import check_group_source, image_groups
 
-__all__ = ["ImageOptions", "Problem"]
+__all__ = ["WEIGHTS", "ImageOptions", "Problem"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ImageOptions:
         Name of the features, ``"array"`` for features that were given.
     window : int or tuple of int
         Odd side length of the averaging window.
-    weights : {"uniform", "nonlocal"}
+    weights : {"uniform", "nonlocal", "contrast"}
         Weights within the window.
     channel_axis : int or None
         Axis of the channels; None if a last axis of 3 or 4 is RGB(A), others have none.
@@ -150,8 +150,8 @@ class Problem:
             the image, for strokes; or an image-shaped array.
         window : int or sequence of int
             Odd side length, in pixels, of the window over which labels are averaged.
-        weights : {"uniform", "nonlocal"}
-            Equal weights, or weights by the likeness of 3 x 3 patches.
+        weights : {"uniform", "nonlocal", "contrast"}
+            Equal weights, or weights by the likeness of 3 x 3 patches, or of single pixels.
         channel_axis : int, optional
             Axis of the channels. None: a last axis of length 3 or 4 is RGB(A), whose alpha is
             dropped, and any other image has no channels.
@@ -246,6 +246,15 @@ class _Part:
         shape = self.scaled.shape[:-1]
         if options.weights == "uniform":
             return GridGraph(shape, window=options.window, mask=self.mask)
+        if options.weights == "contrast":
+            return GridGraph.nonlocal_means(
+                FEATURES["lab"](self.scaled) if self.scaled.shape[-1] == 3 else self.scaled,
+                window=options.window,
+                patch_size=1,
+                rho=_CONTRAST_RHO,
+                channel_axis=-1,
+                mask=self.mask,
+            )
         return GridGraph.nonlocal_means(
             self.scaled,
             window=options.window,
@@ -261,6 +270,9 @@ class _Part:
 
 _PATCH_RHO = 0.02
 """Width of the non-local weights, per value of a patch."""
+_CONTRAST_RHO = 0.005
+"""Width of the weights by contrast; chosen on photographs with strokes."""
+WEIGHTS = ("uniform", "nonlocal", "contrast")
 
 
 def _check_options(
@@ -276,8 +288,8 @@ def _check_options(
         raise InvalidInput(
             f"features: expected {', '.join(FEATURES)} or an array, got {features!r}"
         )
-    if weights not in ("uniform", "nonlocal"):
-        raise InvalidInput(f"weights: expected uniform or nonlocal, got {weights!r}")
+    if weights not in WEIGHTS:
+        raise InvalidInput(f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}")
     sides = np.asarray(window)
     plain = int(sides) if sides.ndim == 0 else tuple(int(side) for side in sides)
     if (sides != np.asarray(plain)).any():
@@ -301,7 +313,7 @@ def _read(
         check_window(options.window, array.shape[:-1])
     inside = [_check_finite(a, mask) for a, mask in zip(arrays, masks, strict=True)]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
-    if given is None or options.weights == "nonlocal":
+    if given is None or options.weights != "uniform":
         scaling = options.scaling or Scaling.of(seen)
     else:
         scaling = options.scaling or Scaling(0.0, 1.0)

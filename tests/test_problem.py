@@ -140,7 +140,7 @@ def nan_image():
         (np.random.rand(9, 9), {"features": "colour"}, "expected intensity, lab, multiscale"),
         (np.random.rand(9, 9), {"features": np.ones((8, 9, 2))}, "expected an array of shape"),
         (np.random.rand(9, 9), {"features": "lab"}, "3 channels"),
-        (np.random.rand(9, 9), {"weights": "gaussian"}, "uniform or nonlocal"),
+        (np.random.rand(9, 9), {"weights": "gaussian"}, "uniform, nonlocal, contrast"),
         (np.random.rand(9, 9), {"channel_axis": 2}, "2 axes"),
         (np.random.rand(9, 9), {"seeds": np.ones((8, 9), int)}, r"shape \(9, 9\)"),
         (np.random.rand(9, 9), {"seeds": np.zeros((9, 9), int)}, "not 0"),

@@ -179,7 +179,8 @@ class ImageInput(QObject):
     def _create_feature_rows(self, viewer: napari.Viewer) -> None:
         self._features, self._weights = _combobox(), _combobox()
         self._weights.addItem("all count alike", "uniform")
-        self._weights.addItem("similar ones count more", "nonlocal")
+        self._weights.addItem("similar places count more", "nonlocal")
+        self._weights.addItem("similar pixels count more", "contrast")
         self._mask = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         add = self.features.add_row
         add("Features", self._features, "What describes a pixel.")

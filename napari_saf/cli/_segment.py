@@ -24,7 +24,7 @@ from napari_saf.errors import FormatError, SafError
 from napari_saf.features import FEATURES
 from napari_saf.io import MASK_SUFFIXES, Recipe, load_recipe
 from napari_saf.methods import METHODS
-from napari_saf.problem import ImageOptions
+from napari_saf.problem import WEIGHTS, ImageOptions
 
 __all__ = ["command"]
 
@@ -139,7 +139,7 @@ _FIXED = [
                  help="What describes a pixel. [default: intensity]"),
     click.option("--window", type=WindowSize(), metavar="ODD[,ODD...]",
                  help="Side of the averaging window in pixels, the scale. [default: 3]"),
-    click.option("--weights", type=click.Choice(["uniform", "nonlocal"]),
+    click.option("--weights", type=click.Choice(list(WEIGHTS)),
                  help="Weights within the window. [default: uniform]"),
     click.option("--channel-axis", type=int,
                  help="Axis of the channels, if the file does not say it."),

@@ -16,7 +16,7 @@ from napari_saf.groups import check_group_source
 from napari_saf.io._replace import replacing
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
-from napari_saf.problem import ImageOptions
+from napari_saf.problem import WEIGHTS, ImageOptions
 
 __all__ = ["Recipe", "load_recipe", "save_recipe"]
 
@@ -146,8 +146,9 @@ def _check_options(options: ImageOptions) -> None:
     if options.features not in FEATURES:
         known = ", ".join(FEATURES)
         raise InvalidInput(f"input.features: expected one of {known}, got {options.features!r}")
-    if options.weights not in ("uniform", "nonlocal"):
-        raise InvalidInput(f"input.weights: expected uniform or nonlocal, got {options.weights!r}")
+    if options.weights not in WEIGHTS:
+        known = ", ".join(WEIGHTS)
+        raise InvalidInput(f"input.weights: expected one of {known}, got {options.weights!r}")
     sides = options.window if isinstance(options.window, tuple) else (options.window,)
     if not sides or not all(_is_whole(side) and side > 0 and side % 2 for side in sides):
         raise InvalidInput(f"input.window: expected odd numbers, got {options.window!r}")
