@@ -22,35 +22,34 @@ from numpy.typing import NDArray
 from skimage.color import rgb2lab
 from skimage.feature import multiscale_basic_features
 from skimage.segmentation import random_walker
-from skimage.transform import rescale
+from skimage.transform import resize
 from sklearn.ensemble import RandomForestClassifier
 
 import napari_saf as saf
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data")) / "grabcut"
 OBJECT, BACKGROUND, UNKNOWN = 1, 2, 128
+SIDE = 240
 
 Image = NDArray[np.uint8]
 Method = Callable[[Image, Image], NDArray[np.bool_]]
 
 
 def ours(image: Image, strokes: Image) -> NDArray[np.bool_]:
-    """Run the assignment flow on colour and position, at half the size or less."""
-    step = max(1, round(max(image.shape) / 240))
-    small = rescale(image, 1 / step, anti_aliasing=True, channel_axis=-1)
-    seeds = np.zeros(small.shape[:2], dtype=np.uint8)
+    """Run the assignment flow on colour and position, the longest side reduced to 240 pixels."""
+    shape = strokes.shape
+    small_shape = tuple(round(side * min(1.0, SIDE / max(shape))) for side in shape)
+    small = resize(image / 255, small_shape, anti_aliasing=True)
+    seeds = np.zeros(small_shape, dtype=np.uint8)
     for label in (BACKGROUND, OBJECT):
-        rows, columns = np.nonzero(strokes == label)
-        rows = np.minimum(rows // step, len(seeds) - 1)
-        seeds[rows, np.minimum(columns // step, seeds.shape[1] - 1)] = label
+        places = np.argwhere(strokes == label)
+        rows, columns = (places * small_shape // shape).T
+        seeds[rows, columns] = label
     problem = saf.Problem.from_image(
         small, features="position", window=13, weights="contrast", seeds=seeds
     )
     labels = saf.AssignmentFlow(connected=True).run(problem).labels
-    large = np.kron(labels, np.ones((step, step), dtype=labels.dtype))
-    pad = [(0, max(0, n - m)) for n, m in zip(strokes.shape, large.shape, strict=True)]
-    large = np.pad(large, pad, mode="edge")
-    return large[: strokes.shape[0], : strokes.shape[1]] == OBJECT
+    return np.asarray(resize((labels == OBJECT).astype(float), shape, order=1) > 0.5)
 
 
 def walk(image: Image, strokes: Image) -> NDArray[np.bool_]:
