@@ -3,8 +3,9 @@
 python benchmarks/fair.py [synthetic] [adult] [bank] [--clusters 10 30]
 
 Rows of Adult and Bank: z-scores of the numeric attributes, then scaled to length 1, as the
-published experiments have them. Figures of others: measured with the published code of
-variational fair clustering on the same rows, 10 or 30 clusters, k-means++ start.
+published experiments have them. Figures of others were recorded with the published code of
+variational fair clustering on the same rows, 10 or 30 clusters, k-means++ start; they are
+printed beside ours and not measured again.
 """
 
 from __future__ import annotations
@@ -31,10 +32,7 @@ OTHERS = {
     ("adult", 10, "kmedian"): [(10, 17_960, 0.308, "21-24")],
     ("adult", 30, "kmeans"): [(500, 4_852, 0.401, "278-361")],
     ("bank", 10, "kmeans"): [(500, 9_057, 0.491, "67-78")],
-    ("synthetic", 2, "kmeans"): [(10, 207.8, 0.0, "?")],
-    ("synthetic, unequal", 2, "kmeans"): [(10, 159.8, 0.0, "?")],
 }
-"""Objectives of the synthetic sets depend on the draw of the points."""
 PRINTED = {
     ("adult", "kmedian"): "0.38/0.17",
     ("bank", "kmedian"): "0.02/0.16",

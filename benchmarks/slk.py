@@ -236,11 +236,11 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parts = ["agreement", "speed", "growth", "image"]
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
+    parser.add_argument("parts", nargs="*", choices=[*parts, "all"], default="all")
     parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    chosen = arguments.parts or parts
+    chosen = parts if "all" in arguments.parts else arguments.parts
     if "agreement" in chosen:
         measure_agreement(arguments.starts)
     if "speed" in chosen:

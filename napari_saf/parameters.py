@@ -41,6 +41,7 @@ class _Info:
     none: str = "automatic"
     is_list: bool = False
     words: Mapping[str, str] | None = None
+    in_form: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form
         As given to `parameter`.
     """
 
@@ -80,6 +81,7 @@ class Parameter:
     depends_on: Condition | None = None
     none: str = "automatic"
     words: Mapping[str, str] | None = None
+    in_form: bool = True
 
 
 def parameter(
@@ -96,6 +98,7 @@ def parameter(
     none: str = "automatic",
     is_list: bool = False,
     words: Mapping[str, str] | None = None,
+    in_form: bool = True,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -123,9 +126,11 @@ def parameter(
         Whether an array is a few numbers in a row that a person can type.
     words : mapping of str to str, optional
         What the form says for the values of a choice, where the values are no plain words.
+    in_form : bool
+        Whether a form asks for it; library, command line and recipe always take it.
     """
     info = _Info(
-        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words
+        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words, in_form
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -197,6 +202,7 @@ def _scalar(
         depends_on,
         info.none,
         info.words,
+        info.in_form,
     )
 
 

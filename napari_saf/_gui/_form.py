@@ -40,7 +40,7 @@ class MethodForm(QObject):
     @property
     def prototypes_field(self) -> PrototypesField | None:
         """The field that takes prototypes from an earlier result, if there is one."""
-        fields = (field for _, field, _ in self._rows)
+        fields = (field for p, field, _ in self._rows if self._holds(p))
         return next((field for field in fields if isinstance(field, PrototypesField)), None)
 
     def read(self) -> AbstractMethod:
@@ -73,6 +73,8 @@ class MethodForm(QObject):
             field.release()
 
     def _holds(self, parameter: Parameter) -> bool:
+        if not parameter.in_form:
+            return False
         if parameter.depends_on is None:
             return True
         name, wanted = parameter.depends_on

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from napari_saf.methods._method import drain
 from napari_saf.result import Snapshot
 
 __all__ = ["run_with_progress"]
@@ -25,12 +26,7 @@ def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
         Words beside the bar.
     """
     with _bar(steps, title) as watched:
-        while True:
-            try:
-                next(watched)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+        return drain(watched)
 
 
 @contextmanager

@@ -16,9 +16,10 @@ usearch               4.1 (0.91)       1.6 (1.00)      26 (0.999)
 
 With few features nothing comes near scipy's tree. With many, brute force is exact and fast
 enough for some thousand nodes. Beyond, faiss is fastest, but its wheels and torch's bring an
-OpenMP runtime each, and on macOS the process ends when both are loaded; pynndescent compiles
-for 20 s in each new environment; hnswlib has had no release since 2023. usearch has neither
-fault, and one thread that builds its graph makes the same graph every time.
+OpenMP runtime each, and processes that load both are reported to end on macOS
+(https://github.com/faiss-wheels/faiss-wheels/issues/73); pynndescent compiles for 20 s in each
+new environment; hnswlib had to be compiled where the table was made. usearch needs neither, and
+one thread that builds its graph makes the same graph every time.
 """
 
 from __future__ import annotations

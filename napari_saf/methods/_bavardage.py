@@ -155,6 +155,7 @@ class Bavardage(AbstractFewShotMethod):
         help="Scatter of the features within classes; none: from the seeds.",
         advanced=True,
         none="from the seeds",
+        in_form=False,
     )
 
     def _prepare_tasks(self, tasks: Tasks) -> AbstractTaskClustering:

@@ -260,7 +260,7 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         """
         if call.initial is not None:
             weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
-            return (weights.T @ call.features) / weights.sum(dim=0)[:, None]
+            return weighted_means(weights, call.features)
         features = call.features
         seeds = call.seeds
         given = features[:0] if seeds is None else class_means(features, seeds)

@@ -27,13 +27,12 @@ from napari_saf.methods._clustering import (
 )
 from napari_saf.methods._fairness_term import FairnessTerm
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._method import never
+from napari_saf.methods._method import drain, never
 from napari_saf.methods._neighbourhood import Neighbourhood
 from napari_saf.methods._start import distances, from_assignment
-from napari_saf.methods._sweep import SweepIteration, TradeOff, TradeOffPoint
+from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
-from napari_saf.result import Segmentation, Status
 
 __all__ = ["FairClustering"]
 
@@ -43,7 +42,6 @@ _MOST_INNER = 20
 _START_GAP = 5.0
 _LEAST_WEIGHT = 1e-6
 _LEAST_DEGREE = 1e-30
-_SWEEP = tuple(np.geomspace(1e-3, 10, 9))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -85,8 +83,8 @@ class FairClustering(AbstractClusteringMethod):
     Nodes of no group (0) do not count in the divergence.
 
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
-    with the least sum; sum_k 1 - S_k'W S_k / d'S_k with the graph's weights W and degrees d,
-    on a grid those by contrast, see `SLK`.
+    with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's
+    weights W and degrees d, on a grid those by contrast, see `SLK`.
     """
 
     name: ClassVar[str] = "fair"
@@ -154,13 +152,7 @@ class FairClustering(AbstractClusteringMethod):
 
     def sweep(self, problem: Problem, weights: Sequence[float] | None = None) -> TradeOff:
         """Return the solutions over the fairness weight; see `iterate_sweep`."""
-        steps = self.iterate_sweep(problem, weights)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                found: TradeOff = stop.value
-                return found
+        return drain(self.iterate_sweep(problem, weights))
 
     def iterate_sweep(
         self,
@@ -194,29 +186,12 @@ class FairClustering(AbstractClusteringMethod):
         InvalidInput
             As `iterate`, and if there is no weight, or one is negative or not finite.
         """
-        wanted = [0.0] if weights is None else sorted(float(weight) for weight in weights)
-        if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
-            raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
-        count = len(wanted) if weights is not None else 1 + len(_SWEEP)
-        points: list[TradeOffPoint] = []
-        while len(points) < len(wanted):
-            weight, done = wanted[len(points)], len(points)
-            initial = points[-1].segmentation.assignment if points else None
-            method = dataclasses.replace(self, fairness_weight=weight)
-            steps = method.iterate(problem, initial, cancelled=cancelled)
-            while True:
-                try:
-                    snapshot = next(steps)
-                except StopIteration as stop:
-                    result: Segmentation = stop.value
-                    break
-                yield dataclasses.replace(snapshot, fraction=(done + snapshot.fraction) / count)
-            if result.status is Status.CANCELLED:
-                break
-            points.append(TradeOffPoint.of(weight, result))
-            if weights is None and done == 0:
-                wanted += [points[0].objective * share for share in _SWEEP]
-        return TradeOff(tuple(points), is_complete=len(points) == count)
+        return sweep(
+            lambda weight: dataclasses.replace(self, fairness_weight=weight),
+            problem,
+            weights,
+            cancelled,
+        )
 
     def _n_fields(self) -> int:
         return 8

@@ -47,7 +47,7 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
 
     preprocessing: Preprocessing = parameter(
         "scaled",
-        label="Features",
+        label="Scaling",
         help="Scaled: one factor for all, for colours and textures; unit length, about the mean "
         "or as they are: each for itself, for features of a network.",
         words={
@@ -132,8 +132,8 @@ def start_of(tasks: Tasks) -> torch.Tensor | None:
 def turned(blocks: torch.Tensor) -> torch.Tensor:
     """Return features turned so that those of a task need no more axes than it has nodes.
 
-    Inner products stay as they are: what looks only at these runs some ten times faster on
-    tasks of 80 nodes with 640 features. A little is added to the squared length of each node,
+    Inner products stay as they are, and 200 tasks of 80 nodes with 640 features take 0.6 of
+    the time. A little is added to the squared length of each node,
     which keeps the factor of Cholesky real.
     """
     n_nodes, n_features = blocks.shape[1:]

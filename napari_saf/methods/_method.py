@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -16,8 +16,9 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = ["AbstractMethod", "Cancelled", "Iteration", "never"]
+__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never"]
 
+T = TypeVar("T")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 
@@ -28,6 +29,16 @@ class Cancelled(Exception):
 def never() -> bool:
     """Return False."""
     return False
+
+
+def drain(steps: Generator[Snapshot, None, T]) -> T:
+    """Go through all steps, look at none, and return what comes of them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
 
 class AbstractMethod(ABC):
@@ -90,13 +101,7 @@ class AbstractMethod(ABC):
         max_iterations: int | None = None,
     ) -> Segmentation:
         """Label the nodes of a problem; see `iterate` for parameters and errors."""
-        steps = self.iterate(problem, initial, max_iterations=max_iterations)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                result: Segmentation = stop.value
-                return result
+        return drain(self.iterate(problem, initial, max_iterations=max_iterations))
 
     def recipe(self, problem: Problem) -> dict[str, Any]:
         """Return what repeats a run of this method on a problem, as values JSON can hold."""

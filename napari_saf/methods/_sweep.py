@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol, runtime_checkable
 
-from napari_saf.methods._method import never
-from napari_saf.problem import Problem
-from napari_saf.result import Segmentation, Snapshot
+import numpy as np
 
-__all__ = ["SweepIteration", "SweepMethod", "TradeOff", "TradeOffPoint"]
+from napari_saf.errors import InvalidInput
+from napari_saf.methods._method import AbstractMethod, Iteration, never
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation, Snapshot, Status
+
+__all__ = ["SweepIteration", "SweepMethod", "TradeOff", "TradeOffPoint", "sweep"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +70,45 @@ class TradeOff:
 
 
 SweepIteration = Generator[Snapshot, None, TradeOff]
+
+_SHARES = tuple(np.geomspace(1e-3, 10, 9))
+"""Weights of a sweep in units of the objective of the plain clustering."""
+
+
+def sweep(
+    method_at: Callable[[float], AbstractMethod],
+    problem: Problem,
+    weights: Sequence[float] | None,
+    cancelled: Callable[[], bool],
+) -> SweepIteration:
+    """Run a method at one fairness weight after another; see `FairClustering.iterate_sweep`."""
+    wanted = [0.0] if weights is None else sorted(float(weight) for weight in weights)
+    if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
+        raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
+    count = len(wanted) if weights is not None else 1 + len(_SHARES)
+    points: list[TradeOffPoint] = []
+    while len(points) < len(wanted):
+        weight, done = wanted[len(points)], len(points)
+        initial = points[-1].segmentation.assignment if points else None
+        steps = method_at(weight).iterate(problem, initial, cancelled=cancelled)
+        result = yield from _in_part(steps, done, count)
+        if result.status is Status.CANCELLED:
+            break
+        points.append(TradeOffPoint.of(weight, result))
+        if weights is None and done == 0:
+            wanted += [points[0].objective * share for share in _SHARES]
+    return TradeOff(tuple(points), is_complete=len(points) == count)
+
+
+def _in_part(steps: Iteration, done: int, count: int) -> Iteration:
+    """Go through the steps of one of several runs, with the fraction of all of them."""
+    while True:
+        try:
+            snapshot = next(steps)
+        except StopIteration as stop:
+            result: Segmentation = stop.value
+            return result
+        yield dataclasses.replace(snapshot, fraction=(done + snapshot.fraction) / count)
 
 
 @runtime_checkable

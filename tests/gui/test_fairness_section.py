@@ -118,11 +118,13 @@ def test_a_new_run_forgets_the_sweep(fair, qtbot, run):
 def test_a_sweep_can_be_stopped(fair, qtbot, viewer):
     viewer.add_image(np.random.default_rng(0).random((400, 400, 3)), rgb=True, name="large")
     fair.input.choose_image(viewer.layers["large"])
+    complete = []
+    fair.session.swept.connect(lambda found: complete.append(found.is_complete))
     with qtbot.waitSignal(fair.session.finished, timeout=TIMEOUT):
-        fair.start_sweep()
-        qtbot.waitSignal(fair.session.advanced, timeout=TIMEOUT).wait()
+        with qtbot.waitSignal(fair.session.advanced, timeout=TIMEOUT):
+            fair.start_sweep()
         fair.session.stop()
-    assert not fair.session.is_running
+    assert not any(complete)
 
 
 def test_proportions_are_typed(fair, run):

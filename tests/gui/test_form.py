@@ -86,6 +86,12 @@ def test_a_list_is_numbers_with_commas_between(form_of):
         form.read()
 
 
+def test_a_matrix_is_not_asked_for(form_of):
+    form = form_of("bavardage")
+    assert "within_scatter" not in form.visible_names()
+    assert form.prototypes_field is None
+
+
 def test_a_field_shows_only_where_it_does_something(form_of):
     form = form_of("saf")
     assert "stepper.tolerance" in form.visible_names()
