@@ -16,6 +16,8 @@ from napari_saf.parameters import check_bounds, parameter
 __all__ = ["GaussianAffinity"]
 
 _CHUNK_BYTES = 2**25
+_SKETCH_CHUNK_BYTES = 2**22
+"""Stays in the caches of a processor; the rows of the exact kernel are too long for that."""
 _EIGENVALUE_TOLERANCE = 1e-6
 
 
@@ -139,12 +141,16 @@ def _with_squares(features: torch.Tensor, sigma2: float) -> tuple[torch.Tensor, 
     return torch.cat([2 * scaled, -square, -one], 1), torch.cat([scaled, one, square], 1)
 
 
-def _blocks(left: torch.Tensor, right: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield the kernel block by block of rows."""
-    step = max(1, _CHUNK_BYTES // (right.element_size() * len(right)))
+def _blocks(
+    left: torch.Tensor, right: torch.Tensor, n_bytes: int = _CHUNK_BYTES
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield the kernel block by block of rows; a block is valid until the next."""
+    step = max(1, n_bytes // (right.element_size() * len(right)))
+    memory = left.new_empty((min(step, len(left)), len(right)))
     for start in range(0, len(left), step):
         rows = slice(start, min(start + step, len(left)))
-        yield rows, (left[rows] @ right.T).exp_()
+        block = memory[: rows.stop - start]
+        yield rows, torch.matmul(left[rows], right.T, out=block).exp_()
 
 
 def _sketch(
@@ -160,7 +166,7 @@ def _sketch(
     kept = values > _EIGENVALUE_TOLERANCE * values[-1]
     whiten = (vectors[:, kept] / values[kept].sqrt()).to(left.dtype).to(left.device)
     basis = torch.empty(len(left), whiten.shape[1], dtype=left.dtype, device=left.device)
-    for rows, block in _blocks(left, right[chosen]):
+    for rows, block in _blocks(left, right[chosen], _SKETCH_CHUNK_BYTES):
         tick()
         torch.matmul(block, whiten, out=basis[rows])
     return basis

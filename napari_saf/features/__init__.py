@@ -1,5 +1,12 @@
 """Features: the vector of every pixel."""
 
-from napari_saf.features._image import FEATURES, FeatureName, Scaling, channels_last, is_rgb
+from napari_saf.features._image import (
+    FEATURES,
+    FeatureName,
+    Scaling,
+    channels_last,
+    is_rgb,
+    standardized,
+)
 
-__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb"]
+__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb", "standardized"]

@@ -13,7 +13,7 @@ from skimage.feature import multiscale_basic_features
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb"]
+__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb", "standardized"]
 
 FeatureName = Literal["intensity", "lab", "multiscale"]
 
@@ -114,11 +114,20 @@ def _multiscale(image: NDArray[np.float32]) -> NDArray[np.float32]:
     features = multiscale_basic_features(
         image, sigma_min=1, sigma_max=min(8, max(1, longest // 8)), channel_axis=-1
     )
-    flat = features.reshape(-1, features.shape[-1])
+    return standardized(features)
+
+
+def standardized(features: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Return features, channels last, of which each weighs the same.
+
+    Their mean is 0, and the variances sum to that of a uniform variable in [0, 1]: distances
+    stay in the range of an image.
+    """
+    values = np.asarray(features, dtype=np.float32)
+    flat = values.reshape(-1, values.shape[-1])
     spread = flat.std(axis=0)
-    # Each feature weighs the same, and distances stay in the range of an image in [0, 1].
     scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
-    return np.asarray((features - flat.mean(axis=0)) / scale, dtype=np.float32)
+    return np.asarray((values - flat.mean(axis=0)) / scale, dtype=np.float32)
 
 
 def _position(image: NDArray[np.float32]) -> NDArray[np.float32]:

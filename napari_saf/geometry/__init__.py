@@ -1,6 +1,7 @@
 """Geometry of the assignment manifold, and of points in feature space."""
 
 from napari_saf.geometry._medoid import weighted_medoid
+from napari_saf.geometry._memory import new_field, take_columns, with_columns
 from napari_saf.geometry._simplex import (
     FLOOR,
     entropy,
@@ -14,10 +15,13 @@ from napari_saf.geometry._simplex import (
 __all__ = [
     "FLOOR",
     "entropy",
+    "new_field",
     "normalize_",
     "one_hot_",
     "shifted_softmax",
     "softmax",
+    "take_columns",
     "to_logarithm",
     "weighted_medoid",
+    "with_columns",
 ]

@@ -10,7 +10,12 @@ __all__ = ["weighted_medoid"]
 
 _FIRST = 4
 _BATCH = 16
-_WEISZFELD_STEPS = 10
+_WEISZFELD_STEPS = 12
+_WHOLE_STEPS = 4
+_SAMPLE = 5000
+_MOST_CURVED = 16
+_MOST_DOUBLINGS = 40
+_ROUNDING = 1e-14
 
 
 def weighted_medoid(
@@ -38,29 +43,42 @@ def weighted_medoid(
     weights per unit of length, so every point b where it was computed bounds it elsewhere from
     below: E(r) >= E(b) + g_b (x_r - x_b), g_b a subgradient, and E(r) >= |E(b) - W |x_r - x_b||
     (the latter: Newling and Fleuret, "A sub-quadratic exact medoid algorithm", AISTATS 2017,
-    https://arxiv.org/abs/1605.06950). Points are tried in the order of their bounds, starting
-    near the geometric median, until no bound lies below the least sum.
+    https://arxiv.org/abs/1605.06950). Near the geometric median m, where slopes are small, the
+    curvature rules out most: with a = x_q - m, u its direction and h = x_r - m,
+
+        |a - h| >= |a| - u'h + (|h|^2 - (u'h)^2) / (2 (|a| + |h|)),
+
+    and a convex function that is above the least sum all around m is above it beyond. Points
+    are tried in the order of their bounds, starting near m, until no bound lies below the
+    least sum.
     """
     x = torch.from_numpy(np.ascontiguousarray(points, dtype=np.float64))
     w = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64))
     mass = float(w.sum())
+    centre = _geometric_median(x, w)
+    offsets, apart = x - centre, _distances(centre[None], x)[0]
+    farthest = float(apart.max())
+    first = apart.topk(min(_FIRST, len(x)), largest=False).indices
+    sums = _distances(x[first], x) @ w
+    best, index = float(sums.min()), int(first[sums.argmin()])
     left = torch.arange(len(x))
-    bounds = torch.cdist(_geometric_median(x, w)[None], x)[0]
-    best, index = np.inf, 0
+    bounds = torch.zeros(len(x), dtype=x.dtype)
+    if x.shape[1] <= _MOST_CURVED:
+        left, bounds = _near_median(x, w, offsets, apart, best)
     while len(left):
-        count = min(_BATCH if np.isfinite(best) else _FIRST, len(left))
-        batch = left[bounds.topk(count, largest=False).indices]
-        distances = torch.cdist(x[batch], x, compute_mode="donot_use_mm_for_euclid_dist")
+        batch = left[bounds.topk(min(_BATCH, len(left)), largest=False).indices]
+        distances = _distances(x[batch], x)
         sums = distances @ w
-        if not np.isfinite(best):
-            bounds = torch.zeros(len(x), dtype=x.dtype)
         if float(sums.min()) < best:
             best, index = float(sums.min()), int(batch[sums.argmin()])
         far = (sums[:, None] - mass * distances[:, left]).abs_().amax(dim=0)
         pull = w / distances
         pull[distances == 0] = 0
-        slopes = pull.sum(dim=1, keepdim=True) * x[batch] - pull @ x
-        planes = torch.addmm((sums - (slopes * x[batch]).sum(dim=1))[:, None], slopes, x[left].T)
+        steepness = pull.sum(dim=1, keepdim=True)
+        slopes = steepness * offsets[batch] - pull @ offsets
+        heights = sums[:, None] - (slopes * offsets[batch]).sum(dim=1, keepdim=True)
+        heights -= _ROUNDING * farthest**2 * steepness
+        planes = torch.addmm(heights, slopes, offsets[left].T)
         bounds = torch.maximum(bounds, torch.maximum(planes.amax(dim=0), far))
         bounds[torch.isin(left, batch)] = np.inf
         kept = bounds < best * (1 - 1e-12)
@@ -68,11 +86,54 @@ def weighted_medoid(
     return index, best
 
 
+def _near_median(
+    x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, apart: torch.Tensor, best: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the distinct points whose sum may be below the best, and bounds from curvature."""
+    inside = torch.arange(len(x))
+    directions = offsets / apart.clamp(min=1e-300)[:, None]
+    slope, least = -(w @ directions), float(w @ apart)
+    farthest = float(apart.max())
+    if not farthest:
+        return inside[:0], apart[:0]
+    reach = float(apart.topk(min(_FIRST, len(x)), largest=False).values[-1])
+    reach = max(reach, 1e-9 * farthest)
+    for _ in range(_MOST_DOUBLINGS):
+        scaled = w / (apart + reach)
+        curvature = scaled.sum() * torch.eye(x.shape[1], dtype=x.dtype)
+        curvature -= (directions * scaled[:, None]).T @ directions
+        if not torch.isfinite(curvature).all():
+            return inside, torch.zeros_like(apart)
+        smallest = max(float(torch.linalg.eigvalsh(curvature)[0]), 0.0)
+        if least - float(slope.norm()) * reach + 0.5 * smallest * reach**2 >= best:
+            inside = (apart <= reach).nonzero()[:, 0]
+            break
+        if reach > farthest:
+            break
+        reach *= 2
+    h = offsets[inside]
+    bounds = least + h @ slope + 0.5 * ((h @ curvature) * h).sum(dim=1)
+    # Points farther than `reach`, if they are kept, are beyond where the curvature holds.
+    bounds[apart[inside] > reach] = 0
+    kept = bounds < best * (1 - 1e-12)
+    left, bounds = inside[kept], bounds[kept]
+    _, chosen = np.unique(x[left].numpy(), axis=0, return_index=True)
+    return left[chosen], bounds[chosen].clamp_(min=0)
+
+
 def _geometric_median(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Return about the point with the least weighted sum of distances (Weiszfeld)."""
     centre = w @ x / max(float(w.sum()), 1e-300)
     least = 1e-9 * max(float((x - centre).abs().max()), 1e-300)
-    for _ in range(_WEISZFELD_STEPS):
-        pull = w / torch.cdist(centre[None], x)[0].clamp_(min=least)
-        centre = pull @ x / max(float(pull.sum()), 1e-300)
+    every = -(-len(x) // _SAMPLE)
+    for step in range(_WEISZFELD_STEPS):
+        stride = every if step < _WEISZFELD_STEPS - _WHOLE_STEPS else 1
+        some, weights = x[::stride], w[::stride]
+        pull = weights / _distances(centre[None], some)[0].clamp_(min=least)
+        centre = pull @ some / max(float(pull.sum()), 1e-300)
     return centre
+
+
+def _distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return |a_i - b_j| from differences: products cancel far from the origin."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")

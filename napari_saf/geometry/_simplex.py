@@ -68,7 +68,7 @@ def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return softmax(out, out)
 
 
-def entropy(assignment: torch.Tensor, v: torch.Tensor, labels: torch.Tensor) -> float:
+def entropy(assignment: torch.Tensor, v: torch.Tensor, highest: torch.Tensor) -> float:
     """Return the mean over the rows of -sum w log w, in nats.
 
     Parameters
@@ -77,13 +77,13 @@ def entropy(assignment: torch.Tensor, v: torch.Tensor, labels: torch.Tensor) -> 
         softmax(v).
     v : Tensor of shape (n_nodes, n_labels)
         Rows have a maximum of 0.
-    labels : Tensor of shape (n_nodes,)
-        Column of that maximum.
+    highest : Tensor of shape (n_nodes,)
+        The entry of `assignment` where that maximum is.
 
     Notes
     -----
-    A row's entropy is log Z - sum w v with Z = sum exp v = 1 / w_label: two sums of terms that
+    A row's entropy is log Z - sum w v with Z = sum exp v = 1 / w_highest: two sums of terms that
     are not negative, without a logarithm of a small number.
     """
-    log_z = -assignment.gather(1, labels[:, None]).log_().sum(dtype=torch.float64)
+    log_z = -highest.log().sum(dtype=torch.float64)
     return float(log_z - torch.dot(assignment.view(-1), v.view(-1))) / len(v)

@@ -1,9 +1,11 @@
 """Graphs: what is a neighbour of what, and how to average over neighbours."""
 
 from napari_saf.graph._affinity import AffinityGraph
+from napari_saf.graph._coarse import CoarseGrid, coarse_mask, coarse_means, coarse_shape
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph, check_mask, check_window
 from napari_saf.graph._neighbours import Neighbours, mean_nearest_distance, nearest_neighbours
+from napari_saf.graph._paths import path_costs, path_lengths
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
 from napari_saf.graph._union import GraphUnion
 
@@ -11,13 +13,19 @@ __all__ = [
     "AbstractGraph",
     "AffinityGraph",
     "Averager",
+    "CoarseGrid",
     "GraphUnion",
     "GridGraph",
     "Neighbours",
     "SparseProduct",
     "check_mask",
     "check_window",
+    "coarse_mask",
+    "coarse_means",
+    "coarse_shape",
     "mean_nearest_distance",
     "nearest_neighbours",
+    "path_costs",
+    "path_lengths",
     "symmetric_part",
 ]

@@ -103,6 +103,13 @@ class AffinityGraph(AbstractGraph):
         """Return the product with the symmetric part of the weights."""
         return SparseProduct(symmetric_part(self.weights), device, dtype)
 
+    def steps(self) -> sparse.csr_array:
+        """Return steps of length 0 between nodes that have a weight."""
+        found = sparse.triu(self.weights + self.weights.T, k=1, format="csr")
+        return sparse.csr_array(
+            (np.zeros(found.nnz), found.indices, found.indptr), shape=found.shape
+        )
+
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the product of the weights with node values."""
         field = self._as_field(values).numpy()

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 
 from napari_saf.errors import InvalidInput
 
@@ -42,6 +43,14 @@ class AbstractGraph(ABC):
         """Return the product with (W + W') / 2, W the weights without self weights.
 
         Objectives that hold s'W s see this part of the weights only.
+        """
+
+    @abstractmethod
+    def steps(self) -> sparse.csr_array:
+        """Return how long the steps are between nodes next to each other, (n_nodes, n_nodes).
+
+        Lengths are shares of the longest side of an image, 0 (and stored) where nodes have no
+        place. Every step is held once, in either direction.
         """
 
     @abstractmethod

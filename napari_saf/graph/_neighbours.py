@@ -90,7 +90,7 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
     if not 1 <= k < len(points):
         raise InvalidInput(f"k: expected 1 to {len(points) - 1}, got {k}")
     if points.shape[1] <= _MOST_TREE_FEATURES:
-        found = KDTree(points).query(points, k + 1, workers=-1)[1]
+        found = _by_tree(points, k + 1)
     elif len(points) <= _MOST_EXACT_NODES:
         search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute", n_jobs=-1)
         found = search.fit(points).kneighbors(points, return_distance=False)
@@ -124,6 +124,15 @@ def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDAr
         search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1)
         found = search.fit(known).kneighbors(asked)[0]
     return np.asarray(np.reshape(found, (len(asked), k)).mean(axis=1))
+
+
+def _by_tree(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
+    """Ask for points that lie close together one after the other: their search is in the cache."""
+    tree = KDTree(points)
+    order = np.asarray(tree.indices)
+    found = np.empty((len(points), k), dtype=np.int64)
+    found[order] = tree.query(points[order], k, workers=-1)[1]
+    return found
 
 
 def _approximate(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:

@@ -47,6 +47,10 @@ class GraphUnion(AbstractGraph):
         """Return the product with the symmetric part of the weights."""
         return self._join([grid.neighbour_sum(device, dtype) for grid in self.grids])
 
+    def steps(self) -> sparse.csr_array:
+        """Return the steps of all grids; none leads from one into another."""
+        return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
+
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the sum of the neighbours' values, grid by grid."""
         parts = zip(self.grids, self.slices, strict=True)

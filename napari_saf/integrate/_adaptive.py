@@ -111,10 +111,10 @@ class _AdamsRun(_AdaptiveRun):
         self, field: VectorField, v: torch.Tensor, constrain: Constraint, tolerance: float
     ) -> None:
         super().__init__(field, v, constrain, tolerance)
-        self._slope = field(self.v, torch.empty_like(v))
-        self._slope_before = torch.zeros_like(v)
-        self._slope_ahead = torch.empty_like(v)
-        self._corrected = torch.empty_like(v)
+        self._slope = field(self.v, field.new_field())
+        self._slope_before = field.new_field()
+        self._slope_ahead = field.new_field()
+        self._corrected = field.new_field()
         self._step_before = 0.0
 
     def _attempt(self, step: float) -> float:
@@ -174,11 +174,11 @@ class _BogackiShampineRun(_AdaptiveRun):
         self, field: VectorField, v: torch.Tensor, constrain: Constraint, tolerance: float
     ) -> None:
         super().__init__(field, v, constrain, tolerance)
-        self._first = field(self.v, torch.empty_like(v))
-        self._second = torch.empty_like(v)
-        self._third = torch.empty_like(v)
-        self._last = torch.empty_like(v)
-        self._ahead = torch.empty_like(v)
+        self._first = field(self.v, field.new_field())
+        self._second = field.new_field()
+        self._third = field.new_field()
+        self._last = field.new_field()
+        self._ahead = field.new_field()
 
     def _attempt(self, step: float) -> float:
         field, first, second, third = self.field, self._first, self._second, self._third

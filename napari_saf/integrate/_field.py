@@ -34,5 +34,8 @@ class VectorField(Protocol):
         The maxima of the rows of `v` lie within 40 of 0.
         """
 
+    def new_field(self) -> torch.Tensor:
+        """Return memory for a field of the shape of `assignment`."""
+
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from napari_saf.geometry import normalize_, softmax
+from napari_saf.geometry import normalize_, softmax, take_columns
 from napari_saf.integrate._field import VectorField
 from napari_saf.parameters import check_bounds, parameter
 
@@ -68,7 +68,7 @@ class Run(ABC):
         self.field.keep_columns(kept)
         for name, value in list(vars(self).items()):
             if isinstance(value, torch.Tensor):
-                setattr(self, name, value[:, kept].contiguous())
+                setattr(self, name, take_columns(value, kept))
         self.constrain(self.v)
 
 
@@ -111,7 +111,7 @@ class _EulerRun(Run):
     ) -> None:
         super().__init__(field, v, constrain)
         self._step = step
-        self._slope = torch.empty_like(v)
+        self._slope = field.new_field()
 
     def advance(self) -> None:
         self.field(self.v, self._slope)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from napari_saf.geometry import weighted_medoid
@@ -27,6 +27,8 @@ def check(points, weights):
     scale=st.sampled_from([1e-6, 1.0, 1e6]),
     seed=st.integers(0, 10**6),
 )
+@example(36, 2, True, 0.0, 1e6, 1e-6, 0)
+@example(80, 3, False, 0.0, 1e6, 1e-6, 1)
 def test_medoid_agrees_with_all_distances(
     n_points, n_features, repeated, share_of_zeros, offset, scale, seed
 ):

@@ -1,0 +1,101 @@
+"""A grid that is coarser than its image."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napari_saf import InvalidInput, Problem, SelfAssignmentFlow
+from napari_saf.graph import CoarseGrid, GridGraph
+
+sides = st.tuples(st.integers(1, 9), st.integers(1, 9))
+
+
+def make(shape, image_shape, mask=None):
+    return CoarseGrid(GridGraph(shape, window=1), image_shape, mask)
+
+
+@given(sides, sides, st.integers(0, 2**32 - 1))
+def test_names_come_back_from_the_large_image(shape, more, seed):
+    large = tuple(3 * side + extra for side, extra in zip(shape, more, strict=True))
+    grid = make(shape, large)
+    names = np.random.default_rng(seed).integers(1, 5, grid.n_nodes).astype(np.uint8)
+    image = grid.to_image(names)
+    assert image.shape == large
+    assert image.dtype == np.uint8
+    assert set(np.unique(image)) <= set(np.unique(names))
+    middle = grid.positions(np.arange(grid.n_nodes))
+    np.testing.assert_array_equal(image[tuple(middle.T)], names)
+
+
+@given(sides, st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_numbers_are_means_of_blocks(shape, factor, seed):
+    large = tuple(factor * side for side in shape)
+    image = np.random.default_rng(seed).random(large)
+    blocks = image.reshape(shape[0], factor, shape[1], factor).mean(axis=(1, 3))
+    np.testing.assert_allclose(make(shape, large).from_image(image), blocks.ravel(), atol=1e-5)
+
+
+def test_a_plane_is_interpolated_without_error():
+    grid = make((6, 8), (24, 32))
+    rows, columns = grid.positions(np.arange(48)).T
+    rows, columns = rows - 0.5, columns - 0.5
+    image = grid.to_image((2 * rows + 3 * columns).astype(np.float64))
+    wanted = 2 * np.arange(24)[:, None] + 3 * np.arange(32)
+    np.testing.assert_allclose(image[2:-2, 2:-2], wanted[2:-2, 2:-2], atol=1e-9)
+
+
+def test_a_block_takes_its_most_frequent_name_but_zero():
+    image = np.zeros((4, 4), dtype=np.uint8)
+    image[0, 0], image[2:, 2:], image[3, 3] = 3, 2, 5
+    np.testing.assert_array_equal(make((2, 2), (4, 4)).from_image(image), [3, 0, 0, 2])
+
+
+def test_nothing_is_seen_outside_the_mask():
+    mask = np.zeros((6, 6), dtype=bool)
+    mask[:, :3] = True
+    image = np.where(mask, 1.0, 100.0)
+    problem = Problem.from_image(
+        image * np.random.default_rng(0).random((6, 6)), mask=mask, max_side=3, window=3
+    )
+    assert problem.n_nodes == 6
+    labels = SelfAssignmentFlow(max_labels=2).run(problem).labels
+    assert labels.shape == (6, 6)
+    np.testing.assert_array_equal(labels > 0, mask)
+
+
+def test_labels_come_at_the_size_of_the_image():
+    rng = np.random.default_rng(0)
+    image = np.zeros((50, 70))
+    image[:, 35:] = 1
+    problem = Problem.from_image(image + rng.normal(0, 0.1, image.shape), max_side=24)
+    assert problem.graph.shape == (17, 24)
+    result = SelfAssignmentFlow(max_labels=2).run(problem)
+    assert result.labels.shape == image.shape
+    assert result.recipe["input"]["max_side"] == 24
+    wanted = np.where(image > 0, result.labels[0, -1], result.labels[0, 0])
+    assert (result.labels == wanted).mean() > 0.97
+
+
+def test_seeds_are_found_again_and_can_be_exchanged():
+    seeds = np.zeros((40, 40), dtype=np.uint8)
+    seeds[3, 3], seeds[30, 30] = 1, 2
+    image = np.random.default_rng(0).random((40, 40))
+    plain = Problem.from_image(image, max_side=10)
+    problem = plain.with_seeds(seeds)
+    np.testing.assert_array_equal(problem.seeds.reshape(10, 10)[[0, 7], [0, 7]], [1, 2])
+    assert np.count_nonzero(problem.seeds) == 2
+    assert problem.graph is plain.graph
+    assert problem.with_seeds(None).seeds is None
+
+
+@pytest.mark.parametrize("max_side", [0, -3, 2.5])
+def test_a_side_of_no_pixels_is_refused(max_side):
+    with pytest.raises(InvalidInput, match="max_side"):
+        Problem.from_image(np.random.default_rng(0).random((9, 9)), max_side=max_side)
+
+
+def test_slices_that_are_labelled_each_by_itself_keep_their_number():
+    image = np.random.default_rng(0).random((5, 40, 40))
+    problem = Problem.from_image(image, max_side=10, window=(1, 3, 3))
+    assert problem.graph.shape == (5, 10, 10)
