@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from napari_saf import metrics as metrics
     from napari_saf.affinity import GaussianAffinity as GaussianAffinity
     from napari_saf.affinity import KernelAffinity as KernelAffinity
+    from napari_saf.dictionary import LearnedDictionary as LearnedDictionary
+    from napari_saf.dictionary import PatchDictionary as PatchDictionary
+    from napari_saf.dictionary import PatchDictionaryLearning as PatchDictionaryLearning
+    from napari_saf.dictionary import PatchSegmentation as PatchSegmentation
+    from napari_saf.dictionary import patch_distance as patch_distance
     from napari_saf.errors import ComputeError as ComputeError
     from napari_saf.errors import FormatError as FormatError
     from napari_saf.errors import InvalidInput as InvalidInput
@@ -26,8 +31,14 @@ if TYPE_CHECKING:
     from napari_saf.integrate import StoppingRule as StoppingRule
     from napari_saf.io import load_recipe as load_recipe
     from napari_saf.io import read_image as read_image
+    from napari_saf.io import read_labels as read_labels
+    from napari_saf.io import region_table as region_table
+    from napari_saf.io import save_binary_masks as save_binary_masks
+    from napari_saf.io import save_figure as save_figure
     from napari_saf.io import save_masks as save_masks
+    from napari_saf.io import save_prototypes as save_prototypes
     from napari_saf.io import save_recipe as save_recipe
+    from napari_saf.io import save_regions as save_regions
     from napari_saf.methods import METHODS as METHODS
     from napari_saf.methods import SLK as SLK
     from napari_saf.methods import AssignmentFlow as AssignmentFlow
@@ -44,10 +55,28 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "affinity": ("GaussianAffinity", "KernelAffinity"),
+    "dictionary": (
+        "LearnedDictionary",
+        "PatchDictionary",
+        "PatchDictionaryLearning",
+        "PatchSegmentation",
+        "patch_distance",
+    ),
     "errors": ("ComputeError", "FormatError", "InvalidInput", "SafError"),
     "graph": ("AffinityGraph", "GridGraph"),
     "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
-    "io": ("load_recipe", "read_image", "save_masks", "save_recipe"),
+    "io": (
+        "load_recipe",
+        "read_image",
+        "read_labels",
+        "region_table",
+        "save_binary_masks",
+        "save_figure",
+        "save_masks",
+        "save_prototypes",
+        "save_recipe",
+        "save_regions",
+    ),
     "methods": (
         "METHODS",
         "SLK",

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, Scaling, channels_last
-from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph, check_mask, check_window
+from napari_saf.graph import (
+    AbstractGraph,
+    CoarseGrid,
+    GraphUnion,
+    GridGraph,
+    check_mask,
+    check_window,
+    coarse_mask,
+    coarse_means,
+    coarse_shape,
+)
 from napari_saf.groups import check_group_source, image_groups
 
 __all__ = ["WEIGHTS", "ImageOptions", "Problem"]
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +47,8 @@ class ImageOptions:
         Values that became 0 and 1; None: found from the image.
     groups : str or None
         What made the groups, see `Problem.from_image`; None if there are none, or arrays.
+    max_side : int or None
+        Longest side at which to work; None: that of the image.
     """
 
     features: str = "intensity"
@@ -43,6 +57,7 @@ class ImageOptions:
     channel_axis: int | None = None
     scaling: Scaling | None = None
     groups: str | None = None
+    max_side: int | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """Return the options as values that JSON can hold."""
@@ -102,6 +117,7 @@ class Problem:
     seeds: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
     options: ImageOptions | None = None
+    _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         features = np.asarray(self.features)
@@ -124,6 +140,45 @@ class Problem:
         """Number of nodes."""
         return self.graph.n_nodes
 
+    def with_seeds(self, seeds: ArrayLike | Sequence[ArrayLike | None] | None) -> Problem:
+        """Return the problem with other seeds; what was computed without them is kept.
+
+        Parameters
+        ----------
+        seeds : array of int or sequence of array, optional
+            Of shape (n_nodes,), or as in `from_image` or `from_images`. None: no seeds.
+
+        Raises
+        ------
+        InvalidInput
+            As the constructor.
+        """
+        nodes: Any = seeds
+        if isinstance(self.graph, GraphUnion) and isinstance(nodes, Sequence):
+            nodes = _join(
+                list(self.graph.grids), _each(nodes, len(self.graph.grids), "seeds"), "seeds"
+            )
+        elif isinstance(self.graph, GridGraph) and np.shape(nodes) != (self.n_nodes,):
+            nodes = _pick(self.graph, nodes, "seeds")
+        other = dataclasses.replace(self, seeds=nodes)
+        object.__setattr__(other, "_memory", self._memory)
+        return other
+
+    def remember(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned at the first call; for what no seeds or groups change.
+
+        Parameters
+        ----------
+        key : str
+            The name of the thing and all that it depends on beside features and graph.
+        make : callable
+            Computes it.
+        """
+        if key not in self._memory:
+            self._memory[key] = make()
+        found: T = self._memory[key]
+        return found
+
     @classmethod
     def from_image(
         cls,
@@ -137,6 +192,7 @@ class Problem:
         seeds: ArrayLike | None = None,
         groups: ArrayLike | str | None = None,
         scaling: Scaling | None = None,
+        max_side: int | None = None,
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
 
@@ -165,6 +221,10 @@ class Problem:
             threshold of Otsu's method), "channel:N:T" (above T or not).
         scaling : Scaling, optional
             The values that become 0 and 1; by default the 0.1 and 99.9 percentiles.
+        max_side : int, optional
+            Work on means over blocks of pixels, so that no side is longer than this; axes with
+            a window of 1 stay as they are. Labels come out at the size of the image. The
+            window then counts blocks.
 
         Raises
         ------
@@ -173,12 +233,17 @@ class Problem:
             fit the image.
         """
         given = None if isinstance(features, str) else [np.asarray(features)]
-        options = _check_options(features, window, weights, channel_axis, scaling, groups)
+        options = _check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         parts, options = _read([image], [mask], given, options)
         grid = parts[0].grid(options)
         found = groups if parts[0].groups is None else parts[0].groups
-        values, picked = parts[0].nodes(grid), [_pick(grid, x) for x in (seeds, found)]
-        return cls(values, grid, seeds=picked[0], groups=picked[1], options=options)
+        return cls(
+            parts[0].nodes(grid),
+            grid,
+            seeds=_pick(grid, seeds, "seeds"),
+            groups=_pick(grid, found, "groups"),
+            options=options,
+        )
 
     @classmethod
     def from_images(
@@ -193,6 +258,7 @@ class Problem:
         seeds: Sequence[ArrayLike | None] | None = None,
         groups: Sequence[ArrayLike] | str | None = None,
         scaling: Scaling | None = None,
+        max_side: int | None = None,
     ) -> Problem:
         """Return the problem of labelling several images together.
 
@@ -203,7 +269,7 @@ class Problem:
         ----------
         images : sequence of array
             As in `from_image`; shapes may differ, the number of channels may not.
-        features, window, weights, channel_axis, scaling
+        features, window, weights, channel_axis, scaling, max_side
             As in `from_image`; arrays of features come one per image.
         masks, seeds : sequence of array, optional
             One per image. ``masks="finite"`` applies to all.
@@ -217,7 +283,7 @@ class Problem:
         """
         count = len(images)
         given = None if isinstance(features, str) else [np.asarray(x) for x in features]
-        options = _check_options(features, window, weights, channel_axis, scaling, groups)
+        options = _check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
         parts, options = _read(list(images), every_mask, given, options)
         grids = [part.grid(options) for part in parts]
@@ -227,22 +293,30 @@ class Problem:
         return cls(
             np.concatenate([part.nodes(grid) for part, grid in zip(parts, grids, strict=True)]),
             union,
-            seeds=_join(grids, seed_list),
-            groups=_join(grids, group_list),
+            seeds=_join(grids, seed_list, "seeds"),
+            groups=_join(grids, group_list, "groups"),
             options=options,
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """One image on its way into a problem."""
+    """One image on its way into a problem, at the size at which to work."""
 
     scaled: NDArray[np.float32]
     features: NDArray[np.floating]
     mask: NDArray[np.bool_] | None
     groups: NDArray[np.int64] | None
+    image_shape: tuple[int, ...]
+    image_mask: NDArray[np.bool_] | None
 
     def grid(self, options: ImageOptions) -> GridGraph:
+        grid = self._grid(options)
+        if grid.shape == self.image_shape:
+            return grid
+        return CoarseGrid(grid, self.image_shape, self.image_mask)
+
+    def _grid(self, options: ImageOptions) -> GridGraph:
         shape = self.scaled.shape[:-1]
         if options.weights == "uniform":
             return GridGraph(shape, window=options.window, mask=self.mask)
@@ -252,6 +326,7 @@ class _Part:
                 window=options.window,
                 patch_size=1,
                 rho=_CONTRAST_RHO,
+                stride=1 if np.max(options.window) < _WIDE_WINDOW else 2,
                 channel_axis=-1,
                 mask=self.mask,
             )
@@ -265,13 +340,16 @@ class _Part:
         )
 
     def nodes(self, grid: GridGraph) -> NDArray[np.floating]:
-        return np.asarray(grid.from_image(self.features))
+        return np.asarray(grid.gather(self.features))
 
 
 _PATCH_RHO = 0.02
 """Width of the non-local weights, per value of a patch."""
 _CONTRAST_RHO = 0.005
 """Width of the weights by contrast; chosen on photographs with strokes."""
+_WIDE_WINDOW = 9
+"""From this side on, contrast is taken with every second pixel: a quarter of the work, and with
+a side of 13 objects from strokes are found as well."""
 WEIGHTS = ("uniform", "nonlocal", "contrast")
 
 
@@ -282,6 +360,7 @@ def _check_options(
     channel_axis: int | None,
     scaling: Any,
     groups: object,
+    max_side: int | None,
 ) -> ImageOptions:
     name = features if isinstance(features, str) else "array"
     if isinstance(features, str) and features not in FEATURES:
@@ -295,7 +374,9 @@ def _check_options(
     if (sides != np.asarray(plain)).any():
         raise InvalidInput(f"window: expected whole numbers, got {window}")
     source = check_group_source(groups) if isinstance(groups, str) else None
-    return ImageOptions(name, plain, weights, channel_axis, scaling, source)
+    if max_side is not None and (max_side != int(max_side) or max_side < 1):
+        raise InvalidInput(f"max_side: expected a whole number of 1 or more, got {max_side}")
+    return ImageOptions(name, plain, weights, channel_axis, scaling, source, max_side)
 
 
 def _read(
@@ -309,8 +390,7 @@ def _read(
     if len({array.shape[-1] for array in arrays}) > 1:
         counts = [array.shape[-1] for array in arrays]
         raise InvalidInput(f"images: expected one number of channels, got {counts}")
-    for array in arrays:
-        check_window(options.window, array.shape[:-1])
+    shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
     inside = [_check_finite(a, mask) for a, mask in zip(arrays, masks, strict=True)]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     if given is None or options.weights != "uniform":
@@ -324,10 +404,26 @@ def _read(
     parts = []
     for k, (array, mask) in enumerate(zip(arrays, inside, strict=True)):
         kept = array if mask is None else np.where(mask[..., None], array, scaling.low)
-        scaled = scaling.apply(kept)
-        own = FEATURES[options.features](scaled) if given is None else _check_given(given, k, array)
-        parts.append(_Part(scaled, own, mask, groups[k]))
+        scaled, shape, whole = scaling.apply(kept), shapes[k], array.shape[:-1]
+        features = None if given is None else _check_given(given, k, array)
+        small = mask
+        if shape != whole:
+            scaled = coarse_means(scaled, shape, mask)
+            features = None if features is None else coarse_means(features, shape, mask)
+            small = None if mask is None else coarse_mask(mask, shape)
+        if features is None:
+            features = FEATURES[options.features](scaled)
+        parts.append(_Part(scaled, features, small, groups[k], whole, mask))
     return parts, options
+
+
+def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:
+    if options.max_side is not None:
+        window = options.window if isinstance(options.window, tuple) else (options.window,)
+        widths = window if len(window) == len(shape) else window[:1] * len(shape)
+        shape = coarse_shape(shape, options.max_side, widths)
+    check_window(options.window, shape)
+    return shape
 
 
 def _check_given(
@@ -364,27 +460,32 @@ def _each(values: Any, count: int, name: str) -> list[Any]:
     return list(values)
 
 
-def _pick(grid: GridGraph, values: ArrayLike | None) -> NDArray[np.int64] | None:
-    return None if values is None else _whole_numbers(grid.from_image(values))
+def _pick(grid: GridGraph, values: ArrayLike | None, name: str) -> NDArray[np.int64] | None:
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.shape != grid.image_shape:
+        raise InvalidInput(
+            f"{name}: expected the image's shape {grid.image_shape}, got {array.shape}"
+        )
+    if array.dtype.kind not in "biu":
+        raise InvalidInput(f"{name}: expected whole numbers, got {array.dtype}")
+    if array.min() < 0:
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
+    return grid.from_image(array).astype(np.int64)
 
 
-def _join(grids: list[GridGraph], values: list[Any]) -> NDArray[np.int64] | None:
+def _join(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:
     """Join image-shaped integers of several grids; a missing one counts as zeros."""
     if all(value is None for value in values):
         return None
-    picked = [_pick(grid, value) for grid, value in zip(grids, values, strict=True)]
+    picked = [_pick(grid, value, name) for grid, value in zip(grids, values, strict=True)]
     return np.concatenate(
         [
             np.zeros(grid.n_nodes, np.int64) if one is None else one
             for grid, one in zip(grids, picked, strict=True)
         ]
     )
-
-
-def _whole_numbers(values: NDArray[np.generic]) -> NDArray[np.int64]:
-    if values.dtype.kind not in "biu":
-        raise InvalidInput(f"seeds and groups: expected whole numbers, got {values.dtype}")
-    return values.astype(np.int64)
 
 
 def _check_indices(

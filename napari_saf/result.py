@@ -134,6 +134,25 @@ class History:
         measures = {name: np.array([r.measures[name] for r in records]) for name in measured}
         return cls(**arrays, measures=measures)
 
+    def then(self, later: History) -> History:
+        """Return this history with another behind it, whose clock and counter go on."""
+        joined = {
+            name: np.concatenate([getattr(self, name), getattr(later, name)])
+            for name in ("entropy", "objective", "label_shares", "rank_bound", "changed")
+        }
+        measures = {
+            name: np.concatenate([values, later.measures[name]])
+            for name, values in self.measures.items()
+        }
+        return History(
+            time=np.concatenate([self.time, later.time + self.time[-1]]),
+            n_evaluations=np.concatenate(
+                [self.n_evaluations, later.n_evaluations + self.n_evaluations[-1]]
+            ),
+            **joined,
+            measures=measures,
+        )
+
     def __len__(self) -> int:
         return len(self.time)
 
@@ -168,6 +187,9 @@ class Segmentation:
         What a person should know of the run, such as that labels were reduced.
     exemplars : array of int of shape (n_prototypes,) or None
         The node that stands for each label, where the prototypes are nodes (modes, medoids).
+    uncertainty : array of shape (n_nodes,), float32
+        1 minus the largest entry of a row, scaled to [0, 1]: for the flows its mean over flow
+        time, large where a node decided late; for the other methods that of the assignment.
     """
 
     labels: LabelImage | list[LabelImage]
@@ -182,3 +204,4 @@ class Segmentation:
     recipe: dict[str, Any]
     notes: tuple[str, ...] = ()
     exemplars: NDArray[np.int64] | None = None
+    uncertainty: NDArray[np.float32] | None = None

@@ -116,7 +116,7 @@ def test_the_recipe_names_the_source(image):
         ("axis:-1", "groups: expected an axis from 0 to 1, got -1"),
         ("channel:2", "groups: expected a channel from 0 to 1, got 2"),
         ("channel:-1", "groups: expected a channel from 0 to 1, got -1"),
-        (np.ones((6, 5), int), "expected an image of shape"),
+        (np.ones((6, 5), int), "groups: expected the image's shape"),
         (np.ones((5, 6)), "groups: expected whole numbers"),
         (-np.ones((5, 6), int), "groups: expected 0, 1, 2"),
         (np.zeros((5, 6), int), "groups: expected at least one"),

@@ -142,10 +142,11 @@ def nan_image():
         (np.random.rand(9, 9), {"features": "lab"}, "3 channels"),
         (np.random.rand(9, 9), {"weights": "gaussian"}, "uniform, nonlocal, contrast"),
         (np.random.rand(9, 9), {"channel_axis": 2}, "2 axes"),
-        (np.random.rand(9, 9), {"seeds": np.ones((8, 9), int)}, r"shape \(9, 9\)"),
+        (np.random.rand(9, 9), {"seeds": np.ones((8, 9), int)}, r"seeds: .* shape \(9, 9\)"),
         (np.random.rand(9, 9), {"seeds": np.zeros((9, 9), int)}, "not 0"),
         (np.random.rand(9, 9), {"seeds": -np.ones((9, 9), int)}, "seeds"),
-        (np.random.rand(9, 9), {"seeds": np.ones((9, 9))}, "whole numbers"),
+        (np.random.rand(9, 9), {"seeds": np.ones((9, 9))}, "seeds: expected whole numbers"),
+        (np.random.rand(9, 9), {"groups": np.ones((9, 8), int)}, "groups: .* image's shape"),
     ],
 )
 def test_bad_images_are_refused(image, arguments, said):

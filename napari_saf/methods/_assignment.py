@@ -8,21 +8,29 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from skimage.measure import label as label_regions
 
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import shifted_softmax, softmax
-from napari_saf.graph import Averager, GraphUnion, GridGraph, mean_nearest_distance
+from napari_saf.geometry import (
+    new_field,
+    shifted_softmax,
+    softmax,
+    take_columns,
+    with_columns,
+)
+from napari_saf.graph import Averager, GraphUnion, GridGraph
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
+from napari_saf.methods._reporting import to_label_image
+from napari_saf.methods._rounds import run_in_rounds
 from napari_saf.methods._start import class_means, distances, from_assignment
+from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage, Segmentation
 
 __all__ = ["AssignmentField", "AssignmentFlow"]
 
@@ -36,8 +44,14 @@ class AssignmentFlow(AbstractFlowMethod):
     prototypes : array of shape (n_labels, n_features), optional
         The representative of each label. None: the seeds of each class.
     n_nearest : int, optional
-        Where seeds stand for their class: a node's distance to the class is the mean over so
-        many seeds of it that are nearest in feature space. None: the distance to their mean.
+        Where seeds stand for their class: so many of them that are nearest in feature space
+        tell how far a node is from the class. None: the mean of the seeds is the prototype.
+    paths : float
+        >= 0; with `n_nearest`: how much short paths to a seed, along which features change
+        little, count beside likeness. 0: not at all.
+    rounds : int
+        >= 0; with `n_nearest`: how often classes learn from all nodes that they were given,
+        after which the flow runs again; less often once labels stay.
     connected : bool
         Whether a region that no seed touches goes to the regions around it; on grids.
     rho, stepper, stop, device, dtype
@@ -50,6 +64,12 @@ class AssignmentFlow(AbstractFlowMethod):
     dV/dt = softmax(A (V - D / rho)), D the Euclidean distances to the prototypes, A the
     averages over the windows. Label l is prototype l. The objective of the history is the
     mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
+
+    Where seeds stand for their class, D holds costs in place of distances: likeness to the
+    seeds, paths to them (Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z), and from
+    the second run on, how rare the class is among nodes of the same appearance, as it was
+    labelled (Rother, Kolmogorov and Blake, "GrabCut", https://doi.org/10.1145/1015706.1015720).
+    An assignment to start from is then what classes learn from first.
     """
 
     name: ClassVar[str] = "af"
@@ -71,6 +91,25 @@ class AssignmentFlow(AbstractFlowMethod):
         advanced=True,
         none="their mean",
     )
+    paths: float = parameter(
+        1.0,
+        label="Nearness",
+        help="How much the way to a stroke counts beside likeness: short ways that cross no "
+        "edge; 0: not at all.",
+        minimum=0,
+        maximum=10,
+        step=0.1,
+        advanced=True,
+    )
+    rounds: int = parameter(
+        4,
+        label="Learn again",
+        help="How often, at most, a label learns from all that was given to it, not only from "
+        "its strokes.",
+        minimum=0,
+        maximum=20,
+        advanced=True,
+    )
     connected: bool = parameter(
         False,
         label="One piece",
@@ -78,38 +117,83 @@ class AssignmentFlow(AbstractFlowMethod):
         "around it.",
     )
 
+    @property
+    def follows_seeds(self) -> bool:
+        """Whether the labels are the classes of the seeds: where no prototypes are given."""
+        return self.prototypes is None
+
     def _iterate(self, call: Call) -> Iteration:
+        if self.prototypes is None and self.n_nearest is not None and call.seeds is not None:
+            return (yield from self._learn(call, self.n_nearest))
         result = yield from run_flow(self._prepare(call), call)
-        seeds, graph = call.problem.seeds, call.problem.graph
-        if self.connected and seeds is not None and isinstance(graph, GridGraph | GraphUnion):
-            return _keep_touched(result, seeds, graph)
-        return result
+        tidy = self._tidier(call)
+        if tidy is None:
+            return result
+        nodes = tidy(result.assignment.argmax(axis=1) + 1)
+        return dataclasses.replace(result, labels=to_label_image(call.problem, nodes))
 
     def _prepare(self, call: Call) -> Flow:
-        features, seeds = call.features, call.seeds
-        points = self._points(features, seeds)
-        if self.prototypes is None and self.n_nearest is not None and seeds is not None:
-            table = _seed_distances(features, seeds, len(points), self.n_nearest)
-        else:
-            table = distances(features, points)
-        if call.initial is not None:
-            start = from_assignment(call.initial, features)
-            if start.shape[1] != len(points):
-                raise InvalidInput(f"initial: expected {len(points)} columns, got {start.shape[1]}")
-        else:
-            start = torch.zeros_like(table)
+        points = self._points(call.features, call.seeds)
+        return self._flow(call, distances(call.features, points), points, call.initial)
+
+    def _flow(
+        self, call: Call, table: torch.Tensor, points: torch.Tensor, initial: ArrayLike | None
+    ) -> Flow:
+        start = torch.zeros_like(table)
+        if initial is not None:
+            start = _check_start(initial, call, len(points))
 
         def make_field(tick: Callable[[], None]) -> AssignmentField:
-            averager = call.problem.graph.averager(features.device, features.dtype)
-            return AssignmentField(averager, table, points, self.rho)
+            averager = call.problem.graph.averager(call.features.device, call.features.dtype)
+            return AssignmentField(averager, table, points, self.rho, tick)
 
-        return Flow(self, start, make_field, self.stepper, self.stop, fixed_meaning=True)
+        return Flow(
+            self,
+            start,
+            make_field,
+            self.stepper,
+            self.stop,
+            fixed_meaning=True,
+            first_labels=table.argmin(dim=1),
+        )
+
+    def _learn(self, call: Call, n_nearest: int) -> Iteration:
+        """Run the flow with what strokes tell, then again with what was labelled."""
+        points, labels = self._points(call.features, call.seeds), None
+        if call.initial is not None:
+            start = _check_start(call.initial, call, len(points))
+            labels = start.argmax(dim=1).cpu().numpy() + 1
+        costs = StrokeCosts(call, len(points), n_nearest, self.paths)
+
+        def make_flow(part: Call, labels: NDArray[np.int64] | None) -> Flow:
+            table = costs.of_strokes() if labels is None else costs.with_labels(labels)
+            return self._flow(part, table, points, None)
+
+        n_rounds = max(1, self.rounds + (labels is None))
+        return (yield from run_in_rounds(call, n_rounds, labels, make_flow, self._tidier(call)))
+
+    def _tidier(self, call: Call) -> Callable[[NDArray[np.int64]], NDArray[np.int64]] | None:
+        """Return what keeps only the regions that a seed touches, if that is asked for."""
+        seeds, graph = call.problem.seeds, call.problem.graph
+        if not self.connected or seeds is None:
+            return None
+        if isinstance(graph, GridGraph):
+            return lambda nodes: _keep_touched(nodes, seeds, graph)
+        if not isinstance(graph, GraphUnion):
+            return None
+        parts = list(zip(graph.grids, graph.slices, strict=True))
+        return lambda nodes: np.concatenate(
+            [_keep_touched(nodes[part], seeds[part], grid) for grid, part in parts]
+        )
 
     def _points(self, features: torch.Tensor, seeds: torch.Tensor | None) -> torch.Tensor:
         if self.prototypes is None:
             if seeds is None:
                 raise InvalidInput("prototypes: expected an array, or a problem with seeds")
-            return class_means(features, seeds)
+            means = class_means(features, seeds)
+            if len(means) < 2:
+                raise InvalidInput("seeds: expected two or more classes, got one; mark another")
+            return means
         points = np.atleast_2d(np.asarray(self.prototypes, dtype=np.float64))
         n_features = features.shape[1]
         if points.ndim != 2 or points.shape[1] != n_features or len(points) < 2:
@@ -130,39 +214,26 @@ class AssignmentFlow(AbstractFlowMethod):
         return 1 if problem.seeds is None else int(problem.seeds.max())
 
 
-def _seed_distances(
-    features: torch.Tensor, seeds: torch.Tensor, n_classes: int, n_nearest: int
-) -> torch.Tensor:
-    """Return the mean distance (n_nodes, n_classes) to the nearest seeds of each class."""
-    values, classes = features.cpu().numpy(), seeds.cpu().numpy()
-    columns = [
-        mean_nearest_distance(values[classes == label], values, n_nearest)
-        for label in range(1, n_classes + 1)
-    ]
-    return torch.from_numpy(np.stack(columns, axis=1)).to(features)
+def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:
+    start = from_assignment(initial, call.features)
+    if start.shape[1] != n_columns:
+        raise InvalidInput(f"initial: expected {n_columns} columns, got {start.shape[1]}")
+    return start
 
 
 def _keep_touched(
-    result: Segmentation, seeds: NDArray[np.int64], graph: GridGraph | GraphUnion
-) -> Segmentation:
-    """Give regions that no seed touches to the nearest pixels of those that one does."""
-    strokes, labels = graph.to_image(seeds), result.labels
-    if isinstance(strokes, list) and isinstance(labels, list):
-        whole = [_touched(one, own) for one, own in zip(labels, strokes, strict=True)]
-        return dataclasses.replace(result, labels=whole)
-    assert not isinstance(strokes, list) and not isinstance(labels, list)
-    return dataclasses.replace(result, labels=_touched(labels, strokes))
-
-
-def _touched(labels: LabelImage, strokes: NDArray[np.generic]) -> LabelImage:
+    nodes: NDArray[np.int64], seeds: NDArray[np.int64], grid: GridGraph
+) -> NDArray[np.int64]:
+    """Give regions that no seed touches to the nearest nodes of those that one does."""
+    labels, strokes = grid.spread(nodes), grid.spread(seeds)
     regions = label_regions(labels, background=0, connectivity=1)
     touched = np.unique(regions[(strokes != 0) & (strokes == labels)])
-    loose = (labels > 0) & ~np.isin(regions, touched)
+    loose = (labels != 0) & ~np.isin(regions, touched)
     if not loose.any() or not len(touched):
-        return labels
+        return nodes
     outside = loose | (labels == 0)
     nearest = distance_transform_edt(outside, return_distances=False, return_indices=True)
-    return np.where(loose, labels[tuple(nearest)], labels)
+    return np.asarray(grid.gather(np.where(loose, labels[tuple(nearest)], labels)))
 
 
 class AssignmentField:
@@ -174,16 +245,26 @@ class AssignmentField:
     distances : Tensor of shape (n_nodes, n_columns)
     points : Tensor of shape (n_columns, n_features)
     rho : float
+    tick : callable
+        Called between blocks of work.
     """
 
     def __init__(
-        self, averager: Averager, distances: torch.Tensor, points: torch.Tensor, rho: float
+        self,
+        averager: Averager,
+        distances: torch.Tensor,
+        points: torch.Tensor,
+        rho: float,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._averager = averager
         self._distances = distances
         self._points = points
         self._rho = rho
-        self._allocate()
+        self._tick = tick
+        n_columns = len(points)
+        self.assignment, one, other = (new_field(distances, n_columns, tick) for _ in range(3))
+        self.scratch = (one, other)
         self.objective = float("nan")
         self.overlap = torch.zeros(len(points), len(points), dtype=torch.float64)
 
@@ -197,17 +278,18 @@ class AssignmentField:
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out=out)
 
+    def new_field(self) -> torch.Tensor:
+        """Return memory for a field of the shape of `assignment`."""
+        return new_field(self.assignment, self.assignment.shape[1], self._tick)
+
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""
-        self._distances = self._distances[:, kept].contiguous()
+        self._distances = take_columns(self._distances, kept)
         self._points = self._points[kept]
-        self._allocate()
+        fields = (self.assignment, *self.scratch)
+        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
+        self.scratch = (one, other)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the given prototypes that are left."""
         return self._points.float().cpu().numpy()
-
-    def _allocate(self) -> None:
-        empty = torch.empty_like
-        self.assignment = empty(self._distances)
-        self.scratch = (empty(self._distances), empty(self._distances))

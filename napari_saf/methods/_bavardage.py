@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.methods._clustering import squared_distances, weighted_means
-from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of, turned
+from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
 from napari_saf.methods._sphering import given_sphering, sphered_by_seeds
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
 from napari_saf.parameters import parameter
@@ -165,15 +165,17 @@ class Bavardage(AbstractFewShotMethod):
 class _Run(AbstractTaskClustering):
     """BAVARDAGE under way."""
 
+    ends_by_objective = False
+
     def __init__(self, method: Bavardage, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes)
         self._method = method
-        self._points = method._preprocess(tasks.blocks)
         self._sphering: NDArray[np.float64] | None = None
-        n_features = self._points.shape[2]
         if method.within_scatter is None:
-            self._points = turned(self._points)
+            self._points = method._preprocess_turned(tasks.blocks)
         else:
+            self._points = method._preprocess(tasks.blocks)
+            n_features = self._points.shape[2]
             self._sphering = given_sphering(method.within_scatter, n_features, method.max_scale)
         assert tasks.seed_blocks is not None
         self._is_free = (tasks.seed_blocks == 0).to(self._points)
@@ -205,7 +207,8 @@ class _Run(AbstractTaskClustering):
         self.n_evaluations += 1
         self.tick()
         self._maximise()
-        self.objectives = self.choose(self.active, self._free_energies(), self.objectives)
+        if self.is_recorded:
+            self.objectives = self.choose(self.active, self._free_energies(), self.objectives)
 
     def gains(self, before: torch.Tensor) -> torch.Tensor:
         """Return what share of the assignment the last iteration moved."""

@@ -220,7 +220,8 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
     Parameters
     ----------
     n_clusters : int
-        Number of labels; fewer may be left where some lose all their nodes.
+        Number of labels; fewer may be left where some lose all their nodes, and there are as
+        many as the seeds have classes where those are more.
     seed : int
         Draws the start.
     tolerance, max_iterations, device, dtype
@@ -244,7 +245,8 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
     )
 
     def _n_columns(self, problem: Problem) -> int:
-        return self.n_clusters
+        n_seeded = 0 if problem.seeds is None else int(problem.seeds.max())
+        return max(self.n_clusters, n_seeded)
 
     def _origin(self, features: torch.Tensor) -> torch.Tensor:
         """Return the mean where distances are products: far from 0 they would lose digits."""
@@ -329,7 +331,7 @@ def _record(
     return Record(
         time=float(iteration),
         n_evaluations=state.n_evaluations,
-        entropy=entropy(w, state.v, labels),
+        entropy=entropy(w, state.v, w.gather(1, labels[:, None])[:, 0]),
         objective=state.objective,
         label_shares=(sizes / len(labels)).numpy(),
         rank_bound=float((overlap.diagonal() / masses).sum()),

@@ -37,6 +37,8 @@ class FairnessTerm:
         self._n_groups = len(proportions)
         self._rows = torch.from_numpy(groups + 1).to(like.device)
         self._chunk_groups, table = _chunks(groups, self._n_groups)
+        self._sizes = np.bincount(groups[groups >= 0], minlength=self._n_groups).tolist()
+        self._order = torch.from_numpy(table.indices.astype(np.int64)).to(like.device)
         self._table = SparseProduct(table, like.device, like.dtype)
 
     def masses(self, assignment: torch.Tensor) -> NDArray[np.float64]:
@@ -61,10 +63,20 @@ class FairnessTerm:
         """
         return np.asarray(1 / masses.sum(axis=0) - self.proportions[:, None] / masses)
 
-    def add_slope(self, slope: NDArray[np.float64], weight: float, out: torch.Tensor) -> None:
-        """Add weight times the slope to the row of each node, in place."""
-        rows = np.concatenate([np.zeros((1, slope.shape[1])), weight * slope])
-        out.add_(torch.from_numpy(rows).to(out.dtype).to(out.device)[self._rows])
+    def softness(
+        self, assignment: torch.Tensor, masses: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return diag(N_j) - S_j'S_j of every group, (n_groups, n_columns, n_columns)."""
+        grouped = assignment.index_select(0, self._order)
+        blocks = [rows.T @ rows for rows in torch.split(grouped, self._sizes)]
+        overlap = torch.stack(blocks).cpu().double().numpy()
+        eye = np.eye(masses.shape[1])
+        return np.asarray(masses[:, :, None] * eye - overlap)
+
+    def add_rows(self, table: NDArray[np.float64], to: torch.Tensor) -> torch.Tensor:
+        """Return `to`, each node's row more by that of its group in a table (n_groups, ...)."""
+        rows = np.concatenate([np.zeros((1, table.shape[1])), table])
+        return torch.from_numpy(rows).to(to).index_select(0, self._rows).add_(to)
 
 
 def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64], sparse.csr_array]:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
+from napari_saf.errors import InvalidInput
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
@@ -94,6 +95,8 @@ class AbstractFieldMethod(AbstractMethod):
     ) -> Iteration:
         """Label the nodes of a problem; see `AbstractMethod.iterate`."""
         began = time.perf_counter()
+        if max_iterations is not None and max_iterations < 1:
+            raise InvalidInput(f"max_iterations: expected at least 1, got {max_iterations}")
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)
         self._check_memory(problem, initial, device, dtype.itemsize)

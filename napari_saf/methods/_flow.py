@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
+from napari_saf.geometry import (
+    entropy,
+    normalize_,
+    one_hot_,
+    softmax,
+    with_columns,
+)
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration
@@ -46,6 +52,8 @@ class Flow:
         What a person should know.
     fixed_meaning : bool
         Whether label l is column l - 1, rather than the l-th largest; so it is with seeds.
+    first_labels : Tensor of int of shape (n_nodes,), optional
+        What to show of a start that prefers no column.
     """
 
     method: AbstractMethod
@@ -55,6 +63,7 @@ class Flow:
     stop: StoppingRule
     notes: tuple[str, ...] = ()
     fixed_meaning: bool = False
+    first_labels: torch.Tensor | None = None
 
 
 def run_flow(flow: Flow, call: Call) -> Iteration:
@@ -115,6 +124,9 @@ class _CountedField:
         self._tick()
         return out
 
+    def new_field(self) -> torch.Tensor:
+        return self._field.new_field()
+
     def keep_columns(self, kept: torch.Tensor) -> None:
         self._field.keep_columns(kept)
 
@@ -130,6 +142,10 @@ class _State:
         self._active = torch.arange(self._n_start_columns, device=flow.start.device)
         self._v = self._constrain(flow.start)
         self._labels = self._v.argmax(dim=1)
+        if flow.first_labels is not None:
+            undecided = self._v.amin(dim=1) == self._v.amax(dim=1)
+            self._labels = torch.where(undecided, flow.first_labels, self._labels)
+        self._doubt = torch.zeros_like(self._v[:, 0])
         self._run: Run | None = None
         self._reporter = Reporter(
             flow.method,
@@ -172,16 +188,23 @@ class _State:
 
     def finish(self, status: Status) -> Segmentation:
         """Return what the run leaves."""
-        # Fresh memory would cost more than the softmax: the field no longer needs its own.
-        spare = torch.empty_like(self._v) if self._run is None else self._field.scratch[0]
-        assignment = softmax(self._v, out=spare)
+        # Fresh memory would cost more than the softmax.
+        assignment = softmax(self._v, out=self._v)
         return self._reporter.finish(
             status,
             self._whole_assignment(assignment),
             self._prototypes(assignment),
             n_evaluations=self._counted.n_evaluations if self._run else 0,
             notes=self._flow.notes,
+            uncertainty=self._uncertainty(assignment),
         )
+
+    def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        """Return the share of flow time that nodes took to decide; see `Segmentation`."""
+        time = self.records[-1].time if self.records else 0.0
+        doubt = self._doubt / time if time > 0 else 1 - assignment.amax(dim=1)
+        scale = self._n_start_columns / max(self._n_start_columns - 1, 1)
+        return (scale * doubt).clamp(0, 1).float().cpu().numpy()
 
     def _constrain(self, v: torch.Tensor) -> torch.Tensor:
         normalize_(v)
@@ -194,14 +217,18 @@ class _State:
 
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
         field, n_nodes = self._field, len(self._labels)
-        mean_entropy = entropy(assignment, self._v, self._labels)
+        highest = assignment.gather(1, self._labels[:, None])[:, 0]
+        mean_entropy = entropy(assignment, self._v, highest)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
         sizes = torch.bincount(self._labels, minlength=len(self._active)).cpu().double()
         shares = np.zeros(self._n_start_columns)
         shares[self._active.cpu().numpy()] = (sizes / n_nodes).numpy()
+        time = 0.0 if self._run is None else self._run.time
+        if self.records:
+            self._doubt.add_(1 - highest, alpha=time - self.records[-1].time)
         self.records.append(
             Record(
-                time=0.0 if self._run is None else self._run.time,
+                time=time,
                 n_evaluations=self._counted.n_evaluations,
                 entropy=mean_entropy,
                 objective=field.objective,
@@ -234,11 +261,11 @@ class _State:
         self._v = self._run.v
 
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        own: NDArray[np.float32] = assignment.float().cpu().numpy()
-        if len(self._active) == self._n_start_columns:
-            return own
-        whole = np.zeros((len(own), self._n_start_columns), dtype=np.float32)
-        whole[:, self._active.cpu().numpy()] = own
+        if len(self._active) < self._n_start_columns:
+            own = assignment
+            assignment = with_columns(self._field.scratch[0], self._n_start_columns).zero_()
+            assignment.index_copy_(1, self._active, own)
+        whole: NDArray[np.float32] = assignment.float().cpu().numpy()
         return whole
 
     def _prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:

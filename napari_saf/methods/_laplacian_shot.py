@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from napari_saf.methods._clustering import squared_distances, weighted_means
-from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of, turned
+from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
 from napari_saf.methods._relaxation import AbstractRelaxation
 from napari_saf.methods._tasks import AbstractTaskClustering, TaskNeighbourhood, Tasks
 from napari_saf.parameters import parameter
@@ -87,7 +87,7 @@ class _Run(AbstractRelaxation):
     def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes, method.laplacian_weight, method.tolerance)
         self._method = method
-        self._points = turned(method._preprocess(tasks.blocks))
+        self._points = method._preprocess_turned(tasks.blocks)
         self._means = tasks.class_means(self._points)
         self.move(self._unaries(self._means))
 

@@ -55,6 +55,11 @@ class AbstractMethod(ABC):
         """Whether it matters who is a neighbour of whom in the image."""
         return True
 
+    @property
+    def follows_seeds(self) -> bool:
+        """Whether the labels are the classes of the seeds and no others."""
+        return False
+
     @abstractmethod
     def iterate(
         self,
@@ -73,7 +78,7 @@ class AbstractMethod(ABC):
         initial : array of shape (n_nodes, n_columns), optional
             Assignment to start from, rows summing to 1.
         max_iterations : int, optional
-            Stop after so many recorded steps, whatever the method's own rule says.
+            >= 1; stop after so many recorded steps, whatever the method's own rule says.
         cancelled : callable
             Asked often, from the thread that runs the method; once it returns True the run
             ends with what it has and `Status.CANCELLED`.

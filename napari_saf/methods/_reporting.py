@@ -84,8 +84,9 @@ class Reporter:
         n_evaluations: int,
         notes: tuple[str, ...] = (),
         exemplars: NDArray[np.int64] | None = None,
+        uncertainty: NDArray[np.floating] | None = None,
     ) -> Segmentation:
-        """Return what the run leaves.
+        """Return what the run leaves; without an uncertainty, that of the assignment.
 
         `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
         """
@@ -107,6 +108,7 @@ class Reporter:
             recipe=self._method.recipe(self._problem),
             notes=notes,
             exemplars=None if exemplars is None else exemplars[columns],
+            uncertainty=_doubt(assignment) if uncertainty is None else uncertainty,
         )
 
     def mean_features(self) -> NDArray[np.float32]:
@@ -122,6 +124,11 @@ class Reporter:
         sizes = np.bincount(nodes, minlength=self._n_columns)
         c = float(self._n_columns)
         return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
+
+
+def _doubt(assignment: NDArray[np.float32]) -> NDArray[np.float32]:
+    c = assignment.shape[1]
+    return np.asarray((1 - assignment.max(axis=1)) * (c / max(c - 1, 1)))
 
 
 def to_label_image(problem: Problem, labels: NDArray[np.integer]) -> LabelImage | list[LabelImage]:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
-from napari_saf.geometry import shifted_softmax, softmax
+from napari_saf.geometry import new_field, shifted_softmax, softmax, with_columns
 from napari_saf.graph import Averager
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow
@@ -31,7 +31,8 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     Parameters
     ----------
     max_labels : int
-        Number of labels to start with; those that die out are dropped.
+        Number of labels to start with, or of the classes of the seeds if those are more;
+        labels that die out are dropped.
     s : float
         0 to 1: from smooth regions of similar size (0, a trace of averages) to fine features
         (1, a projection onto the span of the labels).
@@ -41,6 +42,9 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         Which nodes are alike.
     seed : int
         Draws the first centre and the landmarks.
+    new_labels : bool
+        Whether labels beside those of the seeds may come out, up to `max_labels` together;
+        without seeds all labels are new.
     rho, stepper, stop, device, dtype
         As for every flow: `AbstractFlowMethod`.
 
@@ -97,7 +101,15 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         advanced=True,
     )
 
+    new_labels: bool = parameter(
+        True,
+        label="New labels",
+        help="With strokes: whether labels that no stroke has may come out too.",
+        advanced=True,
+    )
+
     def _prepare(self, call: Call) -> Flow:
+        n_labels = self._n_columns(call.problem)
         rng, features = np.random.default_rng(self.seed), call.features
         notes: tuple[str, ...] = ()
         if call.initial is not None:
@@ -105,10 +117,10 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         else:
             means = None if call.seeds is None else class_means(features, call.seeds)
             start = k_centre_distances(
-                features, self.max_labels, rng, given=means, cancelled=call.cancelled
+                features, n_labels, rng, given=means, cancelled=call.cancelled
             )
             start *= -self.epsilon
-            if start.shape[1] < self.max_labels and not call.cancelled():
+            if start.shape[1] < n_labels and not call.cancelled():
                 notes = (f"labels reduced to {start.shape[1]}: no more distinct features",)
 
         def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
@@ -119,7 +131,10 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         return Flow(self, start, make_field, self.stepper, self.stop, notes)
 
     def _n_columns(self, problem: Problem) -> int:
-        return self.max_labels
+        if problem.seeds is None:
+            return self.max_labels
+        n_seeded = int(problem.seeds.max())
+        return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
     def _n_extra_columns(self, problem: Problem) -> int:
         return self.affinity.rank(problem.n_nodes)
@@ -154,7 +169,8 @@ class SelfAssignmentField:
         self._features = features
         self._s, self._rho = method.s, method.rho
         self._tick = tick
-        self._allocate(n_columns)
+        self.assignment, one, other = (new_field(features, n_columns, tick) for _ in range(3))
+        self.scratch = (one, other)
         self.objective = float("nan")
         self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
 
@@ -177,9 +193,15 @@ class SelfAssignmentField:
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out=out)
 
+    def new_field(self) -> torch.Tensor:
+        """Return memory for a field of the shape of `assignment`."""
+        return new_field(self.assignment, self.assignment.shape[1], self._tick)
+
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""
-        self._allocate(len(kept))
+        fields = (self.assignment, *self.scratch)
+        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
+        self.scratch = (one, other)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
@@ -190,12 +212,6 @@ class SelfAssignmentField:
         overlap = (assignment.T @ assignment).cpu().double()
         inverse = torch.linalg.pinv(overlap, rtol=PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
-
-    def _allocate(self, n_columns: int) -> None:
-        empty = self._features.new_empty
-        shape = (len(self._features), n_columns)
-        self.assignment = empty(shape)
-        self.scratch = (empty(shape), empty(shape))
 
     def _small(self, factor: torch.Tensor) -> torch.Tensor:
         return (factor / self._rho).to(self._features.dtype).to(self._features.device)

@@ -13,6 +13,8 @@ from napari_saf.geometry import to_logarithm
 
 __all__ = ["class_means", "distances", "from_assignment", "k_centre_distances"]
 
+_BLOCK = 2**16
+
 
 def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
     """Return the Euclidean distances (n_nodes, n_points), to the last digit."""
@@ -64,7 +66,18 @@ def k_centre_distances(
             break
         rows.append(distances(features, features[farthest][None])[:, 0])
         nearest = torch.minimum(nearest, rows[-1])
-    return torch.stack(rows, dim=1)
+    if cancelled():
+        del rows[max(2, len(given)) :]
+    return _side_by_side(rows)
+
+
+def _side_by_side(rows: list[torch.Tensor]) -> torch.Tensor:
+    """Return columns as one table (n_nodes, n_columns), made a block of nodes at a time."""
+    table = rows[0].new_empty((len(rows[0]), len(rows)))
+    for start in range(0, len(table), _BLOCK):
+        nodes = slice(start, start + _BLOCK)
+        torch.stack([row[nodes] for row in rows], dim=1, out=table[nodes])
+    return table
 
 
 def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:

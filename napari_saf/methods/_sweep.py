@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._method import AbstractMethod, Iteration, never
@@ -52,6 +53,10 @@ class TradeOffPoint:
             segmentation,
         )
 
+    def energy(self, weight: float) -> float:
+        """Return what the hard labels cost at a fairness weight."""
+        return self.objective + weight * self.fairness_error if weight else self.objective
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TradeOff:
@@ -71,6 +76,8 @@ class TradeOff:
 
 SweepIteration = Generator[Snapshot, None, TradeOff]
 
+_LIFT = np.exp(-5.0)
+
 _SHARES = tuple(np.geomspace(1e-3, 10, 9))
 """Weights of a sweep in units of the objective of the plain clustering."""
 
@@ -89,18 +96,38 @@ def sweep(
     points: list[TradeOffPoint] = []
     while len(points) < len(wanted):
         weight, done = wanted[len(points)], len(points)
-        initial = points[-1].segmentation.assignment if points else None
-        steps = method_at(weight).iterate(problem, initial, cancelled=cancelled)
-        result = yield from _in_part(steps, done, count)
-        if result.status is Status.CANCELLED:
-            break
-        points.append(TradeOffPoint.of(weight, result))
+        point: TradeOffPoint | None = None
+        for attempt, start in enumerate(_starts(points)):
+            steps = method_at(weight).iterate(problem, start, cancelled=cancelled)
+            result = yield from _in_part(steps, done, attempt, count)
+            if result.status is Status.CANCELLED:
+                return TradeOff(tuple(points), is_complete=False)
+            point = TradeOffPoint.of(weight, result)
+            if not points or point.energy(weight) <= points[-1].energy(weight):
+                break
+        assert point is not None
+        points.append(point)
         if weights is None and done == 0:
             wanted += [points[0].objective * share for share in _SHARES]
     return TradeOff(tuple(points), is_complete=len(points) == count)
 
 
-def _in_part(steps: Iteration, done: int, count: int) -> Iteration:
+def _starts(points: list[TradeOffPoint]) -> list[NDArray[np.floating] | None]:
+    """Return where to start: the solution before, a little inside the simplex, then exactly.
+
+    From a vertex the way back is long; but what begins inside may end where the solution
+    before would have been better still, and from the vertex the energy can only fall.
+    """
+    if not points:
+        return [None]
+    assignment = np.float64(points[-1].segmentation.assignment)
+    lifted = np.maximum(assignment, _LIFT * assignment.max(axis=1, keepdims=True))
+    hard = np.zeros_like(assignment)
+    np.put_along_axis(hard, assignment.argmax(axis=1)[:, None], 1, axis=1)
+    return [lifted / lifted.sum(axis=1, keepdims=True), hard]
+
+
+def _in_part(steps: Iteration, done: int, attempt: int, count: int) -> Iteration:
     """Go through the steps of one of several runs, with the fraction of all of them."""
     while True:
         try:
@@ -108,7 +135,8 @@ def _in_part(steps: Iteration, done: int, count: int) -> Iteration:
         except StopIteration as stop:
             result: Segmentation = stop.value
             return result
-        yield dataclasses.replace(snapshot, fraction=(done + snapshot.fraction) / count)
+        fraction = 1 - (1 - snapshot.fraction) / 2**attempt
+        yield dataclasses.replace(snapshot, fraction=(done + fraction) / count)
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -100,7 +101,11 @@ class AbstractTaskClustering(AbstractClustering):
         In float64, on the CPU.
     active : Tensor of bool of shape (n_tasks,)
         On the CPU.
+    is_recorded : bool
+        Whether someone looks at the objectives.
     """
+
+    ends_by_objective: ClassVar[bool] = True
 
     def __init__(self, tasks: Tasks, n_columns: int) -> None:
         self.n_tasks = len(tasks.blocks)
@@ -108,6 +113,7 @@ class AbstractTaskClustering(AbstractClustering):
         super().__init__(nodes, n_columns)
         self.tasks = tasks
         self.active = torch.ones(self.n_tasks, dtype=torch.bool)
+        self.is_recorded = True
 
     @property
     def objective(self) -> float:
@@ -134,6 +140,7 @@ class AbstractTaskClustering(AbstractClustering):
     def solve(self, limit: int, tolerance: float) -> None:
         """Go on until every task has made `limit` iterations or gains no more."""
         self.begin()
+        self.is_recorded = self.ends_by_objective
         for _ in range(limit):
             before = self.objectives
             self.advance()

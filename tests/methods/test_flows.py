@@ -191,6 +191,27 @@ def test_a_cancelled_run_leaves_a_valid_labelling(problem, method, after):
     np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 
 
+def at_question(number):
+    """Return an answer to `cancelled` that is yes from the question of a number on."""
+    asked = iter(range(10**6))
+    return lambda: next(asked) >= number
+
+
+@pytest.mark.parametrize("stepper", [saf.AdamsBashforthMoulton(), saf.BogackiShampine()])
+def test_a_run_that_drops_labels_can_be_ended_all_along(problem, stepper):
+    points = np.random.default_rng(0).random((9, 1))
+    method = saf.AssignmentFlow(prototypes=points, stepper=stepper)
+    results = []
+    while not results or results[-1].status is saf.Status.CANCELLED:
+        results.append(drain(method.iterate(problem, cancelled=at_question(5 * len(results))))[1])
+    assert (results[-2].assignment.max(axis=0) == 0).any(), "no label was dropped"
+    for result in results:
+        np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+        own = result.columns[result.labels.ravel().astype(int) - 1]
+        of_own = np.take_along_axis(result.assignment, own[:, None], axis=1)[:, 0]
+        np.testing.assert_array_equal(of_own, result.assignment.max(axis=1))
+
+
 def test_the_recipe_holds_plain_values(problem, method):
     recipe = method.run(problem, max_iterations=2).recipe
     assert json.loads(json.dumps(recipe)) == recipe
@@ -306,3 +327,38 @@ def test_skipped_seed_classes_are_refused(image):
     seeds[0, 0], seeds[5, 5] = 1, 3
     with pytest.raises(saf.InvalidInput, match="class 2 has none"):
         saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds))
+
+
+def test_the_first_labels_of_a_flow_at_the_barycentre_are_the_nearest_prototypes():
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((9, 9, 3)))
+    prototypes = np.random.default_rng(1).random((3, 3))
+    first = next(saf.AssignmentFlow(prototypes=prototypes).iterate(problem))
+    distances = np.linalg.norm(problem.features[:, None] - prototypes, axis=2)
+    np.testing.assert_array_equal(first.labels.ravel(), distances.argmin(axis=1) + 1)
+
+
+@pytest.mark.parametrize("method", saf.METHODS.values())
+def test_pixels_between_two_halves_are_the_most_uncertain(method):
+    rng = np.random.default_rng(0)
+    image = np.where(np.arange(24) < 12, 0.2, 0.8) + rng.normal(0, 0.1, (24, 24))
+    seeds = np.zeros((24, 24), dtype=int)
+    seeds[4:20, 2], seeds[4:20, 21] = 1, 2
+    groups = np.arange(576).reshape(24, 24) % 2 + 1
+    problem = saf.Problem.from_image(image, seeds=seeds, groups=groups, window=5)
+    uncertainty = method().run(problem).uncertainty
+    assert uncertainty.shape == (576,)
+    assert ((uncertainty >= 0) & (uncertainty <= 1)).all()
+    if method is saf.AssignmentFlow:
+        field = uncertainty.reshape(24, 24)
+        assert field[:, 11:13].mean() > field[:, :8].mean()
+
+
+@pytest.mark.parametrize("name", list(saf.METHODS))
+@pytest.mark.parametrize("limit", [0, -1])
+def test_no_method_runs_for_no_iteration(name, limit):
+    image = np.random.default_rng(0).random((5, 6))
+    seeds = np.zeros((5, 6), int)
+    seeds[0, :2] = 1, 2
+    problem = saf.Problem.from_image(image, seeds=seeds, groups="axis:0")
+    with pytest.raises(saf.InvalidInput, match="max_iterations: expected at least 1"):
+        saf.METHODS[name]().run(problem, max_iterations=limit)

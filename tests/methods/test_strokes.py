@@ -38,6 +38,14 @@ def test_the_mean_of_the_strokes_is_a_prototype_as_if_it_were_given():
     np.testing.assert_array_equal(own.labels, given.labels)
 
 
+def test_strokes_of_one_class_teach_nothing():
+    seeds = np.zeros((6, 6), dtype=int)
+    seeds[2, 2] = 1
+    problem = saf.Problem.from_image(np.arange(36.0).reshape(6, 6), seeds=seeds)
+    with pytest.raises(saf.InvalidInput, match="two or more classes, got one"):
+        saf.AssignmentFlow().run(problem)
+
+
 @pytest.mark.parametrize("n_nearest", [1, 3, 1000])
 def test_strokes_keep_their_labels(n_nearest):
     image, strokes, _ = scene()
@@ -97,3 +105,125 @@ def test_weights_by_contrast_do_not_reach_across_an_edge():
     graph = saf.Problem.from_image(image, window=3, weights="contrast").graph
     means = graph.average(image.reshape(-1, 1)).reshape(image.shape)
     np.testing.assert_allclose(means, image, atol=1e-6)
+
+
+def two_blobs():
+    """Return an image of two bright squares on a dark ground and strokes on one of them."""
+    image = np.random.default_rng(0).normal(0, 0.02, (30, 60))
+    image[8:20, 5:20] += 1
+    image[8:20, 40:55] += 1
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[14, 8:16], strokes[25, 5:55] = 1, 2
+    return image, strokes
+
+
+def test_classes_learn_from_what_they_were_given():
+    rng = np.random.default_rng(0)
+    image = rng.normal(0, 0.03, (30, 60))
+    image[:, 20:] += 0.5  # an object of two colours, the second near to none of the strokes
+    image[:, 40:] += 0.5
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[10:20, 5], strokes[10:20, 30] = 2, 1
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    first = saf.AssignmentFlow(rounds=0).run(problem)
+    last = saf.AssignmentFlow(rounds=5).run(problem)
+    assert (last.labels[:, 20:] == 1).mean() >= (first.labels[:, 20:] == 1).mean() > 0.9
+    assert len(last.history) > len(first.history)
+    assert (np.diff(last.history.time) >= 0).all()
+    assert last.history.n_evaluations[-1] == last.n_evaluations
+
+
+def test_paths_tell_two_like_regions_apart():
+    image, strokes = two_blobs()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    alike = saf.AssignmentFlow(paths=0, rounds=0).run(problem).labels
+    near = saf.AssignmentFlow(paths=10, rounds=0).run(problem).labels
+    assert alike[14, 47] == 1
+    assert near[14, 47] == 2
+    assert alike[14, 12] == near[14, 12] == 1
+
+
+def test_the_unit_of_the_features_does_not_matter():
+    image, strokes = two_blobs()
+    features = np.stack([image, image**2], axis=-1)
+    left = saf.Problem.from_image(image, features=features, seeds=strokes)
+    right = saf.Problem.from_image(image, features=100 * features, seeds=strokes)
+    labels = [saf.AssignmentFlow().run(problem).labels for problem in (left, right)]
+    assert (labels[0] == labels[1]).mean() > 0.99
+
+
+def test_other_seeds_on_the_same_problem():
+    image, strokes = two_blobs()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    saf.AssignmentFlow().run(problem)
+    strokes[14, 44:50] = 2
+    again = saf.AssignmentFlow().run(problem.with_seeds(strokes))
+    fresh = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=strokes))
+    np.testing.assert_array_equal(again.labels, fresh.labels)
+    assert problem.with_seeds(None).seeds is None
+    np.testing.assert_array_equal(problem.with_seeds(strokes.ravel()).seeds, strokes.ravel())
+    with pytest.raises(saf.InvalidInput, match="seeds"):
+        problem.with_seeds(strokes[:5])
+
+
+def test_an_assignment_to_start_from_is_learned_from():
+    image, strokes = two_blobs()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    whole = saf.AssignmentFlow(rounds=8).run(problem)
+    warm = saf.AssignmentFlow(rounds=8).run(problem, whole.assignment)
+    assert (warm.labels == whole.labels).mean() > 0.99
+    assert warm.n_evaluations < whole.n_evaluations
+    with pytest.raises(saf.InvalidInput, match="initial"):
+        saf.AssignmentFlow().run(problem, whole.assignment[:, :1])
+
+
+def test_snapshots_go_on_over_the_rounds_and_a_limit_holds():
+    image, strokes = two_blobs()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    steps = list(saf.AssignmentFlow().iterate(problem))
+    fractions = [snapshot.fraction for snapshot in steps]
+    assert fractions == sorted(fractions)
+    assert len(saf.AssignmentFlow().run(problem, max_iterations=3).history) <= 5
+
+
+@pytest.mark.parametrize("when", [0, 3, 40, 80])
+def test_a_cancelled_run_leaves_valid_labels(when):
+    image, strokes = two_blobs()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    count = iter(range(10**9))
+    steps = saf.AssignmentFlow().iterate(problem, cancelled=lambda: next(count) >= when)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+    assert result.status is saf.Status.CANCELLED
+    assert set(np.unique(result.labels)) <= {1, 2}
+    assert (result.labels[strokes > 0] == strokes[strokes > 0]).all()
+
+
+def test_images_without_strokes_are_taught_by_the_others():
+    image, strokes = two_blobs()
+    none = np.zeros_like(strokes)
+    problem = saf.Problem.from_images([image, image], seeds=[strokes, none])
+    first, second = saf.AssignmentFlow(paths=0.5).run(problem).labels
+    assert first[14, 12] == second[14, 12] == second[14, 47] == 1
+    assert second[25, 30] == 2
+
+
+def test_volumes_networks_and_many_classes():
+    rng = np.random.default_rng(0)
+    volume = rng.normal(0, 0.02, (6, 10, 12))
+    volume[:, :, 6:] += 1
+    strokes = np.zeros(volume.shape, dtype=int)
+    strokes[2, 5, 2], strokes[3, 5, 9] = 1, 2
+    labels = saf.AssignmentFlow().run(saf.Problem.from_image(volume, seeds=strokes)).labels
+    assert (labels[:, :, :6] == 1).all()
+    assert (labels[:, :, 6:] == 2).all()
+    points = np.repeat(np.arange(5.0), 20)[:, None] + rng.normal(0, 0.05, (100, 1))
+    seeds = np.zeros(100, dtype=int)
+    seeds[::20] = np.arange(1, 6)
+    graph = saf.AffinityGraph.k_nearest(points, 3, symmetrise=True)
+    found = saf.AssignmentFlow().run(saf.Problem(points, graph, seeds=seeds)).labels
+    np.testing.assert_array_equal(found, np.repeat(np.arange(1, 6), 20))

@@ -1,0 +1,344 @@
+"""Fair clusterings under way: how the energy is brought down."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import rel_entr
+
+from napari_saf.geometry import softmax, weighted_medoid
+from napari_saf.methods._clustering import (
+    AbstractClustering,
+    column_totals,
+    squared_distances,
+    total,
+    weighted_means,
+)
+from napari_saf.methods._fairness_prices import FairnessPrices, Settlement
+from napari_saf.methods._fairness_term import FairnessTerm
+from napari_saf.methods._field_method import Call
+from napari_saf.methods._neighbourhood import Neighbourhood
+from napari_saf.methods._start import distances, from_assignment
+
+__all__ = ["AbstractFairRun", "FairCut", "FairMeans", "FairMedoids", "FairStart"]
+
+import os
+
+DOWN, R = [float(x) for x in os.environ.get("P", "1.5 0.05").split()]
+_MOST_INNER = 20
+_MOST_TRIALS = 12
+_START_GAP = 5.0
+_START_BOUND = 10.0
+_LEAST_BOUND = 4.0
+_OVERSHOOT = 0.9
+_LEAST_WEIGHT = 1e-6
+_LEAST_DEGREE = 1e-30
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class FairStart:
+    """What a fair clustering is told, checked; see `FairClustering`.
+
+    Attributes
+    ----------
+    groups : array of int of shape (n_nodes,)
+        0, 1, ...; -1 for none.
+    proportions : array of shape (n_groups,)
+    weight : float or None
+    lipschitz : float
+    tolerance : float
+    seed : int
+    """
+
+    groups: NDArray[np.int64]
+    proportions: NDArray[np.float64]
+    weight: float | None
+    lipschitz: float
+    tolerance: float
+    seed: int
+
+
+class AbstractFairRun(AbstractClustering):
+    """A fair clustering under way.
+
+    Parameters
+    ----------
+    call : Call
+    start : FairStart
+    centres : Tensor of shape (n_columns, n_features) or None
+        Where to start; None: at the assignment of the call.
+    """
+
+    def __init__(self, call: Call, start: FairStart, centres: torch.Tensor | None) -> None:
+        given = None
+        if centres is None:
+            assert call.initial is not None
+            given = from_assignment(call.initial, call.features)
+            centres = weighted_means(torch.softmax(given, dim=1), call.features)
+        super().__init__(call, len(centres))
+        self._given = start
+        self._term = FairnessTerm(start.groups, start.proportions, self.v)
+        self._points = centres
+        self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
+        self._problem = call.problem
+        self._bound: float | None = None
+        self.move(self._near(centres) if given is None else given)
+
+    def begin(self) -> None:
+        plain = self._plain(self.assignment)
+        self._keep_next()
+        given = self._given.weight
+        self._weight = max(10 * plain, 1e-12) if given is None else given
+        self._masses = self._term.masses(self.assignment)
+        self.objective = self._energy(plain, self._masses)
+        self._gain = 0.01 * abs(self.objective)
+        self._prices: FairnessPrices | None = None
+        if self._weight:
+            self._prices = FairnessPrices(self._term, self._weight, self._masses)
+
+    def advance(self) -> None:
+        self._lower()
+        self.tick()
+        self._update_prototypes()
+        plain = self._plain(self.assignment)
+        self._keep_next()
+        self.objective = min(self.objective, self._energy(plain, self._masses))
+
+    def measures(self, labels: torch.Tensor) -> dict[str, float]:
+        n_columns, n_groups = self.v.shape[1], len(self._term.proportions)
+        cells = self._given.groups * n_columns + labels.cpu().numpy()
+        counts = np.bincount(cells[self._given.groups >= 0], minlength=n_groups * n_columns)
+        table = counts.reshape(n_groups, n_columns)
+        used = table[:, table.sum(axis=0) > 0]
+        errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
+        hard = torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
+        return {
+            "discrete_objective": self._plain(hard),
+            "fairness_error": float(errors.sum()),
+            "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
+        }
+
+    def prototypes(self) -> torch.Tensor:
+        return self._points
+
+    def _near(self, centres: torch.Tensor) -> torch.Tensor:
+        """Return log coordinates near to the nearest of some prototypes."""
+        squares = squared_distances(self.features, centres)
+        return squares.mul_(-_START_GAP / _mean_gap(squares))
+
+    def _settle(self, base: torch.Tensor, bound: float) -> tuple[Settlement, float]:
+        """Return where log coordinates and the prices for them lead, and the energy there."""
+        self.tick()
+        if self._prices is None:
+            softmax(self.constrain(base), out=self._next)
+            found = Settlement(base, self._masses, self._masses, 1, True)
+        else:
+            least = 0.3 * self._given.tolerance * abs(self.objective)
+            enough = max(0.2 * self._gain, least)
+            found = self._prices.settle(base, bound, enough, self.constrain, self._next)
+        self.n_evaluations += found.n_updates
+        return found, self._energy(self._plain(self._next), found.masses)
+
+    def _falls(self, energy: float) -> bool:
+        slack = 4 * torch.finfo(self.v.dtype).eps * abs(self.objective)
+        return energy <= self.objective + slack
+
+    def _accept(self, found: Settlement, energy: float) -> None:
+        if self._prices is not None:
+            self._prices.accept(found)
+        self.v, self._masses = found.v, found.masses
+        self.assignment, self._next = self._next, self.assignment
+        self._keep_next()
+        self._gain = max(self.objective - energy, 0.0)
+        self.objective = min(self.objective, energy)
+
+    def _energy(self, plain: float, masses: NDArray[np.float64]) -> float:
+        return plain + self._weight * self._term.value(masses) if self._weight else plain
+
+    @abstractmethod
+    def _plain(self, assignment: torch.Tensor) -> float:
+        """Return F."""
+
+    @abstractmethod
+    def _lower(self) -> None:
+        """Make steps of the assignment under which the energy falls."""
+
+    @abstractmethod
+    def _update_prototypes(self) -> None:
+        """Find good prototypes for the present assignment."""
+
+    def _keep_next(self) -> None:
+        """Take note that the assignment last seen by `_plain` is the present one."""
+
+
+class FairMeans(AbstractFairRun):
+    """Fair clustering around means.
+
+    F is linear in S, and the step needs no memory of S^i to be right, only to be careful: of
+    v^i a share `heat` / L is let go, which leaves S at a temperature of `heat` in the end.
+    """
+
+    def begin(self) -> None:
+        self._unary = self._unaries(self._points)
+        super().begin()
+        gap = _mean_gap(self._unary)
+        self._heat = gap / _START_GAP if self._weight else 1e-9 * gap
+        self._bound = max(_START_BOUND * self._given.lipschitz, _LEAST_BOUND) * self._heat
+        if not self._weight:
+            self._bound = self._heat
+
+    def _lower(self) -> None:
+        assert self._bound is not None
+        for _ in range(_MOST_TRIALS):
+            base = torch.mul(self._unary, -1 / self._bound)
+            if self._bound > self._heat:
+                base.add_(self.v, alpha=1 - self._heat / self._bound)
+            found, energy = self._settle(base, self._bound)
+            if self._falls(energy):
+                self._accept(found, energy)
+                self._relax(found)
+                return
+            self._bound *= 2 if found.is_near else 4
+            self._heat /= 2 if found.is_near else 1
+
+    def _relax(self, found: Settlement) -> None:
+        """Be less careful, and cooler, as long as prices are found easily."""
+        assert self._bound is not None
+        if self._weight and found.is_near:
+            self._bound = max(self._bound / 2, self._heat)
+            if self._bound <= 2 * self._heat:
+                self._heat *= 0.7
+
+    def _plain(self, assignment: torch.Tensor) -> float:
+        return total(assignment * self._unary)
+
+    def _update_prototypes(self) -> None:
+        """Go to the means, and beyond: F is a paraboloid, so it falls up to twice the way."""
+        means = weighted_means(self.assignment, self.features, self._points)
+        if self._weight:
+            means = means.lerp(self._points, -_OVERSHOOT)
+        self._points, self._unary = means, self._unaries(means)
+
+    def _unaries(self, points: torch.Tensor) -> torch.Tensor:
+        return squared_distances(self.features, points)
+
+
+class FairMedoids(FairMeans):
+    """Fair clustering around nodes."""
+
+    def begin(self) -> None:
+        self._nodes: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
+        self._move_medoids()
+        super().begin()
+
+    def exemplars(self) -> NDArray[np.int64] | None:
+        return None if self._nodes is None else self._nodes.cpu().numpy()
+
+    def _update_prototypes(self) -> None:
+        self._move_medoids()
+
+    def _unaries(self, points: torch.Tensor) -> torch.Tensor:
+        return distances(self.features, points)
+
+    def _move_medoids(self) -> None:
+        """Give each cluster its medoid, where that serves it better."""
+        nodes = []
+        for column, weights in enumerate(self.assignment.T):
+            if self._is_settled(column):
+                assert self._nodes is not None
+                nodes.append(self._nodes[column])
+                continue
+            kept = (weights > _LEAST_WEIGHT).nonzero()[:, 0]
+            if not len(kept):
+                kept = weights.argmax()[None]
+            points = self.features[kept].cpu().numpy()
+            nodes.append(kept[weighted_medoid(points, weights[kept].cpu().numpy())[0]])
+            self.tick()
+        self._seen = self.assignment.clone()
+        moved = torch.stack(nodes)
+        unary = distances(self.features, self.features[moved])
+        if self._nodes is not None:
+            now = (self.assignment * self._unary).sum(dim=0)
+            better = (self.assignment * unary).sum(dim=0) < now
+            moved = torch.where(better, moved, self._nodes)
+            unary = torch.where(better, unary, self._unary)
+        self._nodes, self._points, self._unary = moved, self.features[moved], unary
+
+    def _is_settled(self, column: int) -> bool:
+        """Return whether a cluster is as it was when its medoid was sought last."""
+        if self._seen is None:
+            return False
+        return float((self._seen[:, column] - self.assignment[:, column]).abs().max()) < 1e-6
+
+
+class FairCut(AbstractFairRun):
+    """Fair normalised cut on the problem's graph."""
+
+    def begin(self) -> None:
+        around = Neighbourhood(self._problem, seed=self._given.seed)
+        self._neighbour_sum = around.operator(self.v)
+        ones = torch.ones_like(self.v[:, :1])
+        self._degrees = torch.empty_like(ones)
+        self._neighbour_sum(ones, self._degrees, torch.empty_like(ones))
+        self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
+        super().begin()
+
+    def _lower(self) -> None:
+        for _ in range(_MOST_INNER):
+            before = self.objective
+            if not self._descend():
+                return
+            if before - self.objective <= self._given.tolerance * abs(self.objective):
+                return
+
+    def _descend(self) -> bool:
+        """Make one step under which the energy falls; return whether there was one."""
+        gradient = self._gradient(self._step)
+        if self._bound is None:
+            spread = gradient.amax(dim=1) - gradient.amin(dim=1)
+            self._bound = self._given.lipschitz * max(float(spread.mean()), 1e-30)
+        most = self._bound * 2**40
+        while self._bound <= most:
+            base = torch.add(self.v, gradient, alpha=-1 / self._bound)
+            found, energy = self._settle(base, self._bound)
+            if self._falls(energy):
+                self._accept(found, energy)
+                self._bound /= 1.5
+                return True
+            self._bound *= 2
+        self._bound = None
+        return False
+
+    def _plain(self, assignment: torch.Tensor) -> float:
+        self._neighbour_sum(assignment, self._next_sums, torch.empty_like(self._next_sums))
+        links, degrees = self._tables(assignment, self._next_sums)
+        return float((1 - links / degrees)[degrees > _LEAST_DEGREE].sum())
+
+    def _gradient(self, out: torch.Tensor) -> torch.Tensor:
+        links, degrees = self._tables(self.assignment, self._sums)
+        z, scale = (torch.from_numpy(x).to(out) for x in (links / degrees / degrees, -2 / degrees))
+        return torch.mul(self._sums, scale, out=out).addmm_(self._degrees, z[None])
+
+    def _update_prototypes(self) -> None:
+        self._points = weighted_means(self.assignment, self.features, self._points)
+
+    def _keep_next(self) -> None:
+        self._sums, self._next_sums = self._next_sums, self._sums
+
+    def _tables(
+        self, assignment: torch.Tensor, sums: torch.Tensor
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return S_k'W S_k and d'S_k of every column; a column without links cuts none."""
+        links = column_totals(assignment * sums)
+        return links, np.maximum(column_totals(assignment * self._degrees), _LEAST_DEGREE)
+
+
+def _mean_gap(values: torch.Tensor) -> float:
+    """Return by how much the least of a row is below the next, in the mean; > 0."""
+    nearest = values.topk(min(2, values.shape[1]), dim=1, largest=False).values
+    return max(float((nearest[:, -1] - nearest[:, 0]).mean()), 1e-30)

@@ -1,0 +1,159 @@
+"""Prices that keep groups in proportion: the implicit step of a fair clustering."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from napari_saf.geometry import softmax
+from napari_saf.methods._fairness_term import FairnessTerm
+
+__all__ = ["FairnessPrices", "Settlement"]
+
+_MOST_UPDATES = 4
+_LONGEST = 3.0
+_MOST_FALL = 0.9
+_LEAST_REWARD = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Settlement:
+    """What prices lead to.
+
+    Attributes
+    ----------
+    v : Tensor of shape (n_nodes, n_columns)
+        Log coordinates.
+    masses : array of shape (n_groups, n_columns)
+        N of their softmax.
+    prices : array of shape (n_groups, n_columns)
+        q.
+    n_updates : int
+        Assignments that were computed.
+    is_near : bool
+        Whether better prices would make little difference.
+    """
+
+    v: torch.Tensor
+    masses: NDArray[np.float64]
+    prices: NDArray[np.float64]
+    n_updates: int
+    is_near: bool
+
+
+class FairnessPrices:
+    """Prices q_jk that a node of group j pays in cluster k, in step with what they lead to.
+
+    The fairness term T depends on the table N of masses alone. So what makes
+
+        <a, S> + lambda T(N(S)) + L sum s log s
+
+    least is S = softmax(-(a + q) / L) with q = lambda dT/dN at its own masses: a fee
+    lambda / N_k less a reward r_jk = lambda mu_j / N_jk. Newton's method finds q as the root of
+    lambda mu_j / r_jk - N_jk, in which a rare group has no pole; the derivative of N by q is
+    -(diag(N_j) - S_j'S_j) / L, a block a group. Work on the tables grows with the number of
+    groups, not with its square.
+
+    Parameters
+    ----------
+    term : FairnessTerm
+    weight : float
+        lambda > 0.
+    masses : array of shape (n_groups, n_columns)
+        Of the start; prices are nothing there.
+    """
+
+    def __init__(self, term: FairnessTerm, weight: float, masses: NDArray[np.float64]) -> None:
+        self._term = term
+        self._weight = weight
+        self._is_wanted = term.proportions[:, None] > 0
+        self._wanted = weight * np.where(self._is_wanted, term.proportions[:, None], 1)
+        self._prices = np.where(self._is_wanted, 0, weight / masses.sum(axis=0))
+
+    def settle(
+        self,
+        base: torch.Tensor,
+        bound: float,
+        enough: float,
+        constrain: Callable[[torch.Tensor], torch.Tensor],
+        out: torch.Tensor,
+    ) -> Settlement:
+        """Find prices for log coordinates -a / L = `base` and L = `bound`.
+
+        Until better ones would gain no more than `enough`. `constrain` normalises log
+        coordinates in place; their softmax is written into `out`.
+        """
+        prices, n_updates, is_near = self._prices, 0, False
+        while True:
+            v = self._term.add_rows(prices / -bound, base)
+            softmax(constrain(v), out=out)
+            masses, n_updates = self._term.masses(out), n_updates + 1
+            if n_updates == _MOST_UPDATES:
+                break
+            softness = self._term.softness(out, masses) / bound
+            change = self._change(prices, masses, softness)
+            if not np.isfinite(change).all():
+                break
+            moved = (softness @ change[:, :, None])[:, :, 0]
+            missing = self._weight * self._term.slope(masses) - prices
+            is_near = abs(float((missing * moved).sum())) <= 2 * enough
+            largest = float(np.abs(change).max()) / bound
+            if is_near and largest < 1:
+                break
+            prices = prices + self._share(prices, change, masses, largest) * change
+        return Settlement(v, masses, prices, n_updates, is_near)
+
+    def accept(self, settlement: Settlement) -> None:
+        """Begin where a settlement ended next time."""
+        self._prices = settlement.prices
+
+    def _change(
+        self,
+        prices: NDArray[np.float64],
+        masses: NDArray[np.float64],
+        softness: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return Newton's change of the prices.
+
+        With dN = -softness dq, solved for dN: its sums over the groups by a small system
+        for the clusters, the rest a system a group. The curvature -lambda / N_k^2 of the fees
+        is held where it would leave the sum with that of the rewards a direction downwards.
+        A group that is not wanted has no reward: its price is the fee.
+        """
+        totals, n_columns = masses.sum(axis=0), masses.shape[1]
+        rewards = self._rewards(prices, masses)
+        inverse = np.where(self._is_wanted, rewards**2 / self._wanted, 0)
+        spread = np.where(self._is_wanted, self._wanted / rewards**2, 0).sum(axis=0)
+        across = np.minimum(self._weight / totals**2, 1 / spread)
+        shortage = np.where(
+            self._is_wanted, rewards - inverse * masses, prices - self._weight / totals
+        )
+        blocks = softness * inverse[:, None, :] + np.eye(n_columns)
+        right = np.concatenate([softness @ shortage[:, :, None], softness], axis=2)
+        solved = np.linalg.solve(blocks, right)
+        both = solved.sum(axis=0)
+        total = np.linalg.solve(np.eye(n_columns) - both[:, 1:] * across, both[:, 0])
+        gain = solved[:, :, 0] + solved[:, :, 1:] @ (across * total)
+        return np.asarray(inverse * gain - shortage - across * total)
+
+    def _rewards(
+        self, prices: NDArray[np.float64], masses: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return r, kept positive."""
+        fees = self._weight / masses.sum(axis=0)
+        return np.asarray(np.maximum(fees - prices, _LEAST_REWARD * fees))
+
+    def _share(
+        self,
+        prices: NDArray[np.float64],
+        change: NDArray[np.float64],
+        masses: NDArray[np.float64],
+        largest: float,
+    ) -> float:
+        """Return how much of a change to make: not so much that it leaves where it holds."""
+        falls = np.where(self._is_wanted, change / self._rewards(prices, masses), 0)
+        return min(1.0, _LONGEST / largest, _MOST_FALL / max(float(falls.max()), _MOST_FALL))

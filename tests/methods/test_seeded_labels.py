@@ -1,0 +1,69 @@
+"""Seeds in every method: whether labels beside theirs may come out, and too many classes."""
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+
+
+def three_stripes():
+    """Return an image of three stripes, and strokes on two of them."""
+    image = np.random.default_rng(0).normal(0, 0.02, (12, 36))
+    image[:, 12:24] += 0.5
+    image[:, 24:] += 1
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[3:6, 3:6], strokes[3:6, 16:19] = 1, 2
+    return image, strokes
+
+
+def test_labels_that_no_stroke_has_come_out_if_that_is_asked():
+    image, strokes = three_stripes()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    new = saf.SelfAssignmentFlow(max_labels=3).run(problem)
+    old = saf.SelfAssignmentFlow(max_labels=3, new_labels=False).run(problem)
+    assert set(np.unique(new.labels[:, 26:])) == {3}
+    assert set(np.unique(old.labels)) <= {1, 2}
+    assert old.assignment.shape[1] == 2
+    for result in (new, old):
+        np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
+
+
+def test_without_seeds_all_labels_are_new():
+    image, _ = three_stripes()
+    problem = saf.Problem.from_image(image)
+    labels = saf.SelfAssignmentFlow(max_labels=3, new_labels=False).run(problem).labels
+    assert set(np.unique(labels)) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("new_labels", [True, False])
+def test_strokes_may_have_more_classes_than_labels_were_asked_for(new_labels):
+    image, strokes = three_stripes()
+    strokes[3:6, 28:31] = 3
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    result = saf.SelfAssignmentFlow(max_labels=2, new_labels=new_labels).run(problem)
+    assert result.assignment.shape[1] == 3
+    np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
+
+
+METHODS = [
+    saf.SLK(n_clusters=2),
+    saf.SLK(n_clusters=2, prototypes="ms"),
+    saf.SLK(n_clusters=2, prototypes="means"),
+    saf.FairClustering(n_clusters=2),
+    saf.FairClustering(n_clusters=2, objective="kmedian"),
+    saf.FairClustering(n_clusters=2, objective="ncut"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_clusterings_keep_seeds_however_many_classes_they_have(method, n_classes):
+    image, strokes = three_stripes()
+    if n_classes == 3:
+        strokes[3:6, 28:31] = 3
+    groups = np.ones(image.shape, dtype=int)
+    groups[6:] = 2
+    problem = saf.Problem.from_image(image, seeds=strokes, groups=groups)
+    result = method.run(problem)
+    assert result.assignment.shape[1] == n_classes
+    np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
