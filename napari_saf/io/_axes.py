@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Axes", "label_axes"]
+__all__ = ["Axes", "label_axes", "spelled_out", "symbol"]
 
 _ORDER = "tzyx"
 """The axes of a label image in the order that OME asks for."""
@@ -30,6 +30,18 @@ class Axes:
     names: str
     scale: tuple[float, ...] | None = None
     units: tuple[str, ...] | None = None
+
+    @property
+    def common_unit(self) -> str | None:
+        """Symbol of the unit that all axes have; None if they differ.
+
+        ``"px"`` for pixels, and ``""`` for a scale whose unit is not known.
+        """
+        unknown = "px" if self.scale is None or set(self.scale) == {1.0} else ""
+        found = {symbol(unit) for unit in self.units or ("pixel",)}
+        if self.scale is None or found == {"pixel"}:
+            return unknown
+        return found.pop() if len(found) == 1 else None
 
 
 def label_axes(
@@ -64,3 +76,20 @@ def _known(names: str, n_axes: int) -> str:
     """Return the names if OME knows them in this order, else those of the last axes."""
     in_order = "".join(name for name in _ORDER if name in names)
     return names if names and names == in_order else _ORDER[-n_axes:]
+
+
+_SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
+"""OME-Zarr spells units out, OME-TIFF takes their symbols."""
+_ALIASES = {"um": "micrometer", "micron": "micrometer", "pixels": "pixel"}
+
+
+def spelled_out(unit: str) -> str:
+    """Return the whole word for a unit."""
+    spelled = {symbol: name for name, symbol in _SYMBOLS.items()} | _ALIASES
+    return spelled.get(unit.replace("μ", "µ"), unit)  # a Greek mu, a micro sign
+
+
+def symbol(unit: str) -> str:
+    """Return the symbol of a unit, or the unit where it has none."""
+    name = spelled_out(unit)
+    return _SYMBOLS.get(name, name)

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import ComputeError, FormatError
 
-__all__ = ["ImageFile", "read_image"]
+__all__ = ["PNG_MARK", "ImageFile", "read_image", "read_labels"]
+
+PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
+"""Note in an indexed PNG whose indices count, not its colours."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +73,39 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
         If the image does not fit into memory.
     """
     file = Path(path)
+    return _read(file, _reader(file))
+
+
+def read_labels(path: str | os.PathLike[str]) -> ImageFile:
+    """Read a label image; as `read_image`, but the index of an indexed PNG is the label.
+
+    Parameters
+    ----------
+    path : path
+        File, or folder of an OME-Zarr, that holds whole numbers of 0 and above.
+
+    Raises
+    ------
+    FormatError
+        As `read_image`, and if the file holds no label image.
+    """
+    file = Path(path)
+    is_picture = _reader(file) is _read_picture
+    image = _read(file, _read_indices if is_picture else _reader(file))
+    array = image.array
+    if array.dtype.kind not in "biu" or array.min() < 0 or image.channel_axis is not None:
+        raise FormatError(
+            f"{file}: expected a label image, whole numbers of 0 and above, got {array.dtype} "
+            f"of shape {array.shape}"
+        )
+    return image
+
+
+def _read(file: Path, reader: Callable[[Path], ImageFile]) -> ImageFile:
     if not file.exists():
         raise FormatError(f"{file}: no such file")
     try:
-        return _checked(_reader(file)(file))
+        return _checked(reader(file))
     except MemoryError as error:
         raise ComputeError(f"{file}: not enough memory to read the image") from error
     except _FAULTS + _library_faults() as error:
@@ -133,8 +165,28 @@ def _read_npy(path: Path) -> ImageFile:
     return ImageFile(array, array.ndim - 1 if is_rgb else None, names + "c" * is_rgb)
 
 
+def _read_indices(path: Path) -> ImageFile:
+    """Read a picture; an indexed one as indices, whatever colours they stand for."""
+    indices = _indices(path, any_palette=True)
+    return _read_picture(path) if indices is None else ImageFile(indices, None, "yx")
+
+
+def _indices(path: Path, *, any_palette: bool) -> NDArray[Any] | None:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        is_labels = image.info.get(PNG_MARK[0]) == PNG_MARK[1]
+        if image.mode != "P" or not (any_palette or is_labels):
+            return None
+        return np.asarray(image)
+
+
 def _read_picture(path: Path) -> ImageFile:
     import imageio.v3 as iio
+
+    indices = _indices(path, any_palette=False)
+    if indices is not None:
+        return ImageFile(indices, None, "yx")
 
     # By name: left to itself imageio offers the file to every plugin it has, FFmpeg included.
     array = iio.imread(path, plugin="pillow")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.io._axes import Axes, label_axes
+from napari_saf.io._axes import label_axes, spelled_out
+from napari_saf.io._image import PNG_MARK
+from napari_saf.io._legend import Legend
+from napari_saf.io._mask_tiff import MaskDescription, write_tiff
 from napari_saf.io._replace import replacing
 
 __all__ = ["MASK_SUFFIXES", "mask_stem", "mask_suffix", "save_masks"]
@@ -26,6 +29,8 @@ def save_masks(
     scale: Sequence[float] | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
 ) -> list[Path]:
     """Save a label image in the format that the suffix names.
 
@@ -35,7 +40,9 @@ def save_masks(
     Parameters
     ----------
     path : path
-        Ends in ``.tif`` or ``.tiff`` (OME-TIFF), ``.png``, ``.npy`` or ``.ome.zarr``.
+        Ends in ``.tif`` or ``.tiff`` (OME-TIFF that ImageJ reads with its pixel sizes, too),
+        ``.png`` (indexed, in the colours of the labels, up to label 255), ``.npy`` or
+        ``.ome.zarr`` (with names and colours).
     labels : array of int, or list of such arrays
         Label image, 0 for no label. The images of a list go to ``stem-1.tif``,
         ``stem-2.tif``, ...
@@ -45,6 +52,11 @@ def save_masks(
         Unit of the scale, for all axes or each.
     axes : str, optional
         A letter an axis, such as ``"zyx"``.
+    names : mapping of int to str, optional
+        Names of the labels. OME-Zarr keeps them.
+    colors : mapping of int to sequence of float, optional
+        Red, green and blue in [0, 1] of the labels. OME-Zarr, PNG and, for ImageJ, TIFF keep
+        them up to label 255; without them every label gets one of its own.
 
     Returns
     -------
@@ -73,9 +85,10 @@ def save_masks(
         _check_folders(targets)
     placed = [label_axes(array.ndim, axes, scale, units) for array in arrays]
     _check_fit(arrays, targets, suffix)
-    for array, axis, one in zip(arrays, placed, targets, strict=True):
+    legends = [Legend.of(array, names, colors) for array in arrays]
+    for array, axis, legend, one in zip(arrays, placed, legends, targets, strict=True):
         with replacing(one) as temporary:
-            _WRITERS[suffix](temporary, array, axis)
+            _WRITERS[suffix](temporary, array, MaskDescription(mask_stem(one), axis, legend))
     return targets
 
 
@@ -126,61 +139,38 @@ def _check_folders(targets: list[Path]) -> None:
             raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
 
 
-def _write_tiff(path: Path, labels: Labels, axes: Axes) -> None:
-    import tifffile
+def _write_png(path: Path, labels: Labels, described: MaskDescription) -> None:
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
-    metadata: dict[str, object] = {"axes": axes.names.upper()}
-    for k, name in enumerate(axes.names):
-        key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
-        if axes.scale is not None:
-            metadata[key] = axes.scale[k]
-        if axes.units is not None:
-            metadata[f"{key}Unit"] = _symbol(axes.units[k])
-    big = labels.nbytes > 2**31
-    with tifffile.TiffWriter(path, ome=True, bigtiff=big) as file:
-        file.write(labels, compression="zlib", photometric="minisblack", metadata=metadata)
+    image, notes = Image.fromarray(labels), PngInfo()
+    if labels.dtype == np.uint8:
+        image.putpalette(described.legend.palette().tobytes())
+        notes.add_text(*PNG_MARK)
+    with path.open("wb") as file:
+        image.save(file, format="PNG", pnginfo=notes)
 
 
-_SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
-"""OME-Zarr spells units out, OME-TIFF takes their symbols."""
-_ALIASES = {"um": "micrometer", "micron": "micrometer", "pixels": "pixel"}
-
-
-def _spelled_out(unit: str) -> str:
-    spelled = {symbol: name for name, symbol in _SYMBOLS.items()} | _ALIASES
-    return spelled.get(unit.replace("μ", "µ"), unit)  # a Greek mu, a micro sign
-
-
-def _symbol(unit: str) -> str:
-    name = _spelled_out(unit)
-    return _SYMBOLS.get(name, name)
-
-
-def _write_png(path: Path, labels: Labels, axes: Axes) -> None:
-    import imageio.v3 as iio
-
-    iio.imwrite(path, labels, plugin="pillow", extension=".png")
-
-
-def _write_npy(path: Path, labels: Labels, axes: Axes) -> None:
+def _write_npy(path: Path, labels: Labels, described: MaskDescription) -> None:
     with path.open("wb") as file:
         np.save(file, labels, allow_pickle=False)
 
 
-def _write_zarr(path: Path, labels: Labels, axes: Axes) -> None:
+def _write_zarr(path: Path, labels: Labels, described: MaskDescription) -> None:
     import zarr
     from ome_zarr.format import FormatV05
     from ome_zarr.writer import Methods, write_image
 
+    axes = described.axes
     spelled = {
-        name: _spelled_out(unit) for name, unit in zip(axes.names, axes.units or (), strict=False)
+        name: spelled_out(unit) for name, unit in zip(axes.names, axes.units or (), strict=False)
     }
     units = {name: unit for name, unit in spelled.items() if unit != "pixel"}
     group = zarr.open_group(path, mode="w", zarr_format=3)
     write_image(
         labels,
         group,
-        name=mask_stem(path),
+        name=described.name,
         scale_factors=[],
         method=Methods.NEAREST,
         fmt=FormatV05(),
@@ -188,13 +178,24 @@ def _write_zarr(path: Path, labels: Labels, axes: Axes) -> None:
         scale=None if axes.scale is None else dict(zip(axes.names, axes.scale, strict=True)),
         axes_units=units or None,
     )
-    described = dict(group.attrs["ome"])
-    group.attrs["ome"] = described | {"image-label": {"version": described["version"]}}
+    entries = dict(group.attrs["ome"])
+    group.attrs["ome"] = entries | {
+        "image-label": {"version": entries["version"]} | _label_entries(described.legend)
+    }
 
 
-_WRITERS: dict[str, Callable[[Path, Labels, Axes], None]] = {
-    ".tif": _write_tiff,
-    ".tiff": _write_tiff,
+def _label_entries(legend: Legend) -> dict[str, Any]:
+    """Return colours and names as OME-Zarr wants them."""
+    rows = list(zip(legend.labels.tolist(), legend.names, legend.colors.tolist(), strict=True))
+    return {
+        "colors": [{"label-value": label, "rgba": [*color, 255]} for label, _, color in rows],
+        "properties": [{"label-value": label, "name": name} for label, name, _ in rows],
+    }
+
+
+_WRITERS: dict[str, Callable[[Path, Labels, MaskDescription], None]] = {
+    ".tif": write_tiff,
+    ".tiff": write_tiff,
     ".png": _write_png,
     ".npy": _write_npy,
     ".ome.zarr": _write_zarr,

@@ -44,6 +44,17 @@ class Recipe:
     options: ImageOptions | None
     raw: dict[str, Any]
 
+    @classmethod
+    def from_plain(cls, raw: object) -> Recipe:
+        """Return the recipe that `Segmentation.recipe`, or the content of a file, holds.
+
+        Raises
+        ------
+        InvalidInput
+            Naming what is wrong with it; see `load_recipe`.
+        """
+        return _parse(raw)
+
 
 def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:
     """Save the recipe of a run (`Segmentation.recipe`) as JSON.

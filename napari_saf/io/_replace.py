@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from napari_saf.errors import SafError
 
-__all__ = ["replacing"]
+__all__ = ["remove", "remove_leftovers", "replacing"]
+
+_TOKEN_BYTES = 4
 
 
 @contextmanager
@@ -37,7 +40,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         If the file cannot be written, for want of space or permission.
     """
     target = Path(path)
-    token = secrets.token_hex(4)
+    token = secrets.token_hex(_TOKEN_BYTES)
     temporary = target.with_name(f".{token}.{target.name}")
     try:
         yield temporary
@@ -48,7 +51,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 def _swap_folders(new: Path, target: Path, old: Path) -> None:
@@ -62,11 +65,26 @@ def _swap_folders(new: Path, target: Path, old: Path) -> None:
     except BaseException:
         os.replace(old, target)
         raise
-    _remove(old)
+    remove(old)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed process has left beside a file that it was writing.
+
+    No other process may be writing the same file.
+    """
+    if not path.parent.is_dir():
+        return
+    token = rf"[0-9a-f]{{{2 * _TOKEN_BYTES}}}"
+    name = re.compile(rf"\.{token}\.(old\.)?{re.escape(path.name)}")
+    for beside in path.parent.iterdir():
+        if name.fullmatch(beside.name):
+            remove(beside)

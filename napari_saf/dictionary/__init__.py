@@ -1,0 +1,16 @@
+"""Patch dictionaries: atoms that turning, mirroring and small shifts leave alike."""
+
+from napari_saf.dictionary._apply import RECONSTRUCTIONS, PatchSegmentation, Reconstruction
+from napari_saf.dictionary._dictionary import PatchDictionary
+from napari_saf.dictionary._distance import patch_distance
+from napari_saf.dictionary._learning import LearnedDictionary, PatchDictionaryLearning
+
+__all__ = [
+    "RECONSTRUCTIONS",
+    "LearnedDictionary",
+    "PatchDictionary",
+    "PatchDictionaryLearning",
+    "PatchSegmentation",
+    "Reconstruction",
+    "patch_distance",
+]

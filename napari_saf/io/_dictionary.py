@@ -1,0 +1,198 @@
+"""Patch dictionaries as files: atoms in a safetensors file, the rest as JSON in its header."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.dictionary import PatchDictionary
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.features import Scaling
+from napari_saf.io._replace import replacing
+
+__all__ = ["DICTIONARY_SUFFIX", "load_dictionary", "save_dictionary"]
+
+DICTIONARY_SUFFIX = ".safetensors"
+"""What the name of a dictionary ends in."""
+_SCHEMA = 1
+_KEY = "napari-saf"
+_INVARIANCE = "dihedral-8"
+_MOST_BYTES = 2**28
+_ENTRIES = {
+    "schema": int,
+    "patch_size": int,
+    "channels": int,
+    "scaling": dict,
+    "invariance": str,
+    "s": float,
+    "window": int,
+    "shift_window": int,
+    "distance": float,
+    "usage": list,
+    "software": str,
+    "images": list,
+}
+
+
+def save_dictionary(path: str | os.PathLike[str], dictionary: PatchDictionary) -> Path:
+    """Save a dictionary.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.safetensors``.
+    dictionary : PatchDictionary
+        What to save.
+
+    Raises
+    ------
+    InvalidInput
+        If the name ends otherwise.
+    SafError
+        If the file cannot be written.
+    """
+    from safetensors.numpy import save
+
+    target = Path(path)
+    if target.suffix.lower() != DICTIONARY_SUFFIX:
+        raise InvalidInput(f"{target}: expected a name that ends in {DICTIONARY_SUFFIX}")
+    header = {
+        "schema": _SCHEMA,
+        "patch_size": dictionary.patch_size,
+        "channels": dictionary.n_channels,
+        "scaling": dataclasses.asdict(dictionary.scaling),
+        "invariance": _INVARIANCE,
+        "s": dictionary.s,
+        "window": dictionary.window,
+        "shift_window": dictionary.shift_window,
+        "distance": dictionary.distance,
+        "usage": dictionary.usage.tolist(),
+        "software": dictionary.software,
+        "images": list(dictionary.images),
+    }
+    atoms = {"atoms": np.ascontiguousarray(dictionary.atoms, dtype="<f4")}
+    content = save(atoms, metadata={_KEY: json.dumps(header, allow_nan=False)})
+    with replacing(target) as temporary:
+        temporary.write_bytes(content)
+    return target
+
+
+def load_dictionary(path: str | os.PathLike[str]) -> PatchDictionary:
+    """Load a dictionary; nothing in the file is executed.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it: no such file, not a safetensors file,
+        truncated, of an unknown version, without atoms, or with impossible values.
+    """
+    file = Path(path)
+    try:
+        return _parse(_read(file))
+    except InvalidInput as error:
+        raise FormatError(f"{file}: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB")
+    return content
+
+
+def _parse(content: bytes) -> PatchDictionary:
+    atoms = _atoms(content)
+    header = _header(content)
+    shape = (len(header["usage"]), *(header["patch_size"],) * 2, header["channels"])
+    if atoms.shape != shape:
+        raise InvalidInput(f"atoms: expected shape {shape} by the header, got {atoms.shape}")
+    return PatchDictionary(
+        atoms=atoms,
+        usage=np.array(header["usage"], dtype=np.int64),
+        scaling=Scaling(float(header["scaling"]["low"]), float(header["scaling"]["high"])),
+        s=float(header["s"]),
+        window=header["window"],
+        shift_window=header["shift_window"],
+        distance=float(header["distance"]),
+        images=tuple(header["images"]),
+        software=header["software"],
+    )
+
+
+def _atoms(content: bytes) -> NDArray[np.float32]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
+        fault = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
+    if "atoms" not in tensors:
+        raise InvalidInput(f"expected a tensor 'atoms', got {', '.join(sorted(tensors)) or 'none'}")
+    atoms = tensors["atoms"]
+    if atoms.dtype != np.float32:
+        raise InvalidInput(f"atoms: expected float32, got {atoms.dtype}")
+    return atoms
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    """Return the entries of the header, each of the kind that it should be."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+        if _KEY not in metadata:
+            raise InvalidInput(f"expected an entry {_KEY!r} in the header: no patch dictionary")
+        header = json.loads(metadata[_KEY], parse_constant=_refuse_constant)
+    except InvalidInput:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"header: not JSON: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(header, dict):
+        raise InvalidInput(f"header: expected an object, got {type(header).__name__}")
+    schema = header.get("schema")
+    if schema != _SCHEMA or isinstance(schema, bool):
+        raise InvalidInput(f"schema: expected {_SCHEMA}, got {schema!r}")
+    if set(header) != set(_ENTRIES):
+        wrong = sorted(set(header) ^ set(_ENTRIES))[0]
+        word = "unknown" if wrong in header else "missing"
+        raise InvalidInput(f"header: {word} entry {wrong!r}")
+    for name, kind in _ENTRIES.items():
+        _check_kind(name, header[name], kind)
+    _check_values(header)
+    return header
+
+
+def _check_values(header: dict[str, Any]) -> None:
+    if header["invariance"] != _INVARIANCE:
+        raise InvalidInput(f"invariance: expected {_INVARIANCE!r}, got {header['invariance']!r}")
+    if set(header["scaling"]) != {"low", "high"}:
+        raise InvalidInput(f"scaling: expected low and high, got {sorted(header['scaling'])}")
+    for name, value in header["scaling"].items():
+        _check_kind(f"scaling.{name}", value, float)
+    for count in header["usage"]:
+        _check_kind("usage", count, int)
+    for image in header["images"]:
+        _check_kind("images", image, str)
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    """Refuse a value of another kind, or a number too large to be one of ours."""
+    kinds = (int, float) if kind is float else kind
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise InvalidInput(f"{name}: expected {kind.__name__}, got {value!r:.60}")
+    if isinstance(value, int) and not abs(value) < 2**62:
+        raise InvalidInput(f"{name}: expected a smaller number, got {value!r:.60}")
+
+
+def _refuse_constant(name: str) -> object:
+    raise InvalidInput(f"header: expected finite numbers, got {name}")

@@ -1,0 +1,214 @@
+"""The picture of a label image: image, labels, legend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes as Panel
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.features import Scaling, channels_last
+from napari_saf.io._axes import Axes, label_axes
+from napari_saf.io._legend import Legend
+from napari_saf.io._replace import replacing
+
+__all__ = ["FIGURE_SUFFIXES", "middle_plane", "save_figure", "show_image"]
+
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+"""What the name of a figure may end in."""
+
+_MOST_PIXELS = 1600
+"""Sides of what is drawn; a larger plane is thinned."""
+_MOST_ENTRIES = 24
+_PANEL_INCHES = 4.6
+_LEGEND_INCHES = 2.4
+_DPI = 150
+
+
+def save_figure(
+    path: str | os.PathLike[str],
+    labels: ArrayLike,
+    image: ArrayLike | None = None,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+    channel_axis: int | None = None,
+    plane: Sequence[int] | None = None,
+    title: str = "",
+) -> Path:
+    """Save image and labels side by side, with a legend and, where the scale is known, a bar.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.png``, ``.svg`` or ``.pdf``.
+    labels : array of int
+        Label image, 0 for no label.
+    image : array, optional
+        Image of that shape, with or without channels.
+    scale, units, axes, names, colors
+        As in `save_masks`.
+    channel_axis : int, optional
+        Axis of the channels of the image; None: a last axis beyond those of the labels.
+    plane : sequence of int, optional
+        Positions along the axes before the last two; by default the middle.
+    title : str
+        Words above the image.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is unknown, or the image has another shape.
+    SafError
+        If the file cannot be written.
+    """
+    target, array = Path(path), np.asarray(labels)
+    if target.suffix.lower() not in FIGURE_SUFFIXES:
+        known = ", ".join(FIGURE_SUFFIXES)
+        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    if array.ndim < 2 or array.dtype.kind not in "biu":
+        raise InvalidInput(f"labels: expected an image of whole numbers, got {array.dtype}")
+    placed = label_axes(array.ndim, axes, scale, units)
+    legend = Legend.of(array, names, colors)
+    index = tuple(side // 2 for side in array.shape[:-2]) if plane is None else tuple(plane)
+    shown = None if image is None else _displayed(np.asarray(image), array, channel_axis, index)
+    figure = _draw(array[index], shown, legend, placed, title)
+    with replacing(target) as temporary:
+        figure.savefig(temporary, dpi=_DPI, format=target.suffix.lower()[1:])
+    return target
+
+
+def middle_plane(array: NDArray[Any], n_axes: int) -> NDArray[Any]:
+    """Return the middle plane of the first axes beyond two."""
+    for _ in range(n_axes - 2):
+        array = array[len(array) // 2]
+    return array
+
+
+def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
+    """Show a grey or RGB plane."""
+    panel.imshow(plane, cmap="gray", interpolation="nearest")
+    panel.set_title(title)
+    panel.set_axis_off()
+
+
+def _displayed(
+    image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None, index: tuple[int, ...]
+) -> NDArray[Any]:
+    """Return a plane of the image in [0, 1], grey or of up to three channels."""
+    if channel_axis is None and image.ndim == labels.ndim + 1:
+        channel_axis = -1
+    channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
+    if channels.shape[:-1] != labels.shape:
+        raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
+    plane = _thinned(channels[index])[..., :3]
+    values = np.where(np.isfinite(plane), plane, 0) if plane.dtype.kind == "f" else plane
+    if values.dtype == np.uint8 and values.shape[-1] == 3:
+        return np.asarray(values)
+    shown = np.stack([_stretched(values[..., k]) for k in range(values.shape[-1])], axis=-1)
+    if shown.shape[-1] == 2:
+        return np.concatenate([shown, np.zeros_like(shown[..., :1])], axis=-1)
+    return shown[..., 0] if shown.shape[-1] == 1 else shown
+
+
+def _stretched(values: NDArray[Any]) -> NDArray[np.float32]:
+    if values.min() == values.max():
+        return np.full(values.shape, 0.5, np.float32)
+    return Scaling.of([values]).apply(values)
+
+
+def _thinned(plane: NDArray[Any]) -> NDArray[Any]:
+    step = -(-max(plane.shape[:2]) // _MOST_PIXELS)
+    return plane[::step, ::step]
+
+
+def _draw(
+    labels: NDArray[Any], image: NDArray[Any] | None, legend: Legend, axes: Axes, title: str
+) -> Figure:
+    n_panels = 1 if image is None else 2
+    # The sides of what is seen, not of the pixels.
+    sizes = (1.0, 1.0) if axes.scale is None else axes.scale[-2:]
+    height, width = (side * size for side, size in zip(labels.shape, sizes, strict=True))
+    high = min(max(_PANEL_INCHES * height / width, 1.8), 8.0) + 0.5
+    figure = Figure((n_panels * _PANEL_INCHES + _LEGEND_INCHES, high), layout="constrained")
+    FigureCanvasAgg(figure)
+    ratios = [_PANEL_INCHES] * n_panels + [_LEGEND_INCHES]
+    panels = figure.subplots(1, n_panels + 1, width_ratios=ratios, squeeze=False)[0]
+    if image is not None:
+        show_image(panels[0], image, title)
+    count = len(legend.labels)
+    words = f"{count} label{'s' * (count != 1)}"
+    show_image(panels[-2], _coloured(_thinned(labels), legend), words if n_panels > 1 else title)
+    for panel in panels[:-1]:
+        panel.set_aspect(sizes[0] / sizes[1])
+    _draw_bar(panels[0], labels, axes)
+    _draw_legend(panels[-1], legend)
+    return figure
+
+
+def _coloured(labels: NDArray[Any], legend: Legend) -> NDArray[np.uint8]:
+    table = np.vstack([np.zeros((1, 3), np.uint8), legend.colors])
+    rows = np.searchsorted(legend.labels, labels) + 1
+    return np.asarray(table[np.where(labels > 0, rows, 0)])
+
+
+def _draw_legend(panel: Panel, legend: Legend) -> None:
+    panel.set_axis_off()
+    order = np.argsort(-legend.sizes, kind="stable")[:_MOST_ENTRIES]
+    colors, shares = legend.colors / 255, legend.shares
+    rows = [
+        Patch(
+            facecolor=colors[k],
+            edgecolor="0.5",
+            linewidth=0.5,
+            label=f"{legend.names[k]}   {100 * shares[k]:.1f} %",
+        )
+        for k in order
+    ]
+    left_out = len(legend.labels) - len(order)
+    if left_out:
+        rows.append(Patch(facecolor="none", label=f"and {left_out} more"))
+    if rows:
+        panel.legend(handles=rows, loc="center left", frameon=False, borderaxespad=0, fontsize=9)
+
+
+def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
+    """Draw a bar of a round length, about a fifth of the width."""
+    unit = axes.common_unit
+    if axes.scale is None or unit in (None, "", "px"):
+        return
+    size = axes.scale[-1]
+    length = _round_length(labels.shape[1] * size / 5)
+    step = -(-max(labels.shape) // _MOST_PIXELS)
+    pixels, height, width = length / size / step, labels.shape[0] / step, labels.shape[1] / step
+    left, low = 0.04 * width, 0.95 * height
+    thick = 0.015 * height
+    bar = Rectangle((left, low - thick), pixels, thick, color="white", ec="black", lw=0.5)
+    panel.add_patch(bar)
+    panel.annotate(
+        f"{length:g} {unit}",
+        (left + pixels / 2, low - thick),
+        (0, 2),
+        textcoords="offset points",
+        color="white",
+        ha="center",
+        fontsize=9,
+        bbox={"facecolor": "black", "alpha": 0.5, "pad": 1.5, "linewidth": 0},
+    )
+
+
+def _round_length(length: float) -> float:
+    """Return the greatest of 1, 2, 5, 10, 20, ... that is not above a length."""
+    power = 10.0 ** np.floor(np.log10(length))
+    return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.000001))

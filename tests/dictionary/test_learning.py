@@ -1,0 +1,236 @@
+"""Laws of learning a patch dictionary."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from dictionary_cases import slow_distance, turned
+
+import napari_saf as saf
+from napari_saf.dictionary._alignment import update_atoms
+from napari_saf.dictionary._field import PatchField
+from napari_saf.dictionary._kernel import landmark_distances, pick_far_apart, sketch
+from napari_saf.dictionary._sample import PatchSample, draw_nodes
+from napari_saf.methods._method import drain
+from napari_saf.parameters import build, describe
+
+
+def texture(height=40, width=48, seed=0):
+    """Upright stripes on the left, a coarser checkerboard on the right, a little noise."""
+    y, x = np.indices((height, width))
+    stripes, board = (x // 2) % 2, (x // 4 + y // 4) % 2
+    image = np.where(x < width // 2, stripes, 0.3 + 0.6 * board).astype(float)
+    return image + np.random.default_rng(seed).normal(0, 0.02, image.shape)
+
+
+QUICK = {"n_atoms": 6, "patch_size": 5, "landmarks": 20, "n_samples": 500}
+
+
+@pytest.fixture(scope="module")
+def learned():
+    problem = saf.Problem.from_images([texture(), texture(30, 36, seed=1)])
+    return saf.PatchDictionaryLearning(**QUICK).run(problem)
+
+
+def test_labels_have_the_size_of_the_images(learned):
+    assert [labels.shape for labels in learned.labels] == [(40, 48), (30, 36)]
+    dictionary = learned.dictionary
+    assert dictionary.n_atoms == learned.n_labels == len(learned.prototypes)
+    for labels in learned.labels:
+        assert labels.min() >= 1
+        assert labels.max() <= dictionary.n_atoms
+
+
+def test_atoms_come_by_usage(learned):
+    usage = learned.dictionary.usage
+    assert (np.diff(usage) <= 0).all()
+    assert usage.sum() == 36 * 44 + 26 * 32
+    interior = np.concatenate([labels[2:-2, 2:-2].ravel() for labels in learned.labels])
+    np.testing.assert_array_equal(np.bincount(interior)[1:], usage)
+
+
+def test_the_objective_of_the_alignment_never_rises(learned):
+    for before, after in itertools.pairwise(learned.alignment):
+        assert after <= before * (1 + 1e-6)
+
+
+def test_textures_are_told_apart(learned):
+    """No atom serves both halves of the image, away from the seam."""
+    labels = learned.labels[0]
+    assert not set(labels[:, :18].ravel()) & set(labels[:, 30:].ravel())
+
+
+def test_the_same_seed_gives_the_same_atoms(learned):
+    problem = saf.Problem.from_images([texture(), texture(30, 36, seed=1)])
+    again = saf.PatchDictionaryLearning(**QUICK).run(problem)
+    np.testing.assert_array_equal(again.dictionary.atoms, learned.dictionary.atoms)
+    other = saf.PatchDictionaryLearning(**QUICK, seed=1).run(problem)
+    assert not np.array_equal(other.dictionary.atoms, learned.dictionary.atoms)
+
+
+def test_snapshots_have_live_labels_and_atoms():
+    steps = saf.PatchDictionary.iterate([texture()], names=["wall"], **QUICK)
+    fractions = []
+    while True:
+        try:
+            snapshot = next(steps)
+        except StopIteration as stop:
+            result = stop.value
+            break
+        fractions.append(snapshot.fraction)
+        (labels,) = snapshot.labels
+        assert labels.shape == (40, 48)
+        atoms = snapshot.prototypes
+        assert atoms.shape == (6, 25)
+        present = np.unique(labels[2:-2, 2:-2]) - 1
+        assert np.isfinite(atoms[present]).mean() > 0.5
+    assert len(fractions) > 3
+    assert fractions[0] == 0
+    assert (np.diff(fractions) > -0.05).all()
+    assert fractions[-1] == pytest.approx(1)
+    assert result.dictionary.images == ("wall",)
+    with pytest.raises(saf.SafError, match="out of date"):
+        _ = snapshot_of_before().labels
+
+
+def snapshot_of_before():
+    steps = saf.PatchDictionary.iterate([texture()], **QUICK)
+    first = next(steps)
+    next(steps)
+    return first
+
+
+def test_a_single_image_gives_one_label_image():
+    problem = saf.Problem.from_image(texture())
+    result = saf.PatchDictionaryLearning(**QUICK).run(problem)
+    assert result.labels.shape == (40, 48)
+    assert result.recipe["parameters"]["patch_size"] == 5
+
+
+@pytest.mark.parametrize("calls", [0, 3, 40, 120])
+def test_a_cancelled_run_leaves_a_dictionary(calls):
+    count = itertools.count()
+    steps = saf.PatchDictionary.iterate(
+        [texture()], cancelled=lambda: next(count) >= calls, **QUICK
+    )
+    result = drain(steps)
+    assert result.status is saf.Status.CANCELLED
+    assert np.isfinite(result.dictionary.atoms).all()
+    assert result.labels[0].shape == (40, 48)
+
+
+@pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
+def test_colour_and_any_s(s):
+    image = np.stack([texture(), texture(seed=1), texture(seed=2)], axis=-1)
+    dictionary = saf.PatchDictionary.learn([image], s=s, **QUICK)
+    assert dictionary.atoms.shape[1:] == (5, 5, 3)
+    assert dictionary.s == s
+
+
+def test_many_channels_have_an_axis():
+    image = np.stack([texture(seed=k) for k in range(5)])
+    dictionary = saf.PatchDictionary.learn([image], channel_axis=0, **QUICK)
+    assert dictionary.n_channels == 5
+
+
+def test_the_mean_of_one_label_is_that_of_the_best_matches():
+    """One round of (6.13), done slowly."""
+    rng = np.random.default_rng(0)
+    blocks, atoms = rng.random((9, 2, 5, 5)), rng.random((2, 2, 3, 3))
+    labels, weights = rng.integers(0, 2, 9), rng.random(9)
+    sample = PatchSample(torch.from_numpy(blocks), 3)
+    found, value = update_atoms(
+        sample, torch.from_numpy(atoms), torch.from_numpy(labels), torch.from_numpy(weights)
+    )
+    expected, total = np.zeros((2, 3, 3, 2)), 0.0
+    for block, label, weight in zip(blocks, labels, weights, strict=True):
+        image, target = np.moveaxis(block, 0, -1), np.moveaxis(atoms[label], 0, -1)
+        places = itertools.product(range(3), range(3), range(8))
+        moved = [turned(image[y : y + 3, x : x + 3], k) for y, x, k in places]
+        distances = [np.square(one - target).sum() for one in moved]
+        expected[label] += weight * moved[int(np.argmin(distances))]
+        total += weight * min(distances)
+    masses = np.bincount(labels, weights=weights)
+    np.testing.assert_allclose(
+        found.movedim(1, -1).numpy(), expected / masses[:, None, None, None], rtol=1e-6
+    )
+    assert value == pytest.approx(total / weights.sum())
+
+
+def test_landmark_distances_are_symmetric_patch_distances():
+    image = np.random.default_rng(0).random((12, 13, 2))
+    field = PatchField(torch.from_numpy(np.moveaxis(image, -1, 0)), 3)
+    (nodes,) = draw_nodes([field], 4, 3, np.random.default_rng(1))
+    blocks = field.blocks(nodes, 3)
+    found = landmark_distances([field], PatchSample(blocks, 3), 3)
+    expected = slow_distance(image, blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric")
+    np.testing.assert_allclose(found.numpy().reshape(10, 11, 4), expected, rtol=1e-4, atol=1e-5)
+    at_landmarks = found[nodes].numpy()
+    np.testing.assert_allclose(at_landmarks, at_landmarks.T, rtol=1e-4, atol=1e-5)
+
+
+def test_drawn_nodes_have_whole_windows_and_differ():
+    fields = [PatchField(torch.rand(1, 9, 11), 3), PatchField(torch.rand(1, 8, 8), 3)]
+    drawn = draw_nodes(fields, 10_000, 3, np.random.default_rng(0))
+    assert [len(nodes.unique()) for nodes in drawn] == [5 * 7, 4 * 4]
+    for field, nodes in zip(fields, drawn, strict=True):
+        assert field.blocks(nodes, 3).shape[1:] == (1, 5, 5)
+
+
+def test_the_sketch_is_the_positive_part():
+    """Exact for a kernel without negative eigenvalues; never indefinite for any other."""
+    points = torch.rand(12, 2, dtype=torch.float64)
+    good = torch.exp(-torch.cdist(points, points).square())
+    basis = sketch(good, good)
+    torch.testing.assert_close(basis @ basis.T, good, rtol=1e-4, atol=1e-4)
+    bad = torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.9], [0.1, 0.9, 1.0]], dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(bad)
+    assert values[0] < 0
+    kept = values > -values[0]
+    positive = vectors[:, kept] * values[kept] @ vectors[:, kept].T
+    basis = sketch(bad, bad)
+    torch.testing.assert_close(basis @ basis.T, positive)
+
+
+def test_points_far_apart_are_distinct():
+    points = torch.tensor([0.0, 0.0, 1.0, 5.0, 5.0, 9.0])
+    distances = (points[:, None] - points).square()
+    chosen = pick_far_apart(distances, 6)
+    assert len(points[chosen].unique()) == len(chosen) == 4
+
+
+def test_forms_and_command_line_can_be_made_of_its_parameters():
+    names = {item.name for item in describe(saf.PatchDictionaryLearning)}
+    assert {"n_atoms", "patch_size", "s", "shift_window", "rho", "seed", "device"} <= names
+    assert build(saf.PatchDictionaryLearning, {"n_atoms": 3}).n_atoms == 3
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "words"),
+    [
+        ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 4}, "odd number from 3 to 31, got 4"),
+        ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 33}, "at most 31"),
+        ([np.zeros((9, 9)) + np.arange(9)], {"patch_size": 11}, "sides of the image, 9 x 9"),
+        ([np.zeros((9, 9)) + np.arange(9)], {"shift_window": 2}, "odd"),
+        ([np.zeros((9, 9))], {}, "differing"),
+        ([texture(), np.stack([texture()] * 3, axis=-1)], {}, "channels"),
+        ([np.full((20, 20), np.nan)], {}, "400 of 400"),
+        ([np.random.default_rng(0).random((9, 12, 12))], {}, "2 axes"),
+    ],
+)
+def test_bad_input_is_named(images, options, words):
+    with pytest.raises(saf.InvalidInput, match=words):
+        saf.PatchDictionary.learn(images, **options)
+
+
+def test_masks_and_other_features_are_refused():
+    method, mask = saf.PatchDictionaryLearning(**QUICK), np.ones((40, 48), dtype=bool)
+    mask[0] = False
+    rgb = np.stack([texture()] * 3, axis=-1)
+    for problem, words in (
+        (saf.Problem.from_image(texture(), mask=mask), "mask"),
+        (saf.Problem.from_image(rgb, features="lab"), "intensity"),
+    ):
+        with pytest.raises(saf.InvalidInput, match=words):
+            method.run(problem)

@@ -1,0 +1,210 @@
+"""Dictionaries as files: what is saved comes back, what is damaged is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+import napari_saf as saf
+from napari_saf.features import Scaling
+
+GOLDEN = Path(__file__).parent / "dictionary_schema_1.safetensors"
+KEY = "napari-saf"
+
+
+def make(n_atoms=3, size=5, channels=2):
+    atoms = np.random.default_rng(0).random((n_atoms, size, size, channels))
+    return saf.PatchDictionary(
+        atoms=atoms,
+        usage=np.arange(n_atoms)[::-1],
+        scaling=Scaling(-3.5, 1e30),
+        s=0.5,
+        window=5,
+        shift_window=1,
+        distance=0.25,
+        images=("a.png", "ä b.tif"),
+        software="0.1.0",
+    )
+
+
+def header_of(path):
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"][KEY])
+
+
+def write(path, header, atoms=None, **tensors):
+    atoms = np.zeros((2, 3, 3, 1), np.float32) if atoms is None else atoms
+    text = header if isinstance(header, str) else json.dumps(header)
+    path.write_bytes(save({"atoms": atoms, **tensors}, metadata={KEY: text}))
+    return path
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    dictionary = make()
+    dictionary.save(tmp_path / "d.safetensors")
+    again = saf.PatchDictionary.load(tmp_path / "d.safetensors")
+    for name in ("scaling", "s", "window", "shift_window", "distance", "images", "software"):
+        assert getattr(again, name) == getattr(dictionary, name)
+    np.testing.assert_array_equal(again.atoms, dictionary.atoms)
+    np.testing.assert_array_equal(again.usage, dictionary.usage)
+    assert [path.name for path in tmp_path.iterdir()] == ["d.safetensors"]
+
+
+def test_what_comes_back_gives_the_same_labels(tmp_path):
+    image, dictionary = np.random.default_rng(1).random((20, 21, 2)), make()
+    dictionary.save(tmp_path / "d.safetensors")
+    again = saf.PatchDictionary.load(tmp_path / "d.safetensors")
+    np.testing.assert_array_equal(again.apply(image).labels, dictionary.apply(image).labels)
+
+
+def test_files_of_schema_1_can_be_read_for_ever():
+    dictionary = saf.PatchDictionary.load(GOLDEN)
+    expected = np.arange(18, dtype=np.float32).reshape(2, 3, 3, 1) / 18
+    np.testing.assert_allclose(dictionary.atoms, expected)
+    assert dictionary.usage.tolist() == [7, 3]
+    assert dictionary.scaling == Scaling(0.0, 255.0)
+    assert (dictionary.s, dictionary.window, dictionary.shift_window) == (0.25, 5, 3)
+    assert dictionary.distance == 0.125
+    assert dictionary.images == ("wall.png", "söller.tif")
+    assert dictionary.software == "0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"schema": 2}, "schema: expected 1, got 2"),
+        ({"schema": True}, "schema"),
+        ({"schema": "1"}, "schema"),
+        ({"patch_size": 5}, r"atoms: expected shape \(2, 5, 5, 1\)"),
+        ({"patch_size": "3"}, "patch_size: expected int"),
+        ({"channels": 3}, "atoms: expected shape"),
+        ({"usage": [1]}, "atoms: expected shape"),
+        ({"usage": [1, -1]}, "usage"),
+        ({"usage": [1, 0.5]}, "usage"),
+        ({"usage": [1, 10**30]}, "usage"),
+        ({"scaling": {"low": 1, "high": 1}}, "low below high"),
+        ({"scaling": {"low": 0}}, "low and high"),
+        ({"scaling": {"low": 0, "high": "1"}}, "scaling.high"),
+        ({"invariance": "none"}, "invariance"),
+        ({"s": 7}, "s: expected 0 to 1"),
+        ({"window": 4}, "window"),
+        ({"shift_window": 99}, "shift_window"),
+        ({"distance": -1}, "distance"),
+        ({"images": [1]}, "images"),
+        ({"software": None}, "software"),
+        ({"colour": 1}, "unknown entry 'colour'"),
+    ],
+)
+def test_impossible_headers_are_named(tmp_path, changes, words):
+    path = write(tmp_path / "d.safetensors", header_of(GOLDEN) | changes)
+    with pytest.raises(saf.FormatError, match=words) as raised:
+        saf.PatchDictionary.load(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", sorted(header_of(GOLDEN)))
+def test_missing_entries_are_named(tmp_path, name):
+    header = {key: value for key, value in header_of(GOLDEN).items() if key != name}
+    with pytest.raises(saf.FormatError, match=name):
+        saf.PatchDictionary.load(write(tmp_path / "d.safetensors", header))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", "null", '{"schema": NaN}', "[" * 100_000, '"\ud800"']
+)
+def test_headers_that_are_no_object_are_refused(tmp_path, text):
+    with pytest.raises(saf.FormatError, match=r"d\.safetensors"):
+        saf.PatchDictionary.load(
+            write(tmp_path / "d.safetensors", text.encode("utf-8", "replace").decode())
+        )
+
+
+@pytest.mark.parametrize(
+    "atoms",
+    [np.zeros((2, 3, 3, 1)), np.full((2, 3, 3, 1), np.nan, np.float32), np.zeros(3, np.float32)],
+)
+def test_impossible_atoms_are_refused(tmp_path, atoms):
+    with pytest.raises(saf.FormatError, match="atoms"):
+        saf.PatchDictionary.load(write(tmp_path / "d.safetensors", header_of(GOLDEN), atoms))
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "d.safetensors"
+    others = {
+        "atoms": save({"weights": np.zeros(3, np.float32)}, metadata={KEY: "{}"}),
+        "no patch dictionary": save({"atoms": np.zeros(3, np.float32)}),
+        "not a safetensors file": b"\x89PNG\r\n\x1a\n" + bytes(100),
+        "damaged": b"",
+    }
+    for words, content in others.items():
+        path.write_bytes(content)
+        with pytest.raises(saf.FormatError, match=words):
+            saf.PatchDictionary.load(path)
+    for missing in (tmp_path / "none.safetensors", tmp_path):
+        with pytest.raises(saf.FormatError, match="cannot be read"):
+            saf.PatchDictionary.load(missing)
+
+
+def test_every_truncated_file_is_refused(tmp_path):
+    path, content = tmp_path / "d.safetensors", GOLDEN.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(saf.FormatError, match=r"d\.safetensors"):
+            saf.PatchDictionary.load(path)
+
+
+def test_files_larger_than_any_dictionary_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("napari_saf.io._dictionary._MOST_BYTES", 100)
+    with pytest.raises(saf.FormatError, match="at most"):
+        saf.PatchDictionary.load(GOLDEN)
+
+
+def mutated(content, rng):
+    """Change, drop, insert, swap or repeat a few bytes, digits and brackets above all."""
+    found = bytearray(content)
+    alphabet = b'0123456789-+.eE"{}[],:\\ tfnu\x00\xff'
+    for _ in range(int(rng.integers(1, 5))):
+        place, length = int(rng.integers(len(found))), int(rng.integers(1, 9))
+        match int(rng.integers(6)):
+            case 0:
+                found[place] = int(rng.integers(256))
+            case 1:
+                found[place] = alphabet[int(rng.integers(len(alphabet)))]
+            case 2:
+                found[place] ^= 1 << int(rng.integers(8))
+            case 3:
+                del found[place : place + length]
+            case 4:
+                found[place:place] = found[place : place + length]
+            case _:
+                found[place:place] = bytes(rng.integers(0, 256, length, dtype=np.uint8))
+        if not found:
+            found = bytearray(b"\x00")
+    return bytes(found)
+
+
+@pytest.mark.slow
+def test_ten_thousand_mutated_files_are_loaded_or_refused(tmp_path):
+    rng, content = np.random.default_rng(0), GOLDEN.read_bytes()
+    path, counts = tmp_path / "d.safetensors", {"loaded": 0, "refused": 0}
+    for _ in range(10_000):
+        path.write_bytes(mutated(content, rng))
+        try:
+            dictionary = saf.PatchDictionary.load(path)
+        except saf.FormatError as error:
+            assert str(path) in str(error)
+            counts["refused"] += 1
+        else:
+            assert np.isfinite(dictionary.atoms).all()
+            counts["loaded"] += 1
+    assert min(counts.values()) > 100
+
+
+def test_names_must_end_as_dictionaries_do(tmp_path):
+    with pytest.raises(saf.InvalidInput, match="safetensors"):
+        make().save(tmp_path / "d.npy")
+    with pytest.raises(saf.SafError, match="cannot be written"):
+        make().save(tmp_path / "none" / "d.safetensors")

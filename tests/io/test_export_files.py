@@ -1,0 +1,189 @@
+"""Colours and names in masks, one mask a label, prototypes, figures; disks that fail."""
+
+import os
+import signal
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from PIL import Image
+
+import napari_saf as saf
+from napari_saf.cli._values import read_array
+from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.io._legend import Legend
+
+LABELS = np.array([[0, 1, 1, 2], [2, 2, 2, 2], [5, 5, 0, 0]], np.uint8)
+NAMES, COLORS = {1: "nucleus", 5: "a/b c"}, {1: (1.0, 0.5, 0.0, 1.0), 2: (0.0, 0.0, 1.0)}
+
+
+def test_png_is_indexed_in_the_colours_of_the_labels(tmp_path):
+    saf.save_masks(tmp_path / "m.png", LABELS, colors=COLORS)
+    with Image.open(tmp_path / "m.png") as image:
+        assert image.mode == "P"
+        np.testing.assert_array_equal(np.asarray(image), LABELS)
+        shown = np.asarray(image.convert("RGB"))
+    assert shown[0, 1].tolist() == [255, 128, 0]
+    assert shown[1, 1].tolist() == [0, 0, 255]
+    assert shown[0, 0].tolist() == [0, 0, 0]
+    assert len({tuple(color) for color in shown.reshape(-1, 3).tolist()}) == 4
+
+
+def test_an_indexed_picture_of_others_is_a_picture_unless_labels_are_asked_for(tmp_path):
+    image = Image.fromarray(LABELS)
+    image.putpalette(bytes(range(256)) * 3)
+    image.save(tmp_path / "v.png")
+    assert saf.read_image(tmp_path / "v.png").channel_axis == 2
+    np.testing.assert_array_equal(saf.read_labels(tmp_path / "v.png").array, LABELS)
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".npy", ".ome.zarr"])
+def test_labels_are_read_as_they_were_saved(tmp_path, suffix):
+    saf.save_masks(tmp_path / f"m{suffix}", LABELS)
+    np.testing.assert_array_equal(saf.read_labels(tmp_path / f"m{suffix}").array, LABELS)
+
+
+@pytest.mark.parametrize("array", [np.ones((3, 4)) / 2, -LABELS.astype(int), np.ones((3, 4, 3))])
+def test_what_is_no_label_image_is_refused(tmp_path, array):
+    np.save(tmp_path / "m.npy", array)
+    with pytest.raises(FormatError, match=r"m\.npy: expected a label image"):
+        saf.read_labels(tmp_path / "m.npy")
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_tiff_tells_imagej_its_sizes(tmp_path, big):
+    stack = np.stack([np.stack([LABELS, LABELS * 0]).astype(int) * (300 if big else 1)] * 3)
+    path = tmp_path / "m.tif"
+    saf.save_masks(path, stack, scale=(7, 3, 0.5, 0.25), units=("second", "um", "um", "um"),
+                   axes="tzyx", colors=COLORS)  # fmt: skip
+    with tifffile.TiffFile(path) as file:
+        assert file.is_ome and file.is_imagej
+        told, tags = file.imagej_metadata, file.pages[0].tags
+        assert (told["images"], told["slices"], told["frames"]) == (6, 2, 3)
+        assert (told["unit"], told["spacing"], told["finterval"]) == ("micron", 3, 7)
+        densities = [tags[name].value for name in ("XResolution", "YResolution")]
+        assert [count / length for count, length in densities] == [4, 2]
+        np.testing.assert_array_equal(file.asarray(), stack)
+        if not big:
+            assert told["LUTs"][:, 1].tolist() == [255, 128, 0]
+
+
+def test_zarr_holds_names_and_colours(tmp_path):
+    saf.save_masks(tmp_path / "m.ome.zarr", LABELS, names=NAMES, colors=COLORS)
+    told = dict(zarr.open_group(tmp_path / "m.ome.zarr", mode="r").attrs["ome"])["image-label"]
+    names = {row["label-value"]: row["name"] for row in told["properties"]}
+    assert names == {1: "nucleus", 2: "label 2", 5: "a/b c"}
+    colors = {row["label-value"]: row["rgba"] for row in told["colors"]}
+    assert colors[1] == [255, 128, 0, 255]
+
+
+def test_a_colour_or_name_that_is_none_is_refused(tmp_path):
+    for wrong in ({"colors": {1: (2, 0, 0)}}, {"colors": {1: (1, 0)}}, {"names": {1: " "}}):
+        with pytest.raises(InvalidInput, match=next(iter(wrong))):
+            saf.save_masks(tmp_path / "m.png", LABELS, **wrong)
+    assert not os.listdir(tmp_path)
+
+
+def test_colours_of_many_labels_differ():
+    legend = Legend.of(np.arange(41).reshape(1, -1))
+    assert len({tuple(color) for color in legend.colors.tolist()}) == 40
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".npy"])
+def test_binary_masks_give_the_labels_back(tmp_path, suffix):
+    paths = saf.save_binary_masks(tmp_path / f"m{suffix}", LABELS, names=NAMES)
+    names = [f"m_1_nucleus{suffix}", f"m_2{suffix}", f"m_5_a_b_c{suffix}"]
+    assert [path.name for path in paths] == names
+    again = np.zeros_like(LABELS)
+    for label, path in zip((1, 2, 5), paths, strict=True):
+        mask = saf.read_labels(path).array
+        assert set(np.unique(mask)) == {0, 255}
+        again[mask > 0] = label
+    np.testing.assert_array_equal(again, LABELS)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_prototypes_are_read_by_the_command_line(tmp_path, suffix):
+    rows = np.random.default_rng(0).random((4, 3)).astype(np.float32)
+    rows[2] = np.nan
+    path = saf.save_prototypes(tmp_path / f"p{suffix}", rows)
+    np.testing.assert_array_equal(read_array(path).astype(np.float32), rows[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize("shape", [(9, 10), (9, 10, 2), (4, 9, 10), (4, 9, 10, 3), None])
+def test_figures_are_made(tmp_path, suffix, shape):
+    rng = np.random.default_rng(0)
+    image = None if shape is None else rng.random(shape)
+    side = (4, 9, 10) if shape is not None and shape[0] == 4 else (9, 10)
+    labels = rng.integers(0, 40, side)
+    path = saf.save_figure(tmp_path / f"f{suffix}", labels, image, names={1: "one"},
+                           scale=(1,) * len(side), units="um", title="t")  # fmt: skip
+    assert path.stat().st_size > 1000
+    if suffix == ".png":
+        assert iio.imread(path).std() > 10
+
+
+def test_a_figure_of_no_labels_and_a_flat_image(tmp_path):
+    saf.save_figure(tmp_path / "f.png", np.zeros((5, 6), int), np.full((5, 6), 7.0))
+    assert (tmp_path / "f.png").exists()
+
+
+def test_a_figure_of_another_image_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="shape"):
+        saf.save_figure(tmp_path / "f.png", LABELS, np.zeros((5, 6)))
+    with pytest.raises(InvalidInput, match=r"\.png"):
+        saf.save_figure(tmp_path / "f.jpg", LABELS)
+
+
+MANY = np.random.default_rng(0).integers(0, 200, (300, 300))
+WRITERS = {
+    "m.tif": saf.save_masks,
+    "m.png": saf.save_masks,
+    "m.npy": saf.save_masks,
+    "m.ome.zarr": saf.save_masks,
+    "r.csv": saf.save_regions,
+    "f.png": saf.save_figure,
+    "p.npy": saf.save_prototypes,
+}
+
+
+@pytest.fixture
+def small_disk():
+    """Let the system refuse to write more than some bytes to a file."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, before)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path, name, small_disk):
+    path = tmp_path / name
+    if name.endswith(".zarr"):
+        saf.save_masks(path, LABELS)
+    else:
+        path.write_bytes(b"precious")
+    small_disk()
+    with pytest.raises(SafError, match=f"{name}: cannot be written"):
+        WRITERS[name](path, MANY)
+    assert os.listdir(tmp_path) == [name]
+    if name.endswith(".zarr"):
+        np.testing.assert_array_equal(saf.read_labels(path).array, LABELS)
+    else:
+        assert path.read_bytes() == b"precious"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_folder_that_may_not_be_written_is_told(tmp_path, name):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SafError, match="cannot be written"):
+            WRITERS[name](tmp_path / name, LABELS)
+    finally:
+        tmp_path.chmod(0o700)

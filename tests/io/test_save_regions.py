@@ -1,0 +1,160 @@
+import csv
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skimage.measure import label as connected_regions
+
+from napari_saf import region_table, save_regions
+from napari_saf.errors import InvalidInput, SafError
+
+LABELS = np.zeros((6, 8), np.uint8)
+LABELS[:2, :3] = 1
+LABELS[4:, 5:7] = 1
+LABELS[2:4] = 4
+IMAGE = np.random.default_rng(0).random(LABELS.shape)
+
+
+def read(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@given(st.tuples(*[st.floats(0.01, 100)] * 3), st.integers(2, 3), st.integers(0, 2**32 - 1))
+def test_sizes_are_pixels_times_their_size(scale, n_axes, seed):
+    labels = np.random.default_rng(seed).integers(0, 4, (3, 5, 4)[-n_axes:])
+    if not labels.any():
+        return
+    scale = scale[-n_axes:]
+    table = region_table(labels, scale=scale, units="um")
+    size = table["area_um2" if n_axes == 2 else "volume_um3"]
+    np.testing.assert_allclose(size, table["pixels"] * np.prod(scale))
+    assert table["share"].sum() == pytest.approx(1)
+    for k, number in enumerate(table["label"]):
+        where = np.argwhere(labels == number)
+        assert table["pixels"][k] == len(where)
+        for axis, name in enumerate("zyx"[-n_axes:]):
+            centre = table[f"centroid_{name}_um"][k]
+            assert centre == pytest.approx(where[:, axis].mean() * scale[axis])
+            assert table[f"first_{name}"][k] == where[:, axis].min()
+            assert table[f"last_{name}"][k] == where[:, axis].max()
+
+
+def test_intensities_are_those_of_the_pixels():
+    two = np.stack([IMAGE, 2 * IMAGE])
+    plain = region_table(LABELS, IMAGE)
+    last = region_table(LABELS, np.moveaxis(two, 0, -1))
+    first = region_table(LABELS, two, channel_axis=0)
+    for k, label in enumerate(plain["label"]):
+        values = IMAGE[LABELS == label]
+        assert plain["intensity_mean"][k] == pytest.approx(values.mean())
+        assert plain["intensity_min"][k] == values.min()
+        assert plain["intensity_max"][k] == values.max()
+        assert first["intensity_mean_1"][k] == pytest.approx(2 * values.mean())
+    assert first.keys() == last.keys()
+    np.testing.assert_array_equal(first["intensity_mean_0"], last["intensity_mean_0"])
+
+
+def test_connected_regions_of_a_label_add_up_to_it():
+    whole, parts = region_table(LABELS), region_table(LABELS, connected=True)
+    assert parts["label"].tolist() == [1, 1, 4]
+    assert parts["region"].tolist() == [1, 2, 1]
+    for label, pixels in zip(whole["label"], whole["pixels"], strict=True):
+        assert parts["pixels"][parts["label"] == label].sum() == pixels
+
+
+@pytest.mark.parametrize("shape", [(9, 11), (4, 6, 5)])
+def test_connected_regions_are_those_of_scikit_image(shape):
+    labels = np.random.default_rng(0).integers(0, 3, shape) * 7
+    table, expected = region_table(labels, connected=True), connected_regions(labels)
+    sizes = [
+        (int(labels[expected == k][0]), int((expected == k).sum()))
+        for k in range(1, expected.max() + 1)
+    ]
+    found = zip(table["label"].tolist(), table["pixels"].tolist(), strict=True)
+    assert sorted(found) == sorted(sizes)
+
+
+def test_names_are_kept_and_missing_ones_made():
+    assert region_table(LABELS, names={4: "a, b"})["name"].tolist() == ["label 1", "a, b"]
+
+
+def test_without_a_common_unit_there_are_no_lengths():
+    stack = np.stack([LABELS, LABELS])
+    table = region_table(stack, scale=(2, 1, 1), units=("nm", "um", "um"))
+    assert {"centroid_z_nm", "centroid_y_um"} <= set(table)
+    assert not any(name.startswith(("volume", "major")) for name in table)
+
+
+def test_without_a_scale_lengths_are_pixels():
+    table = region_table(LABELS)
+    np.testing.assert_array_equal(table["area_px2"], table["pixels"])
+    assert "perimeter_px" in table
+
+
+def test_a_scale_without_a_unit_ends_no_name():
+    for units in (None, "pixel"):
+        table = region_table(LABELS, scale=(2, 2), units=units)
+        np.testing.assert_array_equal(table["area"], 4 * table["pixels"])
+
+
+def test_pixels_that_are_no_squares_have_no_perimeter():
+    assert not any("perimeter" in name for name in region_table(LABELS, scale=(1, 2), units="um"))
+
+
+@pytest.mark.parametrize("is_volume", [False, True])
+def test_frames_are_measured_by_themselves(is_volume):
+    frame = np.stack([LABELS] * 2) if is_volume else LABELS
+    labels = np.stack([frame, frame * 0, frame])
+    options = {"axes": "tzyx" if is_volume else "tyx", "scale": (9, *[2] * frame.ndim)}
+    options["units"] = ("s", *["um"] * frame.ndim)
+    table = region_table(labels, labels * 1.0, **options)
+    assert table["frame"].tolist() == [0, 0, 2, 2]
+    one = region_table(frame, frame * 1.0, scale=(2,) * frame.ndim, units="um")
+    for name, values in one.items():
+        np.testing.assert_array_equal(table[name], np.concatenate([values, values]))
+
+
+def test_csv_holds_the_table(tmp_path):
+    path = save_regions(tmp_path / "r.csv", LABELS, IMAGE, names={4: "a, b"}, scale=(2, 2),
+                        units="µm")  # fmt: skip
+    table, rows = region_table(LABELS, IMAGE, scale=(2, 2), units="µm"), read(path)
+    assert [row["name"] for row in rows] == ["label 1", "a, b"]
+    for name in set(table) - {"name"}:
+        np.testing.assert_allclose([float(row[name]) for row in rows], table[name], rtol=1e-9)
+
+
+def test_parquet_holds_the_table(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = save_regions(tmp_path / "r.parquet", LABELS, IMAGE)
+    columns, table = parquet.read_table(path).to_pydict(), region_table(LABELS, IMAGE)
+    assert {name: values.tolist() for name, values in table.items()} == columns
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SafError, match=r"napari-saf\[parquet\]"):
+        save_regions(tmp_path / "r.parquet", LABELS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "words"),
+    [
+        (LABELS * 0, {}, "all are 0"),
+        (LABELS * 1.0, {}, "whole numbers"),
+        (LABELS, {"image": IMAGE[1:]}, "shape"),
+        (LABELS, {"names": {1: 3}}, "names"),
+        (LABELS, {"scale": (0, 1)}, "scale"),
+    ],
+)
+def test_what_does_not_fit_is_refused(labels, options, words):
+    with pytest.raises(InvalidInput, match=words):
+        region_table(labels, **options)
+
+
+def test_unknown_suffix_lists_the_known(tmp_path):
+    with pytest.raises(InvalidInput, match=r"\.csv, \.parquet"):
+        save_regions(tmp_path / "r.xls", LABELS)
