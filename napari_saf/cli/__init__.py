@@ -15,7 +15,9 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "segment": "Label one image, several, or a folder of them.",
+    "export": "Save a label image for other programs: masks, table, figure, prototypes.",
     "fair-sweep": "Show what fairness costs: one clustering for each weight.",
+    "dictionary": "Learn, show and apply patch dictionaries.",
     "methods": "List the methods and their parameters.",
     "demo": "Label a sample image and show what came out.",
 }

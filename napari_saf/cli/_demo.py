@@ -40,7 +40,7 @@ __all__ = ["command", "has_screen"]
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def command(out: Path, sample: str, headless: bool) -> None:
     """Label a sample image with the defaults and show what came out."""
-    from napari_saf.cli._figure import save_figure
+    from napari_saf.cli._figure import save_run_figure
 
     image = read_sample(sample)
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
@@ -51,7 +51,7 @@ def command(out: Path, sample: str, headless: bool) -> None:
     mask = out / f"{sample}_labels.tif"
     figure, recipe = out / f"{sample}.png", out / f"{sample}_labels.recipe.json"
     save_masks(mask, result.labels, scale=image.scale, units=image.units, axes=image.label_axes)
-    save_figure(figure, image, result, SAMPLES[sample].title)
+    save_run_figure(figure, image, result, SAMPLES[sample].title)
     save_recipe(recipe, result.recipe)
     for words, path in (("mask", mask), ("figure", figure), ("recipe", recipe)):
         click.echo(f"{words:<7} {path}")

@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from napari_saf.io import ImageFile, replacing
+from napari_saf.io._figure import middle_plane, show_image
 from napari_saf.result import Segmentation
 
-__all__ = ["save_figure"]
+__all__ = ["save_run_figure"]
 
 
-def save_figure(path: Path, image: ImageFile, result: Segmentation, title: str) -> None:
+def save_run_figure(path: Path, image: ImageFile, result: Segmentation, title: str) -> None:
     """Save image, labels, prototypes and entropy side by side as PNG.
 
     Parameters
@@ -41,31 +42,18 @@ def save_figure(path: Path, image: ImageFile, result: Segmentation, title: str) 
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, 4)
-    _show_image(axes[0], _plane(image.array, labels.ndim), title)
-    _show_labels(axes[1], _plane(labels, labels.ndim), colours, result.n_labels)
+    show_image(axes[0], middle_plane(image.array, labels.ndim), title)
+    _show_labels(axes[1], middle_plane(labels, labels.ndim), colours, result.n_labels)
     _show_prototypes(axes[2], labels, colours)
     _show_entropy(axes[3], result)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 
-def _plane(array: NDArray[Any], n_axes: int) -> NDArray[Any]:
-    """Return the middle plane of the first axes beyond two."""
-    for _ in range(n_axes - 2):
-        array = array[len(array) // 2]
-    return array
-
-
 def _colours(prototypes: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return a row of RGB for each prototype: its own colour, or grey by its first value."""
     points = np.clip(prototypes, 0, 1)
     return points if points.shape[1] == 3 else np.repeat(points[:, :1], 3, axis=1)
-
-
-def _show_image(axes: Axes, plane: NDArray[Any], title: str) -> None:
-    axes.imshow(plane, cmap="gray")
-    axes.set_title(title)
-    axes.set_axis_off()
 
 
 def _show_labels(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +15,10 @@ from napari_saf.cli._plan import Job
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.features import channels_last
 from napari_saf.groups import check_group_source
-from napari_saf.io import ImageFile, read_image, save_masks, save_recipe
+from napari_saf.io import ImageFile, read_image, read_labels, save_masks, save_recipe
+from napari_saf.io._replace import remove_leftovers
 from napari_saf.methods import AbstractMethod
+from napari_saf.methods._method import drain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Segmentation
 
@@ -65,8 +67,26 @@ class Settings:
     groups: Path | None = None
 
 
-def run_job(job: Job, settings: Settings, title: str) -> None:
-    """Label the images of a job, save masks and recipe, and print a line for each mask.
+def run_job(
+    job: Job, settings: Settings, progress: str | None
+) -> tuple[list[str], tuple[str, ...]]:
+    """Label the images of a job, save masks and recipe.
+
+    Parameters
+    ----------
+    job : Job
+        Which images, and where the masks go.
+    settings : Settings
+        How they are labelled.
+    progress : str or None
+        Words beside a bar; None: show none.
+
+    Returns
+    -------
+    lines : list of str
+        What to tell of each mask.
+    notes : tuple of str
+        What the method has to tell.
 
     Raises
     ------
@@ -74,16 +94,39 @@ def run_job(job: Job, settings: Settings, title: str) -> None:
         If an image cannot be read, labelled or saved.
     """
     images, problem, channel_axis = read_problem(job.images, settings)
-    result = run_with_progress(settings.method.iterate(problem), title)
+    steps = settings.method.iterate(problem)
+    result = drain(steps) if progress is None else run_with_progress(steps, progress)
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
     recipe = result.recipe | {"images": [path.name for path in job.images]}
-    for image, one, mask in zip(images, labels, job.masks, strict=True):
-        save_labels(image, one, mask, channel_axis)
+    with _saving_recipe(job, recipe):
+        for image, one, mask in zip(images, labels, job.masks, strict=True):
+            save_labels(image, one, mask, channel_axis)
+    for place in (*job.masks, job.recipe):
+        remove_leftovers(place)
+    lines = [_line(mask, one, result) for one, mask in zip(labels, job.masks, strict=True)]
+    return lines, result.notes
+
+
+@contextmanager
+def _saving_recipe(job: Job, recipe: dict[str, Any]) -> Iterator[None]:
+    """Save the recipe before the masks where there are none, else after them.
+
+    So masks that are there beside the recipe are those of the recipe, whenever a run is killed.
+    """
+    is_first = not any(mask.exists() for mask in job.masks)
+    if not is_first:
+        yield
+        save_recipe(job.recipe, recipe)
+        return
+    was_there = job.recipe.exists()
+    job.recipe.parent.mkdir(parents=True, exist_ok=True)
     save_recipe(job.recipe, recipe)
-    for one, mask in zip(labels, job.masks, strict=True):
-        click.echo(_line(mask, one, result))
-    for note in result.notes:
-        click.echo(f"napari-saf: note: {note}", err=True)
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            job.recipe.unlink(missing_ok=True)
+        raise
 
 
 def read_problem(
@@ -126,9 +169,9 @@ def _problem(images: list[ImageFile], options: ImageOptions, settings: Settings)
     shared: dict[str, Any] = {field: getattr(options, field) for field in _SHARED}
     if len(images) > 1:
         return Problem.from_images([image.array for image in images], masks=mask, **shared)
-    seeds = None if settings.seeds is None else read_image(settings.seeds).array
+    seeds = None if settings.seeds is None else read_labels(settings.seeds).array
     if settings.groups is not None:
-        shared["groups"] = read_image(settings.groups).array
+        shared["groups"] = read_labels(settings.groups).array
     return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -13,9 +13,10 @@ from napari_saf.cli._values import ParameterValue
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, build, describe, to_plain
 
-__all__ = ["given_parameters", "make_method", "method_options", "summary"]
+__all__ = ["given_parameters", "make_method", "make_of", "method_options", "summary"]
 
 _PREFIX = "parameter__"
+T = TypeVar("T", bound=AbstractMethod)
 
 
 def method_options(
@@ -64,14 +65,18 @@ def make_method(
     InvalidInput
         If a value is out of bounds.
     """
-    method = METHODS[name]
+    return make_of(METHODS[name], given, base)
+
+
+def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod | None = None) -> T:
+    """Make a method of a class; see `make_method`."""
     values = {} if base is None else _flatten(base)
     known = {item.name: item for item in describe(method)}
     given = {_own_name(key, known): value for key, value in given.items()}
     values |= given
     for key in given:
         if key not in known:
-            raise click.UsageError(f"{_flag(key)}: the method {name!r} has no such option")
+            raise click.UsageError(f"{_flag(key)}: the method {method.name!r} has no such option")
         if known[key].kind == "array" and isinstance(given[key], str):
             raise click.UsageError(f"{_flag(key)}: expected a file, got {given[key]!r}")
         need = known[key].depends_on

@@ -9,18 +9,18 @@ from typing import Any
 
 import click
 
-from napari_saf.cli import report
+from napari_saf.cli._batch import run_all
 from napari_saf.cli._job import (
     GROUPS_HELP,
     GROUPS_METAVAR,
     Settings,
     read_group_option,
-    run_job,
 )
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
-from napari_saf.cli._plan import Job, find_images, plan
+from napari_saf.cli._plan import find_images, plan
+from napari_saf.cli._resume import split
 from napari_saf.cli._values import WindowSize
-from napari_saf.errors import FormatError, SafError
+from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES
 from napari_saf.io import MASK_SUFFIXES, Recipe, load_recipe
 from napari_saf.methods import METHODS
@@ -42,6 +42,7 @@ class _Request:
     window: int | tuple[int, ...] | None
     weights: str | None
     channel_axis: int | None
+    max_side: int | None
     mask: str | None
     seeds: Path | None
     groups: str | None
@@ -49,6 +50,7 @@ class _Request:
     recipe: Path | None
     suffix: str
     overwrite: bool
+    n_processes: int
 
 
 @click.pass_context
@@ -58,28 +60,15 @@ def _segment(ctx: click.Context, /, **values: Any) -> int:
     settings = _settings(request, given_parameters(ctx))
     images = find_images(request.images)
     _check_together(request, len(images))
-    jobs = plan(
-        images,
-        request.out,
-        suffix=request.suffix,
-        together=request.together,
-        overwrite=request.overwrite,
+    jobs = plan(images, request.out, suffix=request.suffix, together=request.together)
+    todo, done = split(jobs, settings, overwrite=request.overwrite)
+    return run_all(
+        todo,
+        settings,
+        n_done=len(done),
+        n_processes=request.n_processes,
+        debug=values["debug"],
     )
-    return _run(jobs, settings, debug=values["debug"])
-
-
-def _run(jobs: list[Job], settings: Settings, *, debug: bool) -> int:
-    """Run all jobs; one that fails is reported and the others go on."""
-    code = 0
-    for k, job in enumerate(jobs, start=1):
-        name = job.images[0].name if len(job.images) == 1 else f"{len(job.images)} images"
-        title = name if len(jobs) == 1 else f"{name} ({k} of {len(jobs)})"
-        try:
-            run_job(job, settings, title)
-        except (SafError, MemoryError) as error:
-            about = str(job.images[0]) if len(job.images) == 1 else name
-            code = report(error, debug=debug, about=about)
-    return code
 
 
 def _settings(request: _Request, given: dict[str, object]) -> Settings:
@@ -89,7 +78,7 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
     else:
         options = _recipe_options(recipe, request)
         method = make_method(recipe.method.name, given, recipe.method)
-    names = ("features", "window", "weights", "channel_axis")
+    names = ("features", "window", "weights", "channel_axis", "max_side")
     changes = {name: getattr(request, name) for name in names}
     changes = {name: value for name, value in changes.items() if value is not None}
     source, groups_file = read_group_option(request.groups)
@@ -143,6 +132,8 @@ _FIXED = [
                  help="Weights within the window. [default: uniform]"),
     click.option("--channel-axis", type=int,
                  help="Axis of the channels, if the file does not say it."),
+    click.option("--max-side", type=click.IntRange(min=1), metavar="PIXELS",
+                 help="Work at a reduced size, no side longer; masks keep the image's size."),
     click.option("--mask", metavar="FILE|finite",
                  help="Label only where the file is not 0, or where pixels are finite."),
     click.option("--seeds", type=_PATH, metavar="FILE",
@@ -155,6 +146,10 @@ _FIXED = [
     click.option("--format", "suffix", type=click.Choice(list(MASK_SUFFIXES)),
                  default=".tif", show_default=True, help="Format of the masks in a folder."),
     click.option("--overwrite", is_flag=True, help="Replace masks and recipes that are there."),
+    click.option("--jobs", "n_processes", type=click.IntRange(min=1), default=1,
+                 show_default=True,
+                 help="Images at a time, each in a process of its own with a share of the threads; "
+                 "sums over other threads round otherwise, which may turn single pixels."),
     click.option("--debug", is_flag=True, help="Show the traceback of an error."),
 ]  # fmt: skip
 
@@ -166,7 +161,8 @@ def _command() -> click.Command:
         "segment",
         callback=_segment,
         params=[*fixed, *method_options(taken)],
-        help="Label images. Beside each mask goes a recipe that repeats it.",
+        help="Label images. Beside each mask goes a recipe that repeats it; a mask whose recipe "
+        "says the same is not made again, so that a run that was stopped goes on.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

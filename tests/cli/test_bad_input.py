@@ -77,6 +77,13 @@ def test_seeds_that_do_not_fit(fails, tmp_path, seeds):
     assert fails("segment", path, "-o", "m.tif", "--method", "af", "--seeds", seeds).is_error()
 
 
+def test_seeds_of_one_class(fails, tmp_path):
+    path = save(tmp_path, RNG.random((8, 9)))
+    seeds = save(tmp_path, np.eye(8, 9, dtype=int), "seeds.npy")
+    arguments = ("segment", path, "-o", "m.tif", "--method", "af", "--seeds", seeds)
+    assert fails(*arguments).is_error("two or more classes, got one")
+
+
 def test_not_enough_memory_is_told_before_the_run(fails, tmp_path, monkeypatch):
     path = save(tmp_path, RNG.random((64, 64)))
 

@@ -8,7 +8,7 @@ import pytest
 
 from napari_saf import METHODS, SelfAssignmentFlow
 from napari_saf.cli import _demo
-from napari_saf.cli._figure import save_figure
+from napari_saf.cli._figure import save_run_figure
 from napari_saf.io import ImageFile, load_recipe, read_image
 from napari_saf.problem import Problem
 
@@ -88,5 +88,5 @@ def test_figures_of_grey_stacks_and_colour(tmp_path, shape):
     array = np.random.default_rng(0).random(shape)
     result = SelfAssignmentFlow(max_labels=3).run(Problem.from_image(array))
     axis = 2 if shape[-1] == 3 else None
-    save_figure(tmp_path / "f.png", ImageFile(array, axis), result, "title")
+    save_run_figure(tmp_path / "f.png", ImageFile(array, axis), result, "title")
     assert iio.imread(tmp_path / "f.png").std() > 10

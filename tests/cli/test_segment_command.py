@@ -36,7 +36,8 @@ def test_a_folder_takes_masks_of_the_chosen_format(cli, picture, tmp_path, suffi
     assert outcome.code == 0
     names = {f"{stem}_labels{end}" for stem in "ab" for end in (suffix, ".recipe.json")}
     assert set(os.listdir(tmp_path / "out")) == names
-    assert len(outcome.out.splitlines()) == 2
+    assert len(outcome.out.splitlines()) == 3
+    assert outcome.out.splitlines()[-1].startswith("2 images: 2 labelled, ")
     assert labels_of(tmp_path / "out" / f"a_labels{suffix}").shape == (12, 16)
 
 

@@ -1,0 +1,233 @@
+"""``napari-saf dictionary``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from napari_saf.cli import report
+from napari_saf.cli._parameters import given_parameters, make_of, method_options
+from napari_saf.cli._plan import find_images
+from napari_saf.cli._progress import run_with_progress
+from napari_saf.cli._values import WindowSize
+from napari_saf.dictionary import (
+    RECONSTRUCTIONS,
+    LearnedDictionary,
+    PatchDictionary,
+    PatchDictionaryLearning,
+)
+from napari_saf.errors import InvalidInput
+from napari_saf.io import (
+    DICTIONARY_SUFFIX,
+    MASK_SUFFIXES,
+    apply_to_files,
+    load_dictionary,
+    read_image,
+    replacing,
+    save_dictionary,
+)
+from napari_saf.problem import Problem
+
+__all__ = ["command"]
+
+_PATH: Any = click.Path(path_type=Path)
+_HELP = {"help_option_names": ["-h", "--help"]}
+_WINDOW = click.Option(
+    ["--window"], type=WindowSize(), default=3, show_default=True, metavar="ODD",
+    help="Side of the averaging window in pixels, the scale.",
+)  # fmt: skip
+_CHANNELS = click.Option(
+    ["--channel-axis"], type=int, help="Axis of the channels, if the file does not say it."
+)
+_DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
+
+
+@click.pass_context
+def _learn(
+    ctx: click.Context,
+    /,
+    images: tuple[Path, ...],
+    out: Path,
+    window: int | tuple[int, ...],
+    channel_axis: int | None,
+    overwrite: bool,
+    **_: Any,
+) -> None:
+    if out.suffix.lower() != DICTIONARY_SUFFIX:
+        raise InvalidInput(f"{out}: expected a name that ends in {DICTIONARY_SUFFIX}")
+    _check_absent(out, overwrite)
+    method = make_of(PatchDictionaryLearning, given_parameters(ctx))
+    paths = find_images(images)
+    files = [read_image(path) for path in paths]
+    axis = files[0].channel_axis if channel_axis is None else channel_axis
+    arrays = [file.array for file in files]
+    problem = Problem.from_images(arrays, window=window, channel_axis=axis)
+    title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
+    began = time.perf_counter()
+    result = run_with_progress(method.iterate(problem), title)
+    assert isinstance(result, LearnedDictionary)
+    dictionary = result.with_names([path.name for path in paths])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_dictionary(out, dictionary)
+    seconds, status = time.perf_counter() - began, result.status.value.replace("_", " ")
+    click.echo(f"{out}: {_words(dictionary)}, {status}, {seconds:.1f} s")
+    for note in result.notes:
+        click.echo(f"napari-saf: note: {note}", err=True)
+
+
+def _show(dictionary: Path, out: Path | None, overwrite: bool, **_: Any) -> None:
+    found = load_dictionary(dictionary)
+    click.echo(f"{dictionary}: {_words(found)}")
+    click.echo(f"learned from {', '.join(found.images) or 'unknown images'}")
+    click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
+    if out is None:
+        return
+    _check_absent(out, overwrite)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    _save_sheet(out, found, dictionary.name)
+    click.echo(out)
+
+
+def _save_sheet(path: Path, dictionary: PatchDictionary, title: str) -> None:
+    """Save all atoms, the most used first, each with its share of the pixels."""
+    columns = min(10, dictionary.n_atoms)
+    rows = -(-dictionary.n_atoms // columns)
+    figure = Figure(figsize=(0.9 * columns + 0.3, 1.1 * rows + 0.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    atoms = dictionary.atoms.clip(0, 1)
+    total = max(int(dictionary.usage.sum()), 1)
+    for axis in axes:
+        axis.set_axis_off()
+    for k, axis in zip(range(dictionary.n_atoms), axes, strict=False):
+        picture = atoms[k] if atoms.shape[-1] == 3 else atoms[k].mean(axis=-1)
+        axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axis.set_title(f"{k + 1}: {100 * dictionary.usage[k] / total:.1f} %", fontsize=7)
+    figure.suptitle(f"{title}: {_words(dictionary)}", fontsize=8)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150, format="png")
+
+
+def _apply(
+    dictionary: Path,
+    images: tuple[Path, ...],
+    out: Path,
+    window: int | tuple[int, ...],
+    suffix: str,
+    debug: bool,
+    **options: Any,
+) -> int:
+    found, paths = load_dictionary(dictionary), find_images(images)
+    if not isinstance(window, int):
+        raise InvalidInput(f"window: expected one odd number, got {window}")
+    began, n_done, failed = time.perf_counter(), 0, []
+    outcomes = apply_to_files(found, paths, out, window=window, mask_format=suffix, **options)
+    for k, outcome in enumerate(outcomes, start=1):
+        place = f"({k} of {len(paths)})"
+        if outcome.fault is not None:
+            failed.append(outcome.path)
+            report(outcome.fault, debug=debug, about=str(outcome.path))
+        elif outcome.state == "done":
+            n_done += 1
+            measures = f"{outcome.psnr:.1f} dB, {outcome.seconds:.1f} s"
+            click.echo(f"{outcome.path}: {measures} {place}")
+    seconds = time.perf_counter() - began
+    skipped = len(paths) - n_done - len(failed)
+    words = [f"{n_done} done in {seconds:.1f} s"]
+    words += [f"{n_done / seconds:.2f} images a second"] if n_done else []
+    words += [f"{skipped} were there already"] if skipped else []
+    click.echo(", ".join(words))
+    if failed:
+        names = ", ".join(str(path) for path in failed)
+        click.echo(f"napari-saf: {len(failed)} failed: {names}", err=True)
+    return 1 if failed else 0
+
+
+def _check_absent(place: Path, overwrite: bool) -> None:
+    if place.exists() and not overwrite:
+        raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
+
+
+def _words(dictionary: PatchDictionary) -> str:
+    count, size = dictionary.n_atoms, dictionary.patch_size
+    channels = dictionary.n_channels
+    kind = f", {channels} channels" if channels > 1 else ""
+    return f"{count} atom{'s' * (count != 1)} of {size} × {size}{kind}"
+
+
+def _overwrite(what: str) -> click.Option:
+    return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what} that is there.")
+
+
+def _learn_command() -> click.Command:
+    fixed: list[click.Parameter] = [
+        click.Argument(["images"], nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
+        click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="DICTIONARY",
+                     help=f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
+        _WINDOW,
+        _CHANNELS,
+        _overwrite("a dictionary"),
+        _DEBUG,
+    ]  # fmt: skip
+    taken = {flag for option in fixed for flag in option.opts} | {"--help", "--version"}
+    options = method_options(taken, {"dictionary": PatchDictionaryLearning})
+    return click.Command(
+        "learn",
+        callback=_learn,
+        params=[*fixed, *options],
+        help="Learn a dictionary from one or several images, or a folder of them.",
+        context_settings=_HELP,
+    )
+
+
+_DICTIONARY = click.Argument(["dictionary"], type=_PATH, metavar="DICTIONARY")
+_SHOW = click.Command(
+    "show",
+    callback=_show,
+    params=[
+        _DICTIONARY,
+        click.Option(["-o", "--output", "out"], type=_PATH, metavar="SHEET.png",
+                     help="Where a picture of the atoms goes."),
+        _overwrite("a picture"),
+        _DEBUG,
+    ],
+    help="Say what a dictionary is, and draw its atoms.",
+    context_settings=_HELP,
+)  # fmt: skip
+_APPLY = click.Command(
+    "apply",
+    callback=_apply,
+    params=[
+        _DICTIONARY,
+        click.Argument(["images"], nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
+        click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="FOLDER",
+                     help="Where masks, reconstructions and the table (.csv) go."),
+        _WINDOW,
+        click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
+                     show_default=True, help="How images are made anew: atoms at the matched "
+                     "centres; beside them the nearest atom of each pixel; each with a contrast "
+                     "and brightness of its own."),
+        _CHANNELS,
+        click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
+                     default=".tif", show_default=True, help="Format of the masks."),
+        click.Option(["--device"], default="auto", show_default=True,
+                     help="Where to compute: auto, cpu, cuda or mps."),
+        _overwrite("everything"),
+        _DEBUG,
+    ],
+    help="Label images with a dictionary and make them anew from its atoms. What an earlier run "
+    "has done is not done again.",
+    context_settings=_HELP,
+)  # fmt: skip
+
+command = click.Group(
+    "dictionary",
+    commands=[_learn_command(), _SHOW, _APPLY],
+    help="Learn, show and apply patch dictionaries.",
+    context_settings=_HELP,
+)

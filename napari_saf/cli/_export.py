@@ -1,0 +1,202 @@
+"""``napari-saf export``."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.features import channels_last
+from napari_saf.graph import GridGraph
+from napari_saf.io import (
+    MASK_SUFFIXES,
+    TABLE_SUFFIXES,
+    ImageFile,
+    load_recipe,
+    mask_stem,
+    read_image,
+    read_labels,
+)
+from napari_saf.io._binary import PROTOTYPE_SUFFIXES
+from napari_saf.io._export import Export, Labelling, Wanted
+from napari_saf.io._figure import FIGURE_SUFFIXES
+from napari_saf.problem import ImageOptions, Problem
+
+__all__ = ["command"]
+
+_PATH: Any = click.Path(path_type=Path)
+_DEFAULT = Wanted(regions=".csv", figure=".png")
+
+
+class _Name(click.ParamType):  # type: ignore[type-arg]
+    """``2=nucleus``."""
+
+    name = "name"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, str]:
+        """Return label and name."""
+        number, equals, words = str(value).partition("=")
+        if not (number.strip().isdigit() and equals and words.strip()):
+            self.fail(f"{value!r} is not a label and its name, such as 2=nucleus", param, ctx)
+        return int(number), words.strip()
+
+
+class _Sizes(click.ParamType):  # type: ignore[type-arg]
+    """``0.5`` or ``2,0.5,0.5``."""
+
+    name = "sizes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers."""
+        try:
+            return tuple(float(size) for size in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a number, or numbers such as 2,0.5,0.5", param, ctx)
+
+
+@click.command("export", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source", type=_PATH, metavar="LABELS")
+@click.option("-o", "--output", "out", required=True, type=_PATH, metavar="FOLDER",
+              help="Where the files go.")  # fmt: skip
+@click.option("--image", "image_file", type=_PATH, metavar="FILE",
+              help="What was labelled: for intensities, figure and prototypes.")  # fmt: skip
+@click.option("--masks", type=click.Choice(MASK_SUFFIXES), help="The label image.")
+@click.option("--binary", type=click.Choice(MASK_SUFFIXES),
+              help="A mask for each label, 255 inside.")  # fmt: skip
+@click.option("--regions", type=click.Choice(TABLE_SUFFIXES),
+              help="What the labels measure.")  # fmt: skip
+@click.option("--connected", is_flag=True,
+              help="In that table, a row for each connected region of a label.")  # fmt: skip
+@click.option("--figure", type=click.Choice(FIGURE_SUFFIXES), help="Image, labels and legend.")
+@click.option("--prototypes", type=click.Choice(PROTOTYPE_SUFFIXES),
+              help="The mean feature of each label.")  # fmt: skip
+@click.option("--recipe", is_flag=True, help="The recipe beside the labels.")
+@click.option("--name", "names", type=_Name(), multiple=True, metavar="LABEL=NAME",
+              help="Name of a label; may be given again for others.")  # fmt: skip
+@click.option("--scale", type=_Sizes(), metavar="SIZE[,SIZE...]",
+              help="Size of a pixel, or along each axis, if the files do not say it.")  # fmt: skip
+@click.option("--unit", help="Its unit, such as um.")
+@click.option("--channel-axis", type=int,
+              help="Axis of the channels of the image, if the file does not say it.")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def command(
+    source: Path,
+    out: Path,
+    image_file: Path | None,
+    names: tuple[tuple[int, str], ...],
+    scale: tuple[float, ...] | None,
+    unit: str | None,
+    channel_axis: int | None,
+    overwrite: bool,
+    **wanted: Any,
+) -> None:
+    """Save a label image for other programs: masks, a table of regions, a figure, prototypes.
+
+    Without an option that says what, a table (.csv) and a figure (.png) are saved.
+    """
+    given: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
+    asked = Wanted(**given)
+    asked = dataclasses.replace(_DEFAULT, connected=asked.connected) if _is_empty(asked) else asked
+    labels = read_labels(source)
+    image = None if image_file is None else read_image(image_file)
+    labelling = _labelling(source, labels, image, channel_axis, dict(names))
+    labelling = _with_scale(labelling, scale, unit)
+    if asked.prototypes:
+        labelling = dataclasses.replace(labelling, prototypes=_prototypes(labelling))
+    export = Export(out, mask_stem(source), labelling, asked)
+    _check_places(export, [source, image_file], overwrite)
+    out.mkdir(parents=True, exist_ok=True)
+    for path in export.write():
+        click.echo(path)
+
+
+def _is_empty(asked: Wanted) -> bool:
+    return dataclasses.replace(asked, connected=False) == Wanted()
+
+
+def _labelling(
+    source: Path,
+    labels: ImageFile,
+    image: ImageFile | None,
+    channel_axis: int | None,
+    names: dict[int, str],
+) -> Labelling:
+    """Return labels and image; the size of a pixel is told by either file."""
+    beside = source.with_name(f"{mask_stem(source)}.recipe.json")
+    recipe = load_recipe(beside).raw if beside.exists() else None
+    known = labels if labels.scale is not None or image is None else image
+    fits = known.scale is not None and len(known.scale) == labels.array.ndim
+    if image is not None and channel_axis is None:
+        channel_axis = image.channel_axis
+    return Labelling(
+        labels.array,
+        None if image is None else image.array,
+        channel_axis,
+        known.scale if fits else None,
+        known.units if fits else None,
+        labels.axes or None,
+        names,
+        recipe=recipe,
+        title="" if image is None else mask_stem(source).removesuffix("_labels"),
+    )
+
+
+def _with_scale(
+    labelling: Labelling, scale: tuple[float, ...] | None, unit: str | None
+) -> Labelling:
+    n_axes = labelling.labels.ndim
+    if scale is not None:
+        every = scale * n_axes if len(scale) == 1 else scale
+        labelling = dataclasses.replace(labelling, scale=every, units=None)
+    if unit is None:
+        return labelling
+    if labelling.scale is None:
+        raise click.UsageError("--unit: goes with --scale, the files do not say the size")
+    return dataclasses.replace(labelling, units=(unit,) * n_axes)
+
+
+def _prototypes(labelling: Labelling) -> NDArray[np.floating]:
+    """Return the mean feature of each label, by the features that the recipe names."""
+    if labelling.image is None:
+        raise click.UsageError("--prototypes: goes with --image")
+    options = ImageOptions()
+    if labelling.recipe is not None and labelling.recipe.get("input") is not None:
+        options = ImageOptions.from_plain(labelling.recipe["input"])
+    if channels_last(labelling.image, labelling.channel_axis)[0].shape[:-1] != (
+        labelling.labels.shape
+    ):
+        raise InvalidInput(
+            f"image: expected the shape {labelling.labels.shape}, got {labelling.image.shape}"
+        )
+    problem = Problem.from_image(
+        labelling.image,
+        features=options.features,
+        window=1,
+        channel_axis=labelling.channel_axis,
+        mask=labelling.labels > 0,
+        scaling=options.scaling,
+    )
+    assert isinstance(problem.graph, GridGraph)
+    nodes = problem.graph.from_image(labelling.labels).astype(np.int64)
+    sums = np.stack([np.bincount(nodes, weights=f) for f in problem.features.T], axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((sums / np.bincount(nodes)[:, None])[1:])
+
+
+def _check_places(export: Export, read: list[Path | None], overwrite: bool) -> None:
+    sources = {path.resolve() for path in read if path is not None}
+    for path in export.paths:
+        if path.resolve() in sources:
+            raise InvalidInput(f"{path}: the export would replace what it is made of")
+    if export.in_the_way and not overwrite:
+        raise InvalidInput(f"{export.in_the_way[0]}: is there already; --overwrite replaces it")

@@ -1,0 +1,221 @@
+"""A folder run: resumed, in several processes, killed; a bad image keeps none of the others."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+from batch_cases import DEADLY, Deadly
+
+from napari_saf.cli._batch import run_all
+from napari_saf.cli._job import Settings
+from napari_saf.cli._plan import plan
+from napari_saf.io import load_recipe, read_labels
+from napari_saf.io._replace import remove_leftovers
+from napari_saf.problem import ImageOptions
+
+FEW = ("--max-labels", "2", "--format", ".npy")
+COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; sys.exit(main())")
+
+
+@pytest.fixture
+def folder(picture, tmp_path):
+    """A folder of three images."""
+    (tmp_path / "in").mkdir()
+    for k in range(3):
+        picture(f"in/{k}.png", seed=k)
+    return tmp_path / "in"
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def times(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def summary(outcome):
+    """What was counted, and the images that failed."""
+    lines = outcome.out.splitlines()
+    k = next(k for k, line in enumerate(lines) if re.match(r"\d+ images?: ", line))
+    return lines[k].rpartition(",")[0].partition(": ")[2], lines[k + 1 :]
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_files_as_one(cli, folder, tmp_path):
+    assert cli("segment", folder, "-o", "one", *FEW).code == 0
+    outcome = cli("segment", folder, "-o", "many", "--jobs", "2", *FEW)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert content(tmp_path / "one") == content(tmp_path / "many")
+    assert summary(outcome) == ("3 labelled", [])
+
+
+@pytest.mark.slow
+def test_a_recipe_labels_a_folder(cli, folder, tmp_path, picture):
+    assert cli("segment", picture("first.png", seed=9), "-o", "first.npy", *FEW).code == 0
+    run = ("segment", folder, "--recipe", "first.recipe.json", "-o", "out", "--jobs", "2")
+    assert summary(cli(*run)) == ("3 labelled", [])
+    before = times(tmp_path / "out")
+    assert summary(cli(*run)) == ("3 done before", [])
+    assert times(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("missing", ["mask", "both"])
+def test_what_is_done_is_not_done_again(cli, folder, tmp_path, missing):
+    run = ("segment", folder, "-o", "out", *FEW)
+    assert cli(*run).code == 0
+    before = content(tmp_path / "out"), times(tmp_path / "out")
+    (tmp_path / "out" / "1_labels.npy").unlink()
+    if missing == "both":
+        (tmp_path / "out" / "1_labels.recipe.json").unlink()
+    outcome = cli(*run)
+    assert summary(outcome) == ("1 labelled, 2 done before", [])
+    assert content(tmp_path / "out") == before[0]
+    after = times(tmp_path / "out")
+    assert [name for name in after if after[name] != before[1][name]] == [
+        name for name in after if name.startswith("1_")
+    ]
+
+
+def test_a_run_together_goes_on_as_a_whole(cli, folder, tmp_path):
+    run = ("segment", folder, "-o", "out", "--together", *FEW)
+    assert cli(*run).code == 0
+    before = content(tmp_path / "out")
+    assert summary(cli(*run)) == ("1 done before", [])
+    (tmp_path / "out" / "1_labels.npy").unlink()
+    assert cli(*run).code == 0
+    assert content(tmp_path / "out") == before
+
+
+def test_the_mask_of_one_image_is_not_made_again(cli, picture):
+    run = ("segment", picture(), "-o", "m.tif", *FEW)
+    assert cli(*run).code == 0
+    assert summary(cli(*run)) == ("1 done before", [])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("--max-labels", "3"), (*FEW[:2], "--window", "5"), ("--method", "slk", "--n-clusters", "2")],
+)
+def test_masks_of_another_recipe_stay(cli, folder, tmp_path, other):
+    assert cli("segment", folder, "-o", "out", *FEW).code == 0
+    before = times(tmp_path / "out")
+    outcome = cli("segment", folder, "-o", "out", *other, *FEW[2:])
+    assert outcome.is_error("is there already", "--overwrite")
+    assert times(tmp_path / "out") == before
+    again = cli("segment", folder, "-o", "out", "--overwrite", *FEW)
+    assert summary(again) == ("3 labelled", [])
+
+
+def test_masks_that_a_person_made_stay(cli, folder, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "1_labels.npy").write_bytes(b"precious")
+    assert cli("segment", folder, "-o", "out", *FEW).is_error("1_labels.npy", "--overwrite")
+    assert content(tmp_path / "out") == {"1_labels.npy": b"precious"}
+
+
+def test_files_that_leave_no_trace_in_a_recipe_are_never_done(cli, picture):
+    np.save("inside.npy", np.eye(12, 16))
+    run = ("segment", picture(), "-o", "m.tif", "--mask", "inside.npy", *FEW)
+    assert cli(*run).code == 0
+    assert cli(*run).is_error("m.tif", "--overwrite")
+
+
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_bad_images_are_named_at_the_end(cli, folder, tmp_path, jobs):
+    (folder / "0.png").write_bytes(b"no image")
+    np.save(folder / "flat.npy", np.zeros((8, 9)))
+    run = ("segment", folder, "-o", "out", "--jobs", jobs, *FEW)
+    for state in ("2 labelled, 2 failed", "2 done before, 2 failed"):
+        outcome = cli(*run)
+        assert outcome.code == 1
+        words, failed = summary(outcome)
+        assert words == state
+        assert sorted(failed) == [f"failed: {folder / name}" for name in ("0.png", "flat.npy")]
+        errors = outcome.err.splitlines()
+        assert len(errors) == 2 and all(e.startswith("napari-saf: error: ") for e in errors)
+    assert len(os.listdir("out")) == 4
+
+
+def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch):
+    from napari_saf.io import _masks
+
+    def full(path, labels, described):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(_masks._WRITERS, ".npy", full)
+    outcome = cli("segment", folder, "-o", "out", *FEW)
+    assert summary(outcome)[0] == "3 failed"
+    assert os.listdir("out") == []
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_takes_no_other_image_with_it(folder, tmp_path, capfd):
+    np.save(folder / "deadly.npy", np.random.default_rng(0).random((7, DEADLY // 7)))
+    images = sorted(folder.iterdir())
+    jobs = plan(images, tmp_path / "out", suffix=".npy", together=False)
+    settings = Settings(Deadly(max_labels=2), ImageOptions(), True)
+    assert run_all(jobs, settings, n_processes=2) == 1
+    told = capfd.readouterr()
+    assert "3 labelled, 1 failed" in told.out
+    assert "deadly.npy: the process died" in told.err
+    assert len(list((tmp_path / "out").glob("*_labels.npy"))) == 3
+
+
+def start(folder, n_images, **options):
+    for k in range(n_images):
+        image = np.random.default_rng(k).random((48, 48))
+        np.save(folder / f"{k:02}.npy", image)
+    arguments = ("segment", str(folder), "-o", "out", "--jobs", "2", "--max-labels", "4")
+    return arguments, subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder.parent, stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, cli):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    arguments, process = start(folder, 12, stderr=subprocess.PIPE)
+    assert process.stdout.readline()
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(getattr(signal, name))
+    process.communicate()
+    assert process.returncode == (130 if name == "SIGINT" else -signal.SIGKILL)
+    _, alive = psutil.wait_procs(below, timeout=120)
+    assert not alive
+    out = tmp_path / "out"
+    masks = [path for path in out.glob("*.tif") if not path.name.startswith(".")]
+    assert masks
+    for path in masks:
+        assert read_labels(path).array.shape == (48, 48)
+        load_recipe(path.with_name(f"{path.stem}.recipe.json"))
+    if name == "SIGINT":
+        assert not list(out.glob(".*"))
+    before = {path: path.stat().st_mtime_ns for path in masks}
+    again = cli(*arguments)
+    assert summary(again) == (f"{12 - len(masks)} labelled, {len(masks)} done before", [])
+    assert all(path.stat().st_mtime_ns == before[path] for path in masks)
+    assert len(list(out.iterdir())) == 24
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
+    for name in (".0123abcd.a.tif", ".0123abcd.old.a.tif"):
+        (tmp_path / name).touch()
+    kept = [".0123abcd.b.tif", ".x.a.tif", "a.tif", ".a.tif"]
+    for name in kept:
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path / "a.tif")
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+
+
+def test_jobs_must_be_some(cli, folder):
+    assert cli("segment", folder, "-o", "out", "--jobs", "0").code == 2

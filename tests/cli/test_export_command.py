@@ -1,0 +1,125 @@
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from napari_saf.io import read_image, read_labels, save_masks
+
+
+@pytest.fixture
+def labelled(cli, picture):
+    """An image and its mask, labelled by the command line."""
+    assert cli("segment", picture(), "-o", "m.tif", "--max-labels", "2").code == 0
+
+
+def rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_and_a_figure_are_saved_unless_asked_otherwise(cli, labelled):
+    outcome = cli("export", "m.tif", "-o", "out", "--image", "a.png")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert sorted(os.listdir("out")) == ["m_figure.png", "m_regions.csv"]
+    assert outcome.out.splitlines() == ["out/m_regions.csv", "out/m_figure.png"]
+    labels, image = read_labels("m.tif").array, read_image("a.png").array
+    for row in rows("out/m_regions.csv"):
+        values = image[labels == int(row["label"])]
+        assert float(row["intensity_mean"]) == pytest.approx(values.mean())
+        assert int(row["pixels"]) == values.size
+
+
+def test_everything_at_once(cli, labelled, tmp_path):
+    outcome = cli("export", "m.tif", "-o", "out", "--image", "a.png", "--masks", ".png",
+                  "--binary", ".npy", "--regions", ".csv", "--connected", "--figure", ".svg",
+                  "--prototypes", ".csv", "--recipe", "--name", "2=dark side",
+                  "--scale", "0.5", "--unit", "um")  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    expected = ["m.png", "m.recipe.json", "m_1.npy", "m_2_dark_side.npy", "m_figure.svg",
+                "m_prototypes.csv", "m_regions.csv"]  # fmt: skip
+    assert sorted(os.listdir("out")) == expected
+    labels = read_labels("m.tif").array
+    np.testing.assert_array_equal(read_labels("out/m.png").array, labels)
+    np.testing.assert_array_equal(np.load("out/m_2_dark_side.npy") > 0, labels == 2)
+    table = rows("out/m_regions.csv")
+    assert {row["name"] for row in table} == {"label 1", "dark side"}
+    assert sum(float(row["area_um2"]) for row in table) == labels.size / 4
+    assert json.loads((tmp_path / "out/m.recipe.json").read_text())["method"] == "saf"
+
+
+def test_prototypes_of_an_export_label_the_image_again(cli, labelled):
+    assert cli("export", "m.tif", "-o", "out", "--image", "a.png", "--prototypes", ".npy").code == 0
+    again = cli("segment", "a.png", "-o", "n.tif", "--method", "af",
+                "--prototypes", "out/m_prototypes.npy")  # fmt: skip
+    assert again.code == 0
+    same = read_labels("m.tif").array == read_labels("n.tif").array
+    assert same.mean() > 0.97
+
+
+def test_labels_of_other_programs_are_taken(cli, tmp_path):
+    labels = np.array([[0, 1], [2, 2]], np.uint8)
+    image = Image.fromarray(labels)
+    image.putpalette(bytes(range(256)) * 3)
+    image.save(tmp_path / "voc.png")
+    assert cli("export", "voc.png", "-o", "out", "--masks", ".ome.zarr").code == 0
+    np.testing.assert_array_equal(read_labels("out/voc.ome.zarr").array, labels)
+
+
+def test_the_size_of_a_pixel_is_taken_from_labels_or_image(cli):
+    labels = np.array([[0, 1], [2, 2]], np.uint8)
+    save_masks("m.tif", labels, scale=(2, 3), units="um")
+    save_masks("n.npy", labels)
+    assert cli("export", "m.tif", "-o", "out", "--regions", ".csv").code == 0
+    assert cli("export", "n.npy", "-o", "out", "--image", "m.tif", "--regions", ".csv").code == 0
+    for name in ("m", "n"):
+        assert [float(r["area_um2"]) for r in rows(f"out/{name}_regions.csv")] == [6, 12]
+
+
+def test_files_that_are_there_stay_unless_overwritten(cli, labelled, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "m_figure.png").write_bytes(b"precious")
+    assert cli("export", "m.tif", "-o", "out").is_error("m_figure.png", "--overwrite")
+    assert os.listdir("out") == ["m_figure.png"]
+    assert (tmp_path / "out" / "m_figure.png").read_bytes() == b"precious"
+    assert cli("export", "m.tif", "-o", "out", "--overwrite").code == 0
+    assert len(os.listdir("out")) == 2
+
+
+def test_an_export_never_replaces_what_it_reads(cli, labelled):
+    outcome = cli("export", "m.tif", "-o", ".", "--masks", ".tif", "--overwrite")
+    assert outcome.is_error("m.tif", "made of")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--recipe",), ("recipe", "without one")),
+        (("--regions", ".csv", "--image", "small.npy"), ("image", "shape")),
+        (("--prototypes", ".npy", "--image", "small.npy"), ("image", "shape")),
+        (("--regions", ".csv", "--image", "none.png"), ("none.png", "no such file")),
+        (("--regions", ".csv", "--scale", "0"), ("scale",)),
+        (("--regions", ".csv", "--scale", "1,2,3"), ("scale",)),
+    ],
+)
+def test_what_does_not_fit_is_one_line(cli, options, words):
+    np.save("m.npy", np.eye(3, dtype=np.uint8))
+    np.save("small.npy", np.eye(2))
+    assert cli("export", "m.npy", "-o", "out", *options).is_error(*words)
+    assert not os.path.exists("out") or not os.listdir("out")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("--name", "2"), ("--name", "x=y"), ("--scale", "a"), ("--unit", "um"), ("--masks", ".jpg"),
+    ("--prototypes", ".npy"),
+])  # fmt: skip
+def test_usage_is_told(cli, arguments):
+    np.save("m.npy", np.eye(3, dtype=np.uint8))
+    assert cli("export", "m.npy", "-o", "out", *arguments).code == 2
+
+
+def test_images_are_no_labels(cli, picture):
+    np.save("m.npy", np.random.default_rng(0).random((4, 5)))
+    assert cli("export", "m.npy", "-o", "out").is_error("m.npy", "label image")
