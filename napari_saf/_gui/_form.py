@@ -16,6 +16,13 @@ __all__ = ["MethodForm"]
 class MethodForm(QObject):
     """Fields for the parameters of a method, in two sections.
 
+    Parameters
+    ----------
+    method : type
+    viewer : napari.Viewer
+    asks_prototypes : bool
+        Whether prototypes of an earlier result may be chosen.
+
     Attributes
     ----------
     basic, advanced : FormSection
@@ -24,12 +31,20 @@ class MethodForm(QObject):
 
     changed = Signal()
 
-    def __init__(self, method: type[AbstractMethod], viewer: napari.Viewer) -> None:
+    def __init__(
+        self,
+        method: type[AbstractMethod],
+        viewer: napari.Viewer,
+        *,
+        asks_prototypes: bool = True,
+    ) -> None:
         super().__init__()
         self.method = method
         self.basic, self.advanced = FormSection(), FormSection()
         self._rows: list[tuple[Parameter, Field, FormSection]] = []
         for parameter in describe(method):
+            if parameter.kind == "array" and not asks_prototypes:
+                continue
             field = create_field(parameter, viewer)
             section = self.advanced if parameter.advanced else self.basic
             section.add_row(parameter.label, field, parameter.help)

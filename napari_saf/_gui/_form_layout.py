@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from qtpy.QtCore import QSize
-from qtpy.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from qtpy.QtCore import QSize, Qt
+from qtpy.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 from superqt import QCollapsible
 
-__all__ = ["FormSection", "create_fold"]
+__all__ = ["FormSection", "create_fold", "create_scroll_area"]
 
 _LABEL_WIDTH = 104
 _SPACING = 6
@@ -58,3 +66,13 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold.addWidget(content)
     fold.collapse(animate=False)
     return fold
+
+
+def create_scroll_area(content: QWidget) -> QScrollArea:
+    """Return an area in which a dock's content scrolls up and down only."""
+    scroll = QScrollArea()
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    scroll.setWidgetResizable(True)
+    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    scroll.setWidget(content)
+    return scroll

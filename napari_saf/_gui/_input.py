@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import napari
-import numpy as np
 from napari.layers import Image, Labels, Layer
-from qtpy.QtCore import QObject
+from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
 
 from napari_saf._gui._form_layout import FormSection
 from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._live_layer import METADATA_KEY
 from napari_saf._gui._placement import Placement, place
+from napari_saf._gui._plane import pixels_of, plane_on_screen, slice_on_screen
 from napari_saf._gui._reading import ImageJob
 from napari_saf._gui._scale import OddSlider
+from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.problem import ImageOptions
 
@@ -23,6 +24,7 @@ __all__ = ["ImageInput"]
 
 _DEFAULT_WINDOW = 5
 _SLICE, _EACH, _VOLUME = "slice", "each", "volume"
+_MAX_SIDES = (240, 480, 960)
 _COLOUR_WORDS = ("red", "green", "blue")
 _FEATURE_WORDS = {
     "intensity": "intensity or colour",
@@ -35,6 +37,14 @@ _FEATURE_WORDS = {
 class ImageInput(QObject):
     """The controls that say what to label, in two sections and a scale.
 
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    options : ImageOptions, optional
+        What to begin with.
+    strokes : str, optional
+        Words for no strokes; None: there is no such choice.
+
     Attributes
     ----------
     section, features : FormSection
@@ -42,17 +52,34 @@ class ImageInput(QObject):
     scale : OddSlider
     """
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    image_changed = Signal()
+    strokes_changed = Signal()
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        options: ImageOptions | None = None,
+        *,
+        strokes: str | None = "none",
+    ) -> None:
         super().__init__()
+        options = options or ImageOptions(window=_DEFAULT_WINDOW)
         self._viewer = viewer
         self.section, self.features = FormSection(), FormSection()
-        self.scale = OddSlider(_DEFAULT_WINDOW)
+        assert isinstance(options.window, int)
+        self.scale = OddSlider(options.window)
+        self._no_strokes = strokes
         self._create_image_rows(viewer)
         self._create_feature_rows(viewer)
         self._image.layer_changed.connect(self._on_image_changed)
         self._channels.currentIndexChanged.connect(self._on_channels_changed)
         self._extent.currentIndexChanged.connect(self._offer_groups)
+        self._weights.setCurrentIndex(self._weights.findData(options.weights))
+        self._max_side.setCurrentIndex(self._max_side.findData(options.max_side))
         self._on_image_changed(self.image)
+        self.choose_features(options.features)
+        self._image.layer_changed.connect(self.image_changed)
+        self._strokes.layer_changed.connect(self.strokes_changed)
 
     @property
     def image(self) -> Any:
@@ -64,28 +91,76 @@ class ImageInput(QObject):
         image, mask = self.image, self._mask.layer
         groups = self._groups.layer if self._has_groups else None
         strokes, fixed, index = self.strokes, self._fixed(), self._index()
+        features = self._features.layer
         return ImageJob(
-            data=_pixels(image),
+            data=pixels_of(image),
             index=index,
             options=self._options(),
-            mask=None if mask is None else _pixels(mask),
-            mask_index=() if mask is None else self._mask_index(_pixels(mask).shape, fixed),
-            groups=None if groups is None else _pixels(groups),
-            groups_index=() if groups is None else self._mask_index(_pixels(groups).shape, fixed),
-            seeds=None if strokes is None else _pixels(strokes),
-            seeds_index=() if strokes is None else self._mask_index(_pixels(strokes).shape, fixed),
+            mask=None if mask is None else pixels_of(mask),
+            mask_index=() if mask is None else self._mask_index(pixels_of(mask).shape, fixed),
+            groups=None if groups is None else pixels_of(groups),
+            groups_index=() if groups is None else self._mask_index(pixels_of(groups).shape, fixed),
+            seeds=None if strokes is None else pixels_of(strokes),
+            seeds_index=()
+            if strokes is None
+            else self._mask_index(pixels_of(strokes).shape, fixed),
             finite_only=finite_only,
+            features=None if features is None else pixels_of(features),
+            features_index=() if features is None else self._features_index(features),
+            features_axis=-1 if features is None else self._features_axis(features, fixed),
         )
+
+    def other_job(self, layer: Image) -> ImageJob:
+        """Return the job that labels another image by the strokes on the one chosen.
+
+        Raises
+        ------
+        InvalidInput
+            If the other image has other axes, or features of the one were computed elsewhere.
+        """
+        job = self.job()
+        if self._features.layer is not None:
+            raise InvalidInput("features: those of a layer are known for one image only")
+        if layer.rgb != self.image.rgb or layer.ndim != self.image.ndim:
+            raise InvalidInput(
+                f"{layer.name}: expected an image like {self.image.name}, with "
+                f"{self.image.ndim} axes{' of colour' * self.image.rgb}, got {layer.ndim} axes"
+                f"{' of colour' * layer.rgb}"
+            )
+        where = tuple(
+            min(at, side - 1) if isinstance(at, int) else at
+            for at, side in zip(job.index, pixels_of(layer).shape, strict=False)
+        )
+        return ImageJob(data=pixels_of(layer), index=where, options=job.options, taught=job)
+
+    def other_placement(self, layer: Image) -> Placement:
+        """Return where the labels of another image lie."""
+        return place(layer, self._axes(), self._fixed())
 
     def placement(self) -> Placement:
         """Return where the labels of the present choice lie."""
         return place(self.image, self._axes(), self._fixed())
 
+    def whole(self) -> tuple[Placement, tuple[int, ...]]:
+        """Return where labels of all slices would lie, and their shape."""
+        shape = pixels_of(self.image).shape
+        return place(self.image, self._axes(), {}), tuple(shape[axis] for axis in self._axes())
+
+    def index_of(self, layer: Labels) -> tuple[int | slice, ...]:
+        """Return what to read of a layer of labels, over the part of the image."""
+        return self._mask_index(pixels_of(layer).shape, self._fixed())
+
     def choose_features(self, name: str) -> None:
         """Choose features by name, if they are offered."""
-        index = self._features.findData(name)
-        if index >= 0:
-            self._features.setCurrentIndex(index)
+        self._features.choose(name)
+
+    def choose_feature_layer(self, layer: Layer) -> None:
+        """Choose an image layer whose channels are the features, if it fits."""
+        self._features.choose(layer)
+
+    def choose_max_side(self, side: int | None) -> None:
+        """Choose the longest side at which to work."""
+        self._max_side.setCurrentIndex(self._max_side.findData(side))
 
     def choose_extent(self, extent: str) -> None:
         """Choose "slice", "each" or "volume"."""
@@ -131,7 +206,7 @@ class ImageInput(QObject):
 
     def feature_names(self) -> list[str]:
         """Return the names of the features that are offered."""
-        return [str(self._features.itemData(k)) for k in range(self._features.count())]
+        return [name for name in self._features.values() if isinstance(name, str)]
 
     def release(self) -> None:
         """Let go of the viewer."""
@@ -139,6 +214,7 @@ class ImageInput(QObject):
         self._mask.disconnect_viewer()
         self._groups.disconnect_viewer()
         self._strokes.disconnect_viewer()
+        self._features.disconnect_viewer()
 
     def _create_image_rows(self, viewer: napari.Viewer) -> None:
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
@@ -150,7 +226,7 @@ class ImageInput(QObject):
             ("as a volume", _VOLUME),
         ):
             self._extent.addItem(words, key)
-        self._strokes = LayerChoice(viewer, _may_hold_strokes, none="none")
+        self._strokes = LayerChoice(viewer, _may_hold_strokes, none=self._no_strokes)
         self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._has_groups = False
         add = self.section.add_row
@@ -177,14 +253,29 @@ class ImageInput(QObject):
         self.section.show_row(self._groups, False)
 
     def _create_feature_rows(self, viewer: napari.Viewer) -> None:
-        self._features, self._weights = _combobox(), _combobox()
+        self._features = LayerChoice(viewer, self._may_be_features)
+        self._weights, self._max_side = _combobox(), _combobox()
         self._weights.addItem("all count alike", "uniform")
         self._weights.addItem("similar places count more", "nonlocal")
         self._weights.addItem("similar pixels count more", "contrast")
         self._mask = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         add = self.features.add_row
-        add("Features", self._features, "What describes a pixel.")
+        self._max_side.addItem("the size of the image", None)
+        for side in _MAX_SIDES:
+            self._max_side.addItem(f"at most {side} px a side", side)
+        add(
+            "Features",
+            self._features,
+            "What describes a pixel: computed here, or the channels of another image layer of "
+            "the same size.",
+        )
         add("Neighbours", self._weights, "How the pixels within the scale count (N).")
+        add(
+            "Work at",
+            self._max_side,
+            "A reduced size is faster, and its window reaches farther; the labels still come out "
+            "at the size of the image.",
+        )
         add("Mask", self._mask, "Label only where this layer is not 0.")
 
     def _on_image_changed(self, layer: Any) -> None:
@@ -193,19 +284,15 @@ class ImageInput(QObject):
         self._channels.addItem("none", None)
         has_choice = layer is not None and not layer.rgb and layer.ndim >= 3
         for axis in range(layer.ndim if has_choice else 0):
-            self._channels.addItem(f"{axis}  ({_pixels(layer).shape[axis]} channels)", axis)
+            self._channels.addItem(f"{axis}  ({pixels_of(layer).shape[axis]} channels)", axis)
         self._channels.blockSignals(blocked)
         self.section.show_row(self._channels, has_choice)
         self._on_channels_changed()
 
     def _on_channels_changed(self) -> None:
         self.section.show_row(self._extent, len(self._axes()) > 2)
-        chosen = self._features.currentData()
-        self._features.clear()
-        for name in FEATURES:
-            if name != "lab" or self._n_channels() == 3:
-                self._features.addItem(_FEATURE_WORDS.get(name, name), name)
-        self.choose_features(chosen or ImageOptions().features)
+        names = [name for name in FEATURES if name != "lab" or self._n_channels() == 3]
+        self._features.set_others([(_FEATURE_WORDS.get(name, name), name) for name in names])
         self._offer_groups()
 
     def _offer_groups(self) -> None:
@@ -236,26 +323,17 @@ class ImageInput(QObject):
         axis = self._channels.currentData()
         if self.image is None or axis is None:
             return 3 if self.image is not None and self.image.rgb else 1
-        return int(_pixels(self.image).shape[axis])
+        return int(pixels_of(self.image).shape[axis])
 
     def _in_plane(self) -> tuple[int, ...]:
         """Return the two spatial axes that are on screen, or would be in 2-D."""
-        missing = self._viewer.dims.ndim - self.image.ndim
-        order = [axis - missing for axis in self._viewer.dims.order]
-        return tuple([axis for axis in order if axis in self._axes()][-2:])
+        return plane_on_screen(self._viewer, self.image, self._axes())
 
     def _fixed(self) -> dict[int, int]:
         """Return the axes of which one slice is labelled, and which slice that is."""
         if len(self._axes()) <= 2 or self._extent.currentData() != _SLICE:
             return {}
-        image, plane = self.image, self._in_plane()
-        point = image.world_to_data(self._viewer.dims.point[-image.ndim :])
-        sides = _pixels(image).shape
-        return {
-            axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1))
-            for axis in self._axes()
-            if axis not in plane
-        }
+        return slice_on_screen(self._viewer, self.image, self._axes())
 
     def _index(self) -> tuple[int | slice, ...]:
         fixed = self._fixed()
@@ -268,12 +346,39 @@ class ImageInput(QObject):
         groups = self._groups.value if self._has_groups else None
         each = len(self._axes()) > 2 and self._extent.currentData() == _EACH
         return ImageOptions(
-            features=self._features.currentData(),
+            features="array" if self._features.layer is not None else self._features.value,
             window=tuple(side if a in plane else 1 for a in kept) if each else side,
             weights=self._weights.currentData(),
             channel_axis=None if axis is None else sum(a < axis for a in kept),
             groups=groups if isinstance(groups, str) else None,
+            max_side=self._max_side.currentData(),
         )
+
+    def _may_be_features(self, layer: Layer) -> bool:
+        """Tell whether a layer has the pixels of the image and an axis more."""
+        if not isinstance(layer, Image) or self.image is None or layer == self.image:
+            return False
+        return self._axis_of_features(layer) is not None
+
+    def _axis_of_features(self, layer: Layer) -> int | None:
+        sides = [pixels_of(self.image).shape[axis] for axis in self._axes()]
+        return _axis_beside(pixels_of(layer).shape, sides)
+
+    def _features_axis(self, layer: Layer, fixed: dict[int, int]) -> int:
+        """Return the axis of the features once the slices that are not labelled are gone."""
+        axis = _axis_beside(
+            pixels_of(layer).shape, [pixels_of(self.image).shape[a] for a in self._axes()]
+        )
+        assert axis is not None
+        gone = sum(k in fixed and n < axis for n, k in enumerate(self._axes()))
+        return axis - gone
+
+    def _features_index(self, layer: Layer) -> tuple[int | slice, ...]:
+        axis, fixed = self._axis_of_features(layer), self._fixed()
+        assert axis is not None
+        index: list[int | slice] = [fixed.get(a, slice(None)) for a in self._axes()]
+        index.insert(axis, slice(None))
+        return tuple(index)
 
     def _mask_index(self, shape: tuple[int, ...], fixed: dict[int, int]) -> tuple[int | slice, ...]:
         """Return what to read of a mask: the slice too, where it has the slices."""
@@ -284,14 +389,15 @@ class ImageInput(QObject):
         return tuple(slice(None) if at is None else min(at, n - 1) for at, n in where)
 
 
+def _axis_beside(shape: tuple[int, ...], sides: list[int]) -> int | None:
+    """Return the axis that a shape has beside given sides; the last one that may be meant."""
+    found = [k for k in range(len(shape)) if [*shape[:k], *shape[k + 1 :]] == sides]
+    return found[-1] if found and len(shape) == len(sides) + 1 else None
+
+
 def _may_hold_strokes(layer: Layer) -> bool:
     """Tell whether a layer holds labels that were not computed here."""
     return isinstance(layer, Labels) and METADATA_KEY not in layer.metadata
-
-
-def _pixels(layer: Layer) -> Any:
-    """Return the data of a layer at full resolution."""
-    return layer.data[0] if layer.multiscale else layer.data
 
 
 def _combobox(parent: QWidget | None = None) -> QComboBox:

@@ -64,6 +64,10 @@ class LayerChoice(QComboBox):
         index = self.currentIndex()
         return self._values[index] if 0 <= index < len(self._values) else None
 
+    def values(self) -> list[object]:
+        """Return the layers, and what the other entries stand for, in the order on screen."""
+        return list(self._values)
+
     def choose(self, value: object) -> None:
         """Choose a layer, or what another entry stands for, if it is offered."""
         if value in self._values:
@@ -89,9 +93,10 @@ class LayerChoice(QComboBox):
             self.layer_changed.emit(self.layer)
 
     def disconnect_viewer(self) -> None:
-        """Stop following the viewer."""
+        """Stop following the viewer and let go of its layers."""
         for event in self._events:
             event.disconnect(self.refresh)
+        self._values = []
 
     def _on_index_changed(self, index: int) -> None:
         self.layer_changed.emit(self.layer)

@@ -6,7 +6,7 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 
@@ -14,7 +14,7 @@ from napari_saf._gui._placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["METADATA_KEY", "LiveLayer", "is_result"]
+__all__ = ["METADATA_KEY", "LiveLayer", "UncertaintyLayer", "is_result"]
 
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, columns, status."""
@@ -39,8 +39,8 @@ class LiveLayer:
     viewer : napari.Viewer
     image : Image
         The layer that is labelled.
-    method_name : str
-        For the name of the layer.
+    title : str
+        Stands in brackets in the name of the layer.
     placement : Placement
         Where the labels lie.
     strokes : Labels, optional
@@ -51,7 +51,7 @@ class LiveLayer:
         self,
         viewer: napari.Viewer,
         image: Image,
-        method_name: str,
+        title: str,
         placement: Placement,
         strokes: Labels | None = None,
     ) -> None:
@@ -59,12 +59,13 @@ class LiveLayer:
         self.layer: Any = None
         self.points: Any = None
         self._viewer = viewer
-        self._method_name = method_name
-        self._placement = placement
+        self._title = title
+        self.placement = placement
+        self._strokes = strokes
         self._pixels: NDArray[Any] | None = None
+        self._prepared: Labels | None = None
         self._colors = label_colormap(_N_COLORS).colors
-        if strokes is not None:
-            self._colors[1:] = [strokes.get_color(label) for label in range(1, _N_COLORS + 1)]
+        self._take_colors()
 
     @property
     def is_lost(self) -> bool:
@@ -77,26 +78,46 @@ class LiveLayer:
         """Return the colour (r, g, b, a) of a column of the start."""
         return np.asarray(self._colors[column % _N_COLORS + 1])
 
-    def show(self, labels: LabelImage, n_columns: int) -> None:
-        """Show the labels (column + 1) of a run under way."""
+    def prepare(self, labels: LabelImage, n_labels: int) -> None:
+        """Make the layer that `show` will add, so that less is left to do then."""
+        shape = self.placement.shape(labels.shape)
+        # Strokes of another type may one day hold numbers above 255.
+        is_small = self._strokes is None or self._strokes.data.dtype.itemsize == 1
+        kind = np.uint8 if is_small and n_labels < 256 else np.uint16
+        self._pixels = labels.reshape(shape).astype(kind)
+        self._prepared = Labels(
+            self._pixels,
+            name=f"{self.image.name} [{self._title}]",
+            colormap=self._colormap(),
+            metadata={METADATA_KEY: {}},
+            **self.placement.transform,
+        )
+        if self._strokes is None:
+            # The new layer will be the selected one: that the others are not is half of the work.
+            self._viewer.layers.selection.clear()
+
+    def show(self, labels: LabelImage, n_labels: int) -> None:
+        """Show the labels of a run under way, none above `n_labels`."""
         if self.layer is None:
-            self._add(labels, n_columns)
+            self._add(labels, n_labels)
         elif not self.is_lost:
             self._write(labels)
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
-        """Show the final labels, by size; each region keeps its colour.
+        """Show the final labels; each region keeps its colour.
 
-        With the graph, pixels that stand for a label are marked by points.
+        They are numbered by size, or as the strokes are. With the graph, pixels that stand for
+        a label are marked by points.
         """
         assert not isinstance(result.labels, list)
         if self.layer is None:
-            self._add(result.labels, len(result.history.label_shares.T))
+            self._add(result.labels, int(result.labels.max()))
         if self.is_lost:
             return
         self._write(result.labels)
-        self.layer.colormap = self._colormap_by_rank(result.columns)
+        if self._strokes is None:
+            self.layer.colormap = self._colormap_by_rank(result.columns)
         self.layer.metadata[METADATA_KEY] = {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
@@ -107,10 +128,36 @@ class LiveLayer:
         if result.exemplars is not None and isinstance(graph, GridGraph):
             self._mark(graph.positions(result.exemplars), result.columns)
 
+    def labels(self) -> LabelImage:
+        """Return the labels on screen, in the shape of what was labelled."""
+        assert self._pixels is not None
+        kept = [n for k, n in enumerate(self._pixels.shape) if k not in self.placement.singletons]
+        return self._pixels.reshape(kept)
+
+    def clear(self) -> None:
+        """Show no labels."""
+        if self.layer is not None and not self.is_lost:
+            self._pixels[...] = 0  # type: ignore[index]
+            self.layer.refresh(extent=False, thumbnail=False, highlight=False)
+
+    def recolor(self) -> None:
+        """Take the colours of the strokes as they are now."""
+        self._take_colors()
+        if not self.is_lost and self.layer is not None:
+            self.layer.colormap = self._colormap()
+
+    def _take_colors(self) -> None:
+        if self._strokes is not None:
+            labels = range(1, _N_COLORS + 1)
+            self._colors[1:] = [self._strokes.get_color(label) for label in labels]
+
+    def _colormap(self) -> CyclicLabelColormap:
+        return CyclicLabelColormap(colors=self._colors, background_value=0)
+
     def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
         """Show points at pixels, in the colours of their columns."""
-        places = np.array([self._placement.shape(tuple(place)) for place in positions], float)
-        places[:, list(self._placement.singletons)] = 0
+        places = np.array([self.placement.shape(tuple(place)) for place in positions], float)
+        places[:, list(self.placement.singletons)] = 0
         colors = np.array([self.color(column) for column in columns])
         numbers = {"label": np.arange(1, len(columns) + 1)}
         if self.points is not None and self.points in self._viewer.layers:
@@ -128,21 +175,17 @@ class LiveLayer:
             border_width=0.15,
             size=max(3, min(sides[-2:]) / 40),
             out_of_slice_display=len(sides) > 2,
-            **self._placement.transform,
+            **self.placement.transform,
         )
         self._viewer.layers.selection.active = self.layer
 
-    def _add(self, labels: LabelImage, n_columns: int) -> None:
-        shape = self._placement.shape(labels.shape)
-        self._pixels = labels.reshape(shape).astype(np.uint8 if n_columns < 256 else np.uint16)
-        self.layer = self._viewer.add_labels(
-            self._pixels,
-            name=f"{self.image.name} [{self._method_name.upper()}]",
-            colormap=CyclicLabelColormap(colors=self._colors, background_value=0),
-            metadata={METADATA_KEY: {}},
-            **self._placement.transform,
-        )
+    def _add(self, labels: LabelImage, n_labels: int) -> None:
+        if self._prepared is None:
+            self.prepare(labels, n_labels)
+        self.layer = self._viewer.add_layer(self._prepared)
         self._pixels = self.layer.data
+        if self._strokes is not None:
+            put_below(self._viewer, self.layer, self._strokes)
 
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
@@ -158,3 +201,53 @@ class LiveLayer:
         order = np.concatenate([used, free])[:_N_COLORS]
         colors = np.concatenate([self._colors[:1], self._colors[1:][order]])
         return CyclicLabelColormap(colors=colors, background_value=0)
+
+
+class UncertaintyLayer:
+    """An image of how uncertain each pixel is, over the labels and below the strokes.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    name : str
+    placement : Placement
+    strokes : Labels
+    """
+
+    def __init__(
+        self, viewer: napari.Viewer, name: str, placement: Placement, strokes: Labels
+    ) -> None:
+        self._viewer, self._name = viewer, name
+        self._placement, self._strokes = placement, strokes
+        self.layer: Any = None
+
+    def show(self, values: NDArray[np.floating]) -> None:
+        """Show uncertainties, image-shaped, in [0, 1]."""
+        pixels = values.reshape(self._placement.shape(values.shape))
+        if self.layer is not None and self.layer in self._viewer.layers:
+            self.layer.data = pixels
+            self.layer.visible = True
+            return
+        self.layer = self._viewer.add_image(
+            pixels,
+            name=self._name,
+            colormap="magma",
+            blending="additive",
+            opacity=0.7,
+            contrast_limits=(0, 0.5),
+            metadata={METADATA_KEY: {}},
+            **self._placement.transform,
+        )
+        put_below(self._viewer, self.layer, self._strokes)
+
+    def hide(self) -> None:
+        """Hide the layer, if there is one."""
+        if self.layer is not None and self.layer in self._viewer.layers:
+            self.layer.visible = False
+
+
+def put_below(viewer: napari.Viewer, layer: Layer, strokes: Labels) -> None:
+    """Put a layer below the strokes, and let the person go on painting those."""
+    if strokes in viewer.layers:
+        viewer.layers.move(viewer.layers.index(layer), viewer.layers.index(strokes))
+        viewer.layers.selection.active = strokes

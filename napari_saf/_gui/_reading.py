@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import ComputeError, InvalidInput
-from napari_saf.features import is_rgb
+from napari_saf.features import is_rgb, standardized
+from napari_saf.graph import GraphUnion
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 
-__all__ = ["ImageJob", "NotFinite", "read_pixels"]
+__all__ = ["ImageJob", "NotFinite", "ProblemReader", "fingerprint", "read_pixels"]
 
 Index = tuple[int | slice, ...]
 
@@ -49,6 +52,18 @@ class ImageJob:
         What to read of the seeds.
     finite_only : bool
         Whether to leave out NaN and infinite pixels instead of refusing the image.
+    features : array-like or None
+        Features that were computed elsewhere, in place of those that the options name.
+    features_index : tuple of int or slice
+        What to read of them.
+    features_axis : int
+        The axis of theirs, after reading, that holds the features of a pixel.
+    given : array or None
+        Labels that hold where nothing was painted, 0 where there are none.
+    taught : ImageJob or None
+        Another image with strokes, from which this one learns; its own options count.
+    others : tuple of ImageJob
+        Images that are labelled together with this one; their own options do not count.
     """
 
     data: Any
@@ -61,9 +76,15 @@ class ImageJob:
     seeds: Any = None
     seeds_index: Index = ()
     finite_only: bool = False
+    features: Any = None
+    features_index: Index = ()
+    features_axis: int = -1
+    given: NDArray[Any] | None = None
+    taught: ImageJob | None = None
+    others: tuple[ImageJob, ...] = ()
 
     def read(self, cancelled: Callable[[], bool]) -> Problem:
-        """Read the pixels and return the problem.
+        """Read the pixels and return the problem, as yet without seeds.
 
         Raises
         ------
@@ -76,25 +97,63 @@ class ImageJob:
         ComputeError
             If memory does not suffice.
         """
-        try:
+        with _memory_errors():
             pixels = read_pixels(self.data, self.index, cancelled)
+            if self.taught is not None:
+                return self._join((self.taught,), self.taught.options, pixels, cancelled)
+            if self.others:
+                return self._join(self.others, self.options, pixels, cancelled)
             mask = None if self.mask is None else read_pixels(self.mask, self.mask_index, cancelled)
             groups: NDArray[Any] | str | None = self.options.groups
             if self.groups is not None:
                 groups = read_pixels(self.groups, self.groups_index, cancelled)
-            seeds = self.seeds
-            if seeds is not None:
-                seeds = read_pixels(seeds, self.seeds_index, cancelled)
-            return self._problem(pixels, mask, groups, seeds)
-        except MemoryError as error:
-            raise ComputeError(f"not enough memory to read the image: {error}") from error
+            features = None
+            if self.features is not None:
+                found = read_pixels(self.features, self.features_index, cancelled)
+                features = standardized(np.moveaxis(found, self.features_axis, -1))
+            return self._problem(pixels, mask, groups, features)
+
+    def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
+        """Read the strokes, laid over the labels that were given; None if there are none.
+
+        Raises
+        ------
+        Cancelled, ComputeError
+            As `read`.
+        """
+        if self.taught is not None:
+            return self.taught.read_seeds(cancelled)
+        if self.seeds is None:
+            return None
+        with _memory_errors():
+            seeds = read_pixels(self.seeds, self.seeds_index, cancelled)
+        return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
+
+    def _join(
+        self,
+        others: tuple[ImageJob, ...],
+        options: ImageOptions,
+        pixels: NDArray[Any],
+        cancelled: Callable[[], bool],
+    ) -> Problem:
+        """Return the problem of several images; this one is the last."""
+        read = [read_pixels(other.data, other.index, cancelled) for other in others]
+        return Problem.from_images(
+            [*read, pixels],
+            features=options.features,
+            window=options.window,
+            weights=options.weights,
+            channel_axis=options.channel_axis,
+            scaling=options.scaling,
+            max_side=options.max_side,
+        )
 
     def _problem(
         self,
         pixels: NDArray[Any],
         mask: NDArray[Any] | None,
         groups: NDArray[Any] | str | None,
-        seeds: NDArray[Any] | None,
+        features: NDArray[Any] | None,
     ) -> Problem:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
@@ -102,14 +161,14 @@ class ImageJob:
         try:
             return Problem.from_image(
                 pixels,
-                features=options.features,
+                features=options.features if features is None else features,
                 window=options.window,
                 weights=options.weights,
                 channel_axis=axis,
                 mask=self._inside(pixels, mask, axis),
-                seeds=seeds,
                 groups=groups,
                 scaling=options.scaling,
+                max_side=options.max_side,
             )
         except InvalidInput as error:
             if pixels.dtype.kind == "f" and not self.finite_only and not np.isfinite(pixels).all():
@@ -132,6 +191,72 @@ class ImageJob:
         if axis is not None:
             finite = np.asarray(finite.all(axis=axis))
         return finite if inside is None or inside.shape != finite.shape else finite & inside
+
+
+class ProblemReader:
+    """Reads jobs and keeps the last problem: for new strokes no feature is computed again."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        # Kept, so that no other array gets the identity of one in the key.
+        self._job: ImageJob | None = None
+        self._problem: Problem | None = None
+
+    def read(self, job: ImageJob, cancelled: Callable[[], bool]) -> Problem:
+        """Return the problem of a job; see `ImageJob.read` for errors."""
+        key, problem = _key_of(job), self._problem
+        if problem is None or key != self._key:
+            self.forget()
+            problem = job.read(cancelled)
+            self._problem, self._key, self._job = problem, key, job
+        seeds = job.read_seeds(cancelled)
+        if seeds is None:
+            return problem
+        graph = problem.graph
+        if isinstance(graph, GraphUnion):
+            own = graph.grids[0].from_image(seeds).astype(np.int64)
+            return problem.with_seeds(np.pad(own, (0, graph.n_nodes - len(own))))
+        return problem.with_seeds(seeds)
+
+    def forget(self) -> None:
+        """Let go of the last problem and its image."""
+        self._key, self._job, self._problem = (), None, None
+
+
+def _key_of(job: ImageJob) -> tuple[object, ...]:
+    """Return what tells whether two jobs differ in more than strokes.
+
+    Images count by identity and by a sample of their values; layers that are painted on, by all
+    their values.
+    """
+    arrays = [(job.data, _SAMPLE), (job.features, _SAMPLE), (job.mask, None), (job.groups, None)]
+    own = (
+        *((id(array), fingerprint(array, size)) for array, size in arrays),
+        (job.index, job.mask_index, job.groups_index, job.features_index, job.features_axis),
+        job.options,
+        job.finite_only,
+    )
+    beside = job.others if job.taught is None else (job.taught,)
+    return (*own, *(_key_of(other) for other in beside))
+
+
+def fingerprint(array: Any, n_values: int | None) -> int:
+    """Return a checksum of so many values of an array; 0 for lazy ones, which do not change."""
+    if not isinstance(array, np.ndarray):
+        return 0
+    step = 1 if n_values is None else max(1, array.size // n_values)
+    return zlib.crc32(np.ascontiguousarray(array.reshape(-1)[::step]).tobytes())
+
+
+_SAMPLE = 100_000
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise ComputeError(f"not enough memory to read the image: {error}") from error
 
 
 def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArray[Any]:

@@ -8,30 +8,19 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.utils.notifications import show_error
 from numpy.typing import NDArray
-from qtpy.QtCore import QEvent, QObject, Qt, QTimer
-from qtpy.QtWidgets import (
-    QApplication,
-    QComboBox,
-    QFrame,
-    QHBoxLayout,
-    QLabel,
-    QPushButton,
-    QScrollArea,
-    QSizePolicy,
-    QVBoxLayout,
-    QWidget,
-)
+from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QLabel, QPushButton
 
+from napari_saf._gui._dock import STATUS_WORDS, RunDock, count_labels, describe_error
 from napari_saf._gui._fairness import FairnessSection
 from napari_saf._gui._form import MethodForm
 from napari_saf._gui._form_layout import FormSection, create_fold
 from napari_saf._gui._input import ImageInput
 from napari_saf._gui._live_layer import LiveLayer
+from napari_saf._gui._method_choice import MethodChoice
 from napari_saf._gui._reading import ImageJob, NotFinite
-from napari_saf._gui._session import Request, Session
-from napari_saf._gui._status import StatusArea
+from napari_saf._gui._session import Request
 from napari_saf._gui._swatches import Swatch, Swatches, fill_color
 from napari_saf._gui._worker import Frame
 from napari_saf.device import resolve_device
@@ -44,22 +33,13 @@ from napari_saf.result import Segmentation, Status
 
 __all__ = ["SegmentWidget"]
 
-_LEAST_WIDTH = 320
-"""In pixels; below it words beside sliders are cut."""
-
 _MASK_AND_RUN = "Mask them and run"
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
-_STATUS_WORDS = {
-    Status.CONVERGED: "converged",
-    Status.STALLED: "settled",
-    Status.MAX_ITERATIONS: "step limit reached",
-    Status.CANCELLED: "stopped",
-}
 
 
-class SegmentWidget(QWidget):
+class SegmentWidget(RunDock):
     """Choose an image, a method and a scale; run; watch the labels form.
 
     Parameters
@@ -69,8 +49,7 @@ class SegmentWidget(QWidget):
     Attributes
     ----------
     input : ImageInput
-    form : MethodForm
-        Of the chosen method.
+    methods : MethodChoice
     session : Session
     status : StatusArea
     swatches : Swatches
@@ -79,30 +58,28 @@ class SegmentWidget(QWidget):
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
-        super().__init__()
-        self._viewer = viewer
-        self._frame: Frame | None = None
-        self._main_window: QWidget | None = None
-        self._is_shut = False
+        super().__init__(viewer)
         self._last_request: Request | None = None
-        self.session = Session(viewer)
         self.input = ImageInput(viewer)
-        self.form = MethodForm(next(iter(METHODS.values())), viewer)
-        self.status, self.swatches = StatusArea(), Swatches()
+        self.methods = MethodChoice(viewer, METHODS.values())
+        self.swatches = Swatches()
         self.fairness = FairnessSection(viewer)
         self._shown: tuple[LiveLayer, Problem, Request] | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
         self._create_controls()
         self._create_layout()
-        self.setMinimumWidth(_LEAST_WIDTH)
-        self._clock = QTimer(self)
-        self._clock.setInterval(500)
         self._connect()
         self._on_method_changed()
+        self._on_form_changed()
 
     def choose_method(self, name: str) -> None:
         """Choose a method by its name in METHODS."""
-        self._method.setCurrentIndex(self._method.findData(name))
+        self.methods.choose(name)
+
+    @property
+    def form(self) -> MethodForm:
+        """The form of the chosen method."""
+        return self.methods.form
 
     def start(self) -> None:
         """Start a run with what the form says."""
@@ -112,91 +89,41 @@ class SegmentWidget(QWidget):
         """Start a sweep over the fairness weight."""
         self._start(finite_only=False, is_sweep=True)
 
-    def shut_down(self) -> None:
-        """End the run and let go of the viewer; the widget is of no use after."""
-        if self._is_shut:
-            return
-        self._is_shut = True
-        self._clock.stop()
-        self.session.shut_down()
+    def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self.input.release()
-        self.form.release()
-
-    def event(self, event: QEvent) -> bool:
-        """Follow the widget into its window and out of it."""
-        kind = event.type()
-        if kind == QEvent.Type.ParentChange and self.parent() is None:
-            self.shut_down()
-        elif kind == QEvent.Type.Show and self._main_window is not self.window():
-            self._main_window = self.window()
-            self._main_window.installEventFilter(self)
-        return bool(super().event(event))
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """End the run when the window has closed."""
-        if event.type() == QEvent.Type.Close:
-            QTimer.singleShot(0, self._on_window_close_asked)
-        return False
+        self.methods.release()
 
     def _create_controls(self) -> None:
-        self._method = QComboBox()
-        self._method.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        for name, method in METHODS.items():
-            self._method.addItem(method.title, name)
-        self._run_button, self._stop_button = QPushButton("Run"), QPushButton("Stop")
+        self._run_button = QPushButton("Run")
         self._device = QLabel()
         self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
     def _create_layout(self) -> None:
         choice = self._choice = FormSection()
-        choice.add_row("Method", self._method, "How to label.")
+        choice.add_row("Method", self.methods.box, "How to label.")
         choice.add_row("Scale", self.input.scale, _SCALE_HELP)
-        self._basic, self._advanced = QVBoxLayout(), QVBoxLayout()
-        self._advanced.setContentsMargins(0, 0, 0, 0)
-        advanced = QWidget()
-        advanced.setLayout(self._advanced)
-        content = QWidget()
-        inner = QVBoxLayout(content)
-        inner.setContentsMargins(8, 6, 8, 6)
-        inner.addWidget(self.input.section)
-        inner.addWidget(self._choice)
-        inner.addLayout(self._basic)
-        inner.addWidget(self.fairness)
-        inner.addWidget(create_fold("Features", self.input.features))
-        inner.addWidget(create_fold("Advanced", advanced))
-        inner.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(_create_scroll_area(content), stretch=1)
-        layout.addLayout(self._create_run_area())
-
-    def _create_run_area(self) -> QVBoxLayout:
-        area, buttons = QVBoxLayout(), QHBoxLayout()
-        area.setContentsMargins(8, 0, 8, 6)
-        for widget in (self._run_button, self._stop_button, self._device):
-            buttons.addWidget(widget, stretch=1)
-        area.addLayout(buttons)
-        area.addWidget(self.status)
-        area.addWidget(self.swatches)
-        return area
+        self._lay_out(
+            [
+                self.input.section,
+                choice,
+                self.methods.basic,
+                self.fairness,
+                create_fold("Features", self.input.features),
+                create_fold("Advanced", self.methods.advanced),
+            ],
+            [self._run_button, self._stop_button, self._device],
+            [self.swatches],
+        )
 
     def _connect(self) -> None:
-        self._method.currentIndexChanged.connect(self._on_method_changed)
+        self.methods.method_changed.connect(self._on_method_changed)
+        self.methods.form_changed.connect(self._on_form_changed)
         self._run_button.clicked.connect(self.start)
-        self._stop_button.clicked.connect(self._on_stop_clicked)
         self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
-        self._clock.timeout.connect(self._on_clock)
         self.fairness.sweep_clicked.connect(self.start_sweep)
         self.fairness.chosen.connect(self._on_solution_chosen)
         self.session.swept.connect(self._on_swept)
-        self.session.began.connect(self._on_began)
-        self.session.advanced.connect(self._on_advanced)
-        self.session.returned.connect(self._on_returned)
-        self.session.failed.connect(self._on_failed)
-        self.session.abandoned.connect(self._on_abandoned)
-        self.session.finished.connect(self._on_finished)
-        QApplication.instance().aboutToQuit.connect(self.shut_down)
 
     def _start(self, *, finite_only: bool, is_sweep: bool = False) -> None:
         if self.input.image is None:
@@ -223,22 +150,9 @@ class SegmentWidget(QWidget):
         return dataclasses.replace(job, options=options)
 
     def _on_method_changed(self) -> None:
-        before, self.form = self.form, MethodForm(METHODS[self._method.currentData()], self._viewer)
-        before.release()
-        for layout, old, new in (
-            (self._basic, before.basic, self.form.basic),
-            (self._advanced, before.advanced, self.form.advanced),
-        ):
-            layout.removeWidget(old)
-            old.hide()
-            old.deleteLater()
-            layout.addWidget(new)
-        self._method.setToolTip(self.form.method.title)
         spreads = issubclass(self.form.method, SweepMethod)
         self.input.show_groups(spreads)
         self.fairness.setVisible(spreads)
-        self.form.changed.connect(self._on_form_changed)
-        self._on_form_changed()
         self._show_what_is_possible()
 
     def _on_form_changed(self) -> None:
@@ -256,50 +170,27 @@ class SegmentWidget(QWidget):
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
-    def _on_stop_clicked(self) -> None:
-        self.session.stop()
-        self.status.set_text("stopping …")
-
     def _on_mask_and_run_clicked(self) -> None:
         request = self._last_request
         self._start(finite_only=True, is_sweep=request is not None and request.is_sweep)
 
     def _on_began(self) -> None:
-        self._frame = self._shown = None
+        super()._on_began()
+        self._shown = None
         self.fairness.reset()
-        self._clock.start()
         self.swatches.show_swatches([])
         self.status.show_busy("reading the image …")
-        self._show_what_is_possible()
-
-    def _on_clock(self) -> None:
-        """Give a sign of life where frames are slow to come."""
-        if self.session.is_stopping:
-            self.status.set_text(f"stopping …  {self.session.seconds:.1f} s")
-        elif self._frame is None:
-            self.status.set_text(f"preparing …  {self.session.seconds:.1f} s")
-        else:
-            self._show_frame(self._frame)
 
     def _on_advanced(self, frame: Frame) -> None:
         problem = self.session.problem
         if self._frame is None and problem is not None and self._is_spread(problem):
             self.fairness.begin(problem, frame.labels, len(frame.shares))
-        self._frame = frame
-        if not self.session.is_stopping:
-            self._show_frame(frame)
+        super()._on_advanced(frame)
         self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
-
-    def _show_frame(self, frame: Frame) -> None:
-        self.status.show_progress(
-            frame.fraction,
-            f"{100 * frame.fraction:.0f} %   {_count(frame.n_labels)}   t = {frame.time:.3g}   "
-            f"{self.session.seconds:.1f} s",
-        )
 
     def _on_returned(self, result: Segmentation) -> None:
         is_whole = result.status is not Status.CANCELLED or self._frame is None
-        words = f"{_STATUS_WORDS[result.status]}: {_count(result.n_labels)}"
+        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
             "\n".join([f"{words} in {self.session.seconds:.1f} s", *result.notes]),
@@ -362,51 +253,23 @@ class SegmentWidget(QWidget):
             return
         features, color = request.job.options.features, live.color
         order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
-        self.swatches.show_swatches(
-            [
-                Swatch(
-                    fill_color(prototypes[k], features, color(columns[k])),
-                    color(columns[k]),
-                    f"label {k + 1}: {100 * shares[columns[k]]:.1f} % of the pixels",
-                )
-                for k in order
-                if shares[columns[k]] > 0
-            ]
-        )
+        numbers = dict(enumerate(self.session.numbers))
+        swatches = []
+        for k in order:
+            column = int(columns[k])
+            border = color(numbers.get(column, column + 1) - 1)
+            if shares[column] > 0:
+                fill = fill_color(prototypes[k], features, border)
+                words = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
+                swatches.append(Swatch(fill, border, f"{words} of the pixels"))
+        self.swatches.show_swatches(swatches)
 
     def _on_failed(self, error: Exception) -> None:
-        text = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
-        self._show_error(text, _MASK_AND_RUN if isinstance(error, NotFinite) else "")
-
-    def _on_abandoned(self) -> None:
-        self.status.reset("stopped before the first labels")
+        self._show_error(
+            describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
+        )
 
     def _on_finished(self) -> None:
-        self._clock.stop()
+        super()._on_finished()
         if self.form.prototypes_field is not None:
             self.form.prototypes_field.refresh()
-        self._show_what_is_possible()
-
-    def _on_window_close_asked(self) -> None:
-        if self._main_window is None or not self._main_window.isVisible():
-            self.shut_down()
-
-    def _show_what_is_possible(self) -> None:
-        self._stop_button.setEnabled(self.session.is_running)
-
-    def _show_error(self, text: str, way_on: str = "") -> None:
-        self.status.show_error(text, way_on)
-        show_error(text)
-
-
-def _create_scroll_area(content: QWidget) -> QScrollArea:
-    scroll = QScrollArea()
-    scroll.setFrameShape(QFrame.Shape.NoFrame)
-    scroll.setWidgetResizable(True)
-    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-    scroll.setWidget(content)
-    return scroll
-
-
-def _count(n_labels: int) -> str:
-    return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"

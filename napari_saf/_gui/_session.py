@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import napari
+import numpy as np
 from napari.layers import Image, Labels
-from qtpy.QtCore import QObject, Signal
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, QTimer, Signal
+from qtpy.QtWidgets import QWidget
 
+from napari_saf._gui._fluency import painted_later, prepare_lines
 from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._placement import Placement
-from napari_saf._gui._reading import ImageJob
-from napari_saf._gui._worker import Frame, Run
+from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._worker import Frame, Run, WarmStart
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
@@ -20,11 +26,16 @@ from napari_saf.result import Segmentation
 __all__ = ["Request", "Session"]
 
 _CLOSING_SECONDS = 5.0
+_TURN_MILLISECONDS = 15
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What a click on Run asks for, as read at that moment."""
+    """What a click on Run asks for, as read at that moment.
+
+    With `live`, the labels go on in the layer of a run before; that of a run that is ended for
+    this one is then left as it is. The `others` are images labelled together with this one.
+    """
 
     image: Image
     job: ImageJob
@@ -32,6 +43,9 @@ class Request:
     placement: Placement
     is_sweep: bool = False
     strokes: Labels | None = None
+    live: LiveLayer | None = None
+    warm: WarmStart | None = None
+    others: tuple[Image, ...] = ()
 
 
 class Session(QObject):
@@ -44,6 +58,8 @@ class Session(QObject):
     Parameters
     ----------
     viewer : napari.Viewer
+    widget : QWidget, optional
+        In the window of the viewer; without it a new layer is painted at once.
     """
 
     began = Signal()
@@ -54,15 +70,19 @@ class Session(QObject):
     abandoned = Signal()
     finished = Signal()
 
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, viewer: napari.Viewer, widget: QWidget | None = None) -> None:
         super().__init__()
         self._viewer = viewer
+        self._widget = widget
         self._run: Run | None = None
+        self._has_returned = False
         self._next: Request | None = None
         self._results: list[tuple[Image, Labels]] = []
+        self._reader = ProblemReader()
         self.request: Request | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
+        QTimer.singleShot(0, prepare_lines)
 
     @property
     def is_running(self) -> bool:
@@ -78,6 +98,11 @@ class Session(QObject):
     def problem(self) -> Problem | None:
         """What the run works on, once it was read."""
         return None if self._run is None else self._run.problem
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The numbers with which the classes of the run's strokes were painted."""
+        return np.arange(0) if self._run is None else self._run.numbers
 
     @property
     def is_stopping(self) -> bool:
@@ -98,6 +123,10 @@ class Session(QObject):
         if self._run is not None:
             self._run.cancel()
 
+    def forget_image(self) -> None:
+        """Read the image anew in the next run."""
+        self._reader.forget()
+
     def shut_down(self) -> None:
         """End the run, if there is one, and take no notice of it any more."""
         self.stop()
@@ -105,6 +134,7 @@ class Session(QObject):
         run, self._run = self._run, None
         if run is None:
             return
+        gc.unfreeze()
         for signal in (
             run.advanced,
             run.swept,
@@ -118,34 +148,80 @@ class Session(QObject):
 
     def _begin(self, request: Request) -> None:
         self.request = request
-        self.live = LiveLayer(
-            self._viewer, request.image, request.method.name, request.placement, request.strokes
+        self.live = request.live or LiveLayer(
+            self._viewer,
+            request.image,
+            request.method.name.upper(),
+            request.placement,
+            request.strokes,
         )
-        run = self._run = Run(request.job, request.method, request.is_sweep)
+        self._has_returned = False
+        run = self._run = Run(
+            request.job, request.method, request.is_sweep, self._reader, request.warm
+        )
         run.advanced.connect(self._on_advanced)
         run.swept.connect(self.swept)
         run.returned.connect(self._on_returned)
         run.failed.connect(self.failed)
         run.abandoned.connect(self.abandoned)
         run.finished.connect(self._on_finished)
+        # A full garbage collection among all the objects of napari halts every thread for 0.4 s.
+        gc.freeze()
         self.began.emit()
         run.start()
 
     def _on_advanced(self, frame: Frame) -> None:
-        if self._run is None or self.live is None:
+        run = self._run
+        if run is None or self.live is None:
+            return
+        if self.live.layer is None and self._may_show():
+            self.live.prepare(frame.labels, frame.n_shown)
+            self._later(self._show_first, run, frame)
             return
         if self._may_show():
-            self.live.show(frame.labels, len(frame.shares))
+            self.live.show(frame.labels, frame.n_shown)
+        self._tell(frame)
+        # Once it is painted: on a slow screen that takes longer than all the rest.
+        QTimer.singleShot(0, run.consume)
+
+    def _later(self, step: Callable[[Run, Frame], None], run: Run, frame: Frame) -> None:
+        """Take a step in a later turn of the event loop, if the run has not ended by then.
+
+        A new layer, its painting and what our widgets show of it are too much for one turn.
+        The run rests until all is done.
+        """
+
+        def take_step() -> None:
+            if run is self._run and not self._has_returned:
+                step(run, frame)
+
+        QTimer.singleShot(_TURN_MILLISECONDS, take_step)
+
+    def _show_first(self, run: Run, frame: Frame) -> None:
+        assert self.live is not None
+        if self._may_show():
+            with painted_later(self._widget):
+                self.live.show(frame.labels, frame.n_shown)
+        self._later(self._tell_first, run, frame)
+
+    def _tell_first(self, run: Run, frame: Frame) -> None:
+        self._tell(frame)
+        self._later(lambda run, _: run.consume(), run, frame)
+
+    def _tell(self, frame: Frame) -> None:
+        assert self.live is not None
+        if self.live.layer is not None:
             self._hide_earlier_results()
-        self._run.consume()
         self.advanced.emit(frame)
 
     def _on_returned(self, result: Segmentation) -> None:
-        if self.live is None:
+        if self.live is None or (self._next is not None and self._next.live is self.live):
             return
+        self._has_returned = True
         if self._may_show():
             problem = self.problem
-            self.live.finish(result, None if problem is None else problem.graph)
+            with painted_later(self._widget if self.live.layer is None else None):
+                self.live.finish(result, None if problem is None else problem.graph)
             self._hide_earlier_results()
         self.returned.emit(result)
 
@@ -153,6 +229,7 @@ class Session(QObject):
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
         self._run = self.request = self.live = None
+        gc.unfreeze()
         request, self._next = self._next, None
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:
@@ -160,10 +237,11 @@ class Session(QObject):
 
     def _on_layer_removed(self, event: Any) -> None:
         self._results = [pair for pair in self._results if event.value not in pair]
+        self._reader.forget()
         if self._run is None or self.request is None:
             return
         result = None if self.live is None else self.live.layer
-        if event.value in (self.request.image, result):
+        if event.value in (self.request.image, result, *self.request.others):
             self._run.cancel()
 
     def _may_show(self) -> bool:

@@ -19,12 +19,19 @@ _ERROR_STYLE = "color: #e5534b;"
 
 
 class StatusArea(QWidget):
-    """A progress bar over a line of text over an optional button."""
+    """A progress bar over a line of text over an optional button.
+
+    Parameters
+    ----------
+    is_quiet : bool
+        Whether the bar is out of sight as long as nothing goes on.
+    """
 
     way_on_clicked = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None, *, is_quiet: bool = False) -> None:
         super().__init__(parent)
+        self._is_quiet = is_quiet
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setMaximumHeight(10)
@@ -56,34 +63,44 @@ class StatusArea(QWidget):
 
     def reset(self, text: str = "") -> None:
         """Show an empty bar and a line."""
-        self._bar.setRange(0, _STEPS)
-        self._bar.setValue(0)
+        self._set_bar(0, _STEPS)
         self._say(text)
 
     def show_busy(self, text: str) -> None:
         """Show a bar that moves without end."""
-        self._bar.setRange(0, 0)
+        self._set_bar(0, 0)
         self._say(text)
 
     def show_progress(self, fraction: float, text: str) -> None:
         """Show how much is done."""
-        self._bar.setRange(0, _STEPS)
-        self._bar.setValue(round(fraction * _STEPS))
+        self._set_bar(round(fraction * _STEPS), _STEPS)
         self._say(text)
 
     def show_error(self, text: str, way_on: str = "") -> None:
         """Show an error and, where there is one, a button that leads on."""
-        self._bar.setRange(0, _STEPS)
-        self._bar.setValue(0)
+        self._set_bar(0, _STEPS)
         self._say(text, _ERROR_STYLE, way_on)
 
     def set_text(self, text: str) -> None:
         """Change the line alone."""
         self._line.setText(text)
 
+    def _set_bar(self, value: int, end: int) -> None:
+        """Change the bar, painted in a later turn of the event loop.
+
+        A bar paints itself at once, and has the canvas painted with it: 35 ms on a slow screen.
+        """
+        self._bar.setUpdatesEnabled(False)
+        self._bar.setRange(0, end)
+        self._bar.setValue(value)
+        self._bar.setUpdatesEnabled(True)
+
     def _say(self, text: str, style: str = "", way_on: str = "") -> None:
         if style != self._line.styleSheet():
             self._line.setStyleSheet(style)
+        if self._is_quiet:
+            self._bar.setVisible(self._bar.maximum() == 0 or self._bar.value() > 0)
+            self._line.setVisible(bool(text))
         self._line.setText(text)
         self._way_on.setText(way_on)
         self._way_on.setVisible(bool(way_on))

@@ -3,51 +3,86 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from qtpy.QtCore import QObject, Signal
+from qtpy.QtCore import Signal
 
-from napari_saf._gui._reading import ImageJob
-from napari_saf.errors import ComputeError, SafError
+from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Run"]
+__all__ = ["Frame", "Run", "WarmStart"]
 
 _FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
+_LEAST = 1e-10
+_SOFTENING = 0.1
 T = TypeVar("T")
-_logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """What the screen shows of a snapshot; stays valid when the run goes on."""
+    """What the screen shows of a snapshot; stays valid when the run goes on.
+
+    Entry k of `numbers` is the label of column k on screen: the number it was painted with.
+    """
 
     labels: LabelImage
+    numbers: NDArray[np.int64]
     shares: NDArray[np.float64]
     prototypes: NDArray[np.float32]
     n_labels: int
     time: float
     fraction: float
 
+    @property
+    def n_shown(self) -> int:
+        """The largest number that a label may have."""
+        return int(self.numbers.max(initial=0))
 
-class Run(QObject):
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class WarmStart:
+    """The end of an earlier run, from which another may go on.
+
+    On photographs with strokes this saves a third of the evaluations, and 0.5 to 4 % of the
+    pixels get another label than from a fresh start: what was painted first counts for more.
+
+    Attributes
+    ----------
+    assignment : array of shape (n_nodes, n_columns)
+        Where it ended.
+    numbers : array of int of shape (n_columns,)
+        The number with which each class was painted.
+    """
+
+    assignment: NDArray[np.float32]
+    numbers: NDArray[np.int64]
+
+    def initial(self, n_nodes: int, numbers: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Return an assignment to start from, for classes of these numbers; None if none fits."""
+        if len(self.assignment) != n_nodes:
+            return None
+        start = np.full((n_nodes, len(numbers)), _LEAST, dtype=np.float32)
+        _, new, old = np.intersect1d(numbers, self.numbers, return_indices=True)
+        start[:, new] = self.assignment[:, old].clip(_LEAST)
+        # The end of a run is sure of itself: softened, it can be changed.
+        start **= _SOFTENING
+        return np.asarray(start / start.sum(axis=1, keepdims=True))
+
+
+class Run(AbstractTask):
     """One run of one method on one image.
 
-    Signals arrive in the thread of the receiver. Exactly one of `returned`, `failed` and
-    `abandoned` is sent, then `finished`. A sweep sends `swept` before it returns its last
-    solution.
+    A sweep sends `swept` before it returns its last solution.
 
     Parameters
     ----------
@@ -55,82 +90,63 @@ class Run(QObject):
     method : AbstractMethod
     is_sweep : bool
         Whether to go through the fairness weights, with a method that can.
+    reader : ProblemReader, optional
+        What reads the image; one that read it before saves the time.
+    warm : WarmStart, optional
+        What to go on from, where it fits.
 
     Attributes
     ----------
     problem : Problem or None
-        What was read, once it was.
+        What was read, once it was; strokes numbered without gaps.
+    numbers : array of int
+        The number with which each class of the seeds was painted.
     """
 
-    advanced = Signal(object)
     swept = Signal(object)
-    returned = Signal(object)
-    failed = Signal(object)
-    abandoned = Signal()
-    finished = Signal()
 
-    def __init__(self, job: ImageJob, method: AbstractMethod, is_sweep: bool = False) -> None:
+    def __init__(
+        self,
+        job: ImageJob,
+        method: AbstractMethod,
+        is_sweep: bool = False,
+        reader: ProblemReader | None = None,
+        warm: WarmStart | None = None,
+    ) -> None:
         super().__init__()
+        self._warm = warm
+        self._reader = reader or ProblemReader()
         self.job = job
         self.method = method
         self.is_sweep = is_sweep
         self.problem: Problem | None = None
-        self._began = time.perf_counter()
-        self._cancelled = threading.Event()
+        self.numbers = np.arange(0)
         self._consumed = threading.Event()
         self._consumed.set()
         self._last_frame = -np.inf
-        self._thread = threading.Thread(target=self._work, name="napari-saf run")
-
-    @property
-    def seconds(self) -> float:
-        """Time since the run was made."""
-        return time.perf_counter() - self._began
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._cancelled.is_set()
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self._lag = 0.0
 
     def cancel(self) -> None:
         """Ask the run to end with what it has; it does so within one evaluation."""
-        self._cancelled.set()
+        super().cancel()
+        self._consumed.set()
 
     def consume(self) -> None:
         """Tell that the last frame is on screen, so that the next may be sent."""
+        self._lag = time.perf_counter() - self._last_frame
         self._consumed.set()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for the end of the thread; return whether it came."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _work(self) -> None:
-        try:
-            with _a_core_left_free():
-                self.returned.emit(self._compute())
-        except Cancelled:
-            self.abandoned.emit()
-        except SafError as error:
-            self.failed.emit(error)
-        except (RuntimeError, MemoryError) as error:
-            self.failed.emit(ComputeError(str(error) or type(error).__name__))
-        except Exception as error:
-            _logger.exception("the run failed")
-            self.failed.emit(error)
-        finally:
-            self.finished.emit()
-
     def _compute(self) -> Segmentation:
-        problem = self.problem = self.job.read(self._cancelled.is_set)
+        read = self._reader.read(self.job, self._cancelled.is_set)
+        problem, self.numbers = _without_gaps(read)
+        self.problem = problem
         if self.is_cancelled:
             raise Cancelled
         if not self.is_sweep:
-            return self._follow(self.method.iterate(problem, cancelled=self._cancelled.is_set))
+            initial = self._initial(problem)
+            steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
+            result = self._follow(steps)
+            return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
         found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
         if not found.points:
@@ -150,15 +166,16 @@ class Run(QObject):
                 self._send(snapshot)
 
     def _frame_is_due(self) -> bool:
-        rested = time.perf_counter() - self._last_frame >= _FRAME_SECONDS
+        """Tell whether the screen wants another frame: it gets half of the time at most."""
+        rested = time.perf_counter() - self._last_frame >= max(_FRAME_SECONDS, 2 * self._lag)
         return rested and self._consumed.is_set() and not self.is_cancelled
 
     def _send(self, snapshot: Snapshot) -> None:
-        labels = snapshot.labels
-        assert not isinstance(labels, list)
+        shares = snapshot.record.label_shares
         frame = Frame(
-            labels,
-            snapshot.record.label_shares,
+            self._as_painted(snapshot.labels),
+            self._numbers(len(shares)),
+            shares,
             snapshot.prototypes,
             snapshot.n_labels,
             snapshot.record.time,
@@ -166,19 +183,40 @@ class Run(QObject):
         )
         is_first = self._last_frame == -np.inf
         self._consumed.clear()
+        self._last_frame = time.perf_counter()
         self.advanced.emit(frame)
         if is_first:
             # The screen makes a layer of it: leave it the processor meanwhile.
             self._consumed.wait(_FIRST_FRAME_SECONDS)
-        self._last_frame = time.perf_counter()
+
+    def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
+        """Return the assignment to go on from; new labels would have no column in it."""
+        if self._warm is None or not self.method.follows_seeds:
+            return None
+        return self._warm.initial(problem.n_nodes, self.numbers)
+
+    def _as_painted(self, labels: LabelImage | list[LabelImage]) -> LabelImage:
+        """Return the labels of the image that is asked for, numbered as the strokes are."""
+        own = labels[-1] if isinstance(labels, list) else labels
+        n_columns = int(own.max(initial=0))
+        numbers = self._numbers(n_columns)
+        if (numbers == np.arange(1, n_columns + 1)).all():
+            return own
+        table = np.concatenate([[0], numbers])
+        return table.astype(np.min_scalar_type(int(table.max())))[own]
+
+    def _numbers(self, n_columns: int) -> NDArray[np.int64]:
+        """Return the numbers of columns; those that no stroke has come after all others."""
+        last = int(self.numbers.max(initial=0))
+        more = np.arange(last + 1, last + 1 + max(0, n_columns - len(self.numbers)))
+        return np.concatenate([self.numbers, more])[:n_columns]
 
 
-@contextmanager
-def _a_core_left_free() -> Iterator[None]:
-    """Let torch use one thread less than there are cores, so that the screen stays fluent."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before - 1))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+    """Return the problem with seeds 1, 2, ... and the numbers that they had."""
+    if problem.seeds is None:
+        return problem, np.arange(0)
+    numbers = np.unique(problem.seeds[problem.seeds > 0])
+    table = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
+    table[numbers] = np.arange(1, len(numbers) + 1)
+    return problem.with_seeds(table[problem.seeds]), numbers

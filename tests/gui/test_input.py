@@ -210,8 +210,12 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
             lambda v, d: d.input.choose_mask(v.add_labels(np.ones((9, 9), int))),
             "mask: expected the image's shape",
         ),
+        (
+            lambda v, d: d.input.choose_strokes(v.add_labels(np.ones((9, 9), int))),
+            "seeds: expected the image's shape (32, 32)",
+        ),
     ],
-    ids=["constant", "window", "empty mask", "mask shape"],
+    ids=["constant", "window", "empty mask", "mask shape", "strokes outside"],
 )
 def test_bad_input_is_told_and_the_app_goes_on(viewer, dock, run, prepare, words):
     good = dock.input.image
@@ -223,6 +227,7 @@ def test_bad_input_is_told_and_the_app_goes_on(viewer, dock, run, prepare, words
     assert sum(isinstance(layer, Labels) for layer in viewer.layers) == n_labels + given
     dock.input.choose_image(good)
     dock.input.choose_mask(None)
+    dock.input.choose_strokes(None)
     dock.input.scale.set_value(3)
     assert run(dock) is not None
     assert not dock.status.is_error

@@ -129,6 +129,23 @@ def test_removing_a_layer_ends_the_run(viewer, dock, long_run, qtbot, which):
         assert result.data.min() >= 1
 
 
+@pytest.mark.parametrize("which", ["mask", "strokes"])
+def test_a_run_goes_on_without_the_layers_it_has_read(viewer, dock, long_run, qtbot, which):
+    painted = np.zeros((32, 32), dtype=int)
+    painted[2:30, 2:16], painted[2:30, 16:30] = 1, 2
+    layer = viewer.add_labels(painted, name="painted")
+    choose = dock.input.choose_mask if which == "mask" else dock.input.choose_strokes
+    choose(layer)
+    long_run(dock)
+    viewer.layers.remove(layer)
+    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        pass
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.session.stop()
+    (result,) = result_layers(viewer)
+    np.testing.assert_array_equal(result.data[painted > 0] > 0, True)
+
+
 def test_removing_the_image_before_the_first_labels_leaves_nothing(viewer, dock, qtbot):
     with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
         dock.start()
@@ -196,7 +213,7 @@ def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     long_run(dock)
     run = dock.session._run
     window.close()
-    qtbot.waitUntil(lambda: run.wait(0), timeout=5000)
+    qtbot.waitUntil(lambda: run.wait(0), timeout=60_000)
     assert not dock.session.is_running
 
 

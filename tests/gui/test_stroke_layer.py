@@ -56,6 +56,13 @@ def test_no_strokes_yet_is_told(dock, strokes, qtbot):
     assert "seeds" in dock.status.text
 
 
+def test_strokes_of_one_class_are_told(dock, strokes, run):
+    strokes.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
+    dock.choose_method("af")
+    assert run(dock) is None
+    assert dock.status.is_error and "two or more classes, got one" in dock.status.text
+
+
 def test_strokes_of_a_stack_count_in_their_slice(viewer, run):
     viewer.add_image(stack(), name="stack")
     layer = viewer.add_labels(np.zeros(stack().shape, dtype=np.uint8), name="strokes")

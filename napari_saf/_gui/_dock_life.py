@@ -1,0 +1,59 @@
+"""When a dock is gone: taken out of its window, or the window closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qtpy.QtCore import QEvent, QObject, QTimer
+from qtpy.QtWidgets import QApplication, QWidget
+
+__all__ = ["DockLife"]
+
+
+class DockLife(QObject):
+    """Follows a dock and calls back once, when it is of no use any more.
+
+    Parameters
+    ----------
+    dock : QWidget
+        Owns this object.
+    ended : callable
+        Called once.
+
+    Attributes
+    ----------
+    has_ended : bool
+    """
+
+    def __init__(self, dock: QWidget, ended: Callable[[], None]) -> None:
+        super().__init__(dock)
+        self._dock = dock
+        self._ended = ended
+        self.has_ended = False
+        self._window: QWidget | None = None
+        dock.installEventFilter(self)
+        QApplication.instance().aboutToQuit.connect(self.end)
+
+    def end(self) -> None:
+        """Call back, unless it was done."""
+        if not self.has_ended:
+            self.has_ended = True
+            self._ended()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follow the dock into its window and out of it."""
+        kind = event.type()
+        if watched is self._dock and kind == QEvent.Type.ParentChange:
+            if self._dock.parent() is None:
+                self.end()
+        elif watched is self._dock and kind == QEvent.Type.Show:
+            if self._window is not self._dock.window():
+                self._window = self._dock.window()
+                self._window.installEventFilter(self)
+        elif watched is self._window and kind == QEvent.Type.Close:
+            QTimer.singleShot(0, self._on_close_asked)
+        return False
+
+    def _on_close_asked(self) -> None:
+        if self._window is None or not self._window.isVisible():
+            self.end()

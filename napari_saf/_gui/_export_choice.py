@@ -1,0 +1,125 @@
+"""What to save and in which format: a tick and a format for each kind of file."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QSizePolicy, QWidget
+
+from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES
+from napari_saf.io._binary import PROTOTYPE_SUFFIXES
+from napari_saf.io._export import Wanted
+
+__all__ = ["ExportChoice"]
+
+_FIGURES = (".png", ".svg", ".pdf")
+_FORMAT_WIDTH = 110
+_INDENT = 23
+_ROWS = {False: "a row for each label", True: "a row for each region"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of file: its name in `Wanted`, words, formats and whether it is ticked at first."""
+
+    name: str
+    words: str
+    formats: tuple[str, ...]
+    help: str
+    is_first: bool = False
+
+
+_KINDS = (
+    _Kind("masks", "Label image", tuple(s for s in MASK_SUFFIXES if s != ".tiff"),
+          "All labels in one image. TIFF: for ImageJ and OME, with pixel sizes; PNG: in the "
+          "colours of the labels; NPY: for Python; OME-Zarr: with names and colours.", True),
+    _Kind("binary", "A mask for each label", (".tif", ".png", ".npy"),
+          "An image for each label: 255 inside, 0 outside."),
+    _Kind("regions", "Table of regions", TABLE_SUFFIXES,
+          "Size, place, shape and brightness, in the units of the layer. Parquet needs "
+          "pyarrow.", True),
+    _Kind("figure", "Figure", _FIGURES, "Image, labels and legend side by side; of a stack the "
+          "slice on screen."),
+    _Kind("prototypes", "Prototypes", PROTOTYPE_SUFFIXES,
+          "The mean features of each label, to label other images with (f*)."),
+    _Kind("recipe", "Recipe", (), "What repeats the run, for Python and the command line (.json)."),
+)  # fmt: skip
+
+
+class ExportChoice(QWidget):
+    """Rows of a tick and a format."""
+
+    changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._ticks: dict[str, QCheckBox] = {}
+        self._formats: dict[str, QComboBox] = {}
+        layout = QGridLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setVerticalSpacing(4)
+        layout.setColumnStretch(0, 1)
+        for kind in _KINDS:
+            self._add(kind, layout)
+            if kind.name == "regions":
+                self._rows = self._create_rows()
+                indented = QHBoxLayout()
+                indented.setContentsMargins(_INDENT, 0, 0, 0)
+                indented.addWidget(self._rows)
+                layout.addLayout(indented, layout.rowCount(), 0, 1, 2)
+        self._on_ticked()
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is ticked and may be."""
+        found: dict[str, object] = {"connected": bool(self._rows.currentData())}
+        for name, tick in self._ticks.items():
+            box = self._formats.get(name)
+            if tick.isEnabled() and tick.isChecked():
+                found[name] = True if box is None else box.currentText()
+        return Wanted(**found)  # type: ignore[arg-type]
+
+    def offer(self, name: str, reason: str) -> None:
+        """Offer a kind of file, or do not for a reason that is told."""
+        kind = next(kind for kind in _KINDS if kind.name == name)
+        tick = self._ticks[name]
+        tick.setEnabled(not reason)
+        tick.setToolTip(reason or kind.help)
+        self._on_ticked()
+
+    def choose(self, name: str, suffix: str | bool) -> None:
+        """Tick a kind of file, in a format; an empty one takes the tick away."""
+        self._ticks[name].setChecked(bool(suffix))
+        if isinstance(suffix, str) and suffix:
+            self._formats[name].setCurrentText(suffix)
+
+    def _add(self, kind: _Kind, layout: QGridLayout) -> None:
+        tick = self._ticks[kind.name] = QCheckBox(kind.words)
+        tick.setChecked(kind.is_first)
+        tick.setToolTip(kind.help)
+        tick.toggled.connect(self._on_ticked)
+        row = layout.rowCount()
+        layout.addWidget(tick, row, 0)
+        if kind.formats:
+            box = self._formats[kind.name] = QComboBox()
+            box.addItems(kind.formats)
+            box.setToolTip(kind.help)
+            box.setFixedWidth(_FORMAT_WIDTH)
+            layout.addWidget(box, row, 1)
+
+    def _create_rows(self) -> QComboBox:
+        rows = QComboBox()
+        for connected, words in _ROWS.items():
+            rows.addItem(words, connected)
+        rows.setToolTip(
+            "Whether a label is measured as a whole, or each of its connected regions by itself."
+        )
+        rows.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        return rows
+
+    def _on_ticked(self, ticked: bool = False) -> None:
+        for name, box in self._formats.items():
+            box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
+        self._rows.setEnabled(self._formats["regions"].isEnabled())
+        self.changed.emit()

@@ -1,0 +1,78 @@
+"""Keeps the window fluent where napari does much at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import napari
+from napari.layers import Layer
+from qtpy.QtCore import QTimer
+from qtpy.QtWidgets import QWidget
+
+__all__ = ["add_in_turns", "painted_later", "prepare_lines"]
+
+_TURN_MILLISECONDS = 15
+
+
+@contextmanager
+def painted_later(widget: QWidget | None) -> Iterator[None]:
+    """Do something to the window of a widget that is painted in a later turn of the event loop.
+
+    A new layer takes napari some 80 ms and its painting 30 ms: other events come in between.
+    """
+    window = None if widget is None else widget.window()
+    if window is None or not window.updatesEnabled():
+        yield
+        return
+    window.setUpdatesEnabled(False)
+    timer = QTimer(window)  # with the window it goes, so that no gone window is painted
+    timer.setSingleShot(True)
+    timer.timeout.connect(lambda: window.setUpdatesEnabled(True))
+    timer.timeout.connect(timer.deleteLater)
+    try:
+        yield
+    finally:
+        timer.start(0)
+
+
+def add_in_turns(
+    viewer: napari.Viewer,
+    widget: QWidget,
+    layers: Sequence[Callable[[], Layer]],
+    then: Callable[[list[Any]], None],
+) -> None:
+    """Make layers and add them, then tell which they are there.
+
+    Each step has a turn of the event loop of its own. The timer goes with the widget.
+    """
+    made: list[Layer] = []
+    added: list[Any] = []
+    timer = QTimer(widget)
+    timer.setInterval(_TURN_MILLISECONDS)
+
+    def step() -> None:
+        if len(added) == len(layers):
+            timer.stop()
+            timer.deleteLater()
+            then(added)
+        elif len(made) == len(added):
+            made.append(layers[len(made)]())
+        else:
+            with painted_later(widget):
+                added.append(viewer.add_layer(made[-1]))
+
+    timer.timeout.connect(step)
+    timer.start()
+
+
+def prepare_lines() -> None:
+    """Have vispy make its patterns of lines, which it keeps.
+
+    Else it makes them with the first layer of labels: 90 ms in which nothing else happens.
+    """
+    with suppress(ImportError):
+        from vispy.visuals.line.dash_atlas import DashAtlas
+
+        DashAtlas()

@@ -1,0 +1,54 @@
+"""A file or folder on screen: a line to write it and a button to look for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
+
+__all__ = ["FolderField"]
+
+_BUTTON_WIDTH = 30
+
+
+class FolderField(QWidget):
+    """The path of a folder.
+
+    Parameters
+    ----------
+    words : str
+        What the folder is for.
+    """
+
+    changed = Signal()
+
+    def __init__(self, words: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._words = words
+        self._line = QLineEdit()
+        self._line.setPlaceholderText("choose a folder")
+        button = QPushButton("…")
+        button.setFixedWidth(_BUTTON_WIDTH)
+        button.setToolTip(words)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._line, stretch=1)
+        layout.addWidget(button)
+        button.clicked.connect(self._on_clicked)
+        self._line.textChanged.connect(self.changed)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, or None."""
+        text = self._line.text().strip()
+        return Path(text).expanduser() if text else None
+
+    def set_path(self, path: Path) -> None:
+        """Show a path."""
+        self._line.setText(str(path))
+
+    def _on_clicked(self) -> None:
+        found = QFileDialog.getExistingDirectory(self, self._words, self._line.text())
+        if found:
+            self._line.setText(found)

@@ -1,0 +1,546 @@
+"""The Patch dictionary dock in a real viewer: learn, look, drop, keep, apply, and faults."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from napari.layers import Image, Labels
+from qtpy.QtCore import Qt
+
+import napari_saf as saf
+from napari_saf._gui._partitions import dictionary_of, find_heart
+from napari_saf.methods._method import never
+
+pytestmark = [pytest.mark.gui]
+
+SMALL = {"n_atoms": 6, "patch_size": 5, "landmarks": 12, "refinements": 1, "n_samples": 400}
+LEFT = Qt.MouseButton.LeftButton
+
+
+def stripes(height=36, width=40, seed=0):
+    """Return a grey image: upright stripes, and below them a plain field."""
+    rng = np.random.default_rng(seed)
+    image = np.where(np.arange(width) // 3 % 2, 0.8, 0.2) * np.ones((height, 1))
+    image[height // 2 :] = 0.5
+    return (image + rng.normal(0, 0.02, image.shape)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """A dictionary of stripes, learned without a window."""
+    return saf.PatchDictionary.learn([stripes()], **SMALL, names=("stripes",))
+
+
+@pytest.fixture
+def dock(viewer):
+    viewer.add_image(stripes(), name="stripes")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")[1]
+    dock.form.set_values(SMALL)
+    return dock
+
+
+@pytest.fixture
+def settle(qtbot):
+    """Wait until the dock does nothing more."""
+
+    def wait(dock):
+        qtbot.waitUntil(lambda: not dock.is_busy and not dock._asides, timeout=TIMEOUT)
+        qtbot.wait(120)
+
+    return wait
+
+
+@pytest.fixture
+def full(dock, learned, tmp_path, settle):
+    """The dock with a dictionary that was loaded."""
+    learned.save(tmp_path / "stripes.safetensors")
+    dock.load(tmp_path / "stripes.safetensors")
+    settle(dock)
+    return dock
+
+
+@pytest.fixture
+def applied(full, qtbot, settle):
+    """The dock after the dictionary was applied to the image."""
+    qtbot.mouseClick(full.applying._apply, LEFT)
+    settle(full)
+    return full
+
+
+@pytest.fixture
+def click(qtbot):
+    """Click the atom of a number, in the gallery or in another view."""
+
+    def press(dock, number, modifier=Qt.KeyboardModifier.NoModifier, view=None):
+        view = view or dock.atoms.gallery
+        identity = dock.atoms.gallery.tiles[number].identity
+        qtbot.mouseClick(view, LEFT, modifier, view.place(identity).center())
+        return identity
+
+    return press
+
+
+def named(viewer, kind):
+    return [layer for layer in viewer.layers if layer.name.endswith(f"[{kind}]")]
+
+
+# learning
+
+
+def test_learning_gives_the_dictionary_of_python(viewer, dock, run, learned, settle):
+    result = run(dock)
+    settle(dock)
+    np.testing.assert_allclose(dock.edition.dictionary.atoms, learned.atoms, atol=1e-5)
+    assert dock.edition.dictionary.images == ("stripes",)
+    (layer,) = named(viewer, "dictionary")
+    np.testing.assert_array_equal(layer.data, result.labels)
+    assert dictionary_of(layer.metadata) is dock.edition.dictionary
+    assert dock.status.text.startswith("converged: ")
+
+
+def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
+    seen = []
+    dock.session.advanced.connect(lambda frame: seen.append(dock.atoms.gallery.tiles))
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        qtbot.mouseClick(dock._learn, LEFT)
+    assert seen and all(len(tiles) <= SMALL["n_atoms"] for tiles in seen)
+    for tiles in seen:
+        counts = [tile.count for tile in tiles]
+        assert counts == sorted(counts, reverse=True)
+        assert tiles[0].atom.shape == (5, 5, 1)
+
+
+def test_gallery_is_sorted_and_counts_all_pixels(dock, run, settle):
+    run(dock)
+    settle(dock)
+    usage = [tile.count for tile in dock.atoms.gallery.tiles]
+    assert usage == list(dock.edition.dictionary.usage)
+    assert usage == sorted(usage, reverse=True)
+    assert sum(tile.share for tile in dock.atoms.gallery.tiles) == pytest.approx(1)
+
+
+def test_the_colours_of_atoms_are_those_of_their_labels(viewer, dock, run, settle):
+    run(dock)
+    settle(dock)
+    (layer,) = named(viewer, "dictionary")
+    for label, tile in enumerate(dock.atoms.gallery.tiles, start=1):
+        np.testing.assert_allclose(layer.colormap.map(label), tile.color, atol=1e-6)
+
+
+def test_several_images_are_learned_together(viewer, dock, run, settle):
+    second = viewer.add_image(stripes(30, 50, seed=1).T, name="turned")
+    dock.images.choose([viewer.layers["stripes"], second])
+    viewer.layers.selection.active = second
+    result = run(dock)
+    settle(dock)
+    assert dock.edition.dictionary.images == ("stripes", "turned")
+    assert result.labels.shape == (50, 30)
+    assert int(dock.edition.dictionary.usage.sum()) > 36 * 40 // 2
+    assert [layer.name for layer in named(viewer, "dictionary")] == ["turned [dictionary]"]
+
+
+def test_colour_images_have_colour_atoms(viewer, dock, run, settle):
+    viewer.layers.clear()
+    viewer.add_image(blocks(), name="blocks")
+    run(dock)
+    settle(dock)
+    assert dock.edition.dictionary.n_channels == 3
+    assert dock.atoms.gallery.tiles[0].atom.shape == (5, 5, 3)
+
+
+def test_of_a_stack_the_slice_on_screen_is_learned(viewer, dock, run, settle):
+    viewer.layers.clear()
+    viewer.add_image(stack(), name="stack")
+    viewer.dims.set_point(0, 2)
+    result = run(dock)
+    settle(dock)
+    assert result.labels.shape == (16, 16)
+    (layer,) = named(viewer, "dictionary")
+    assert layer.data.shape == (1, 16, 16)
+    np.testing.assert_allclose(layer.translate, (2, 0, 0))
+
+
+def test_the_axis_of_channels_can_be_told(viewer, dock, run, settle):
+    viewer.layers.clear()
+    viewer.add_image(np.moveaxis(blocks().astype(float), -1, 0)[:2], rgb=False, name="two")
+    dock.choose_channels(0)
+    run(dock)
+    settle(dock)
+    assert dock.edition.dictionary.n_channels == 2
+    dock.apply()
+    settle(dock)
+    assert named(viewer, "reconstruction")[0].data.shape == (2, 32, 32)
+    assert named(viewer, "partition")[0].data.shape == (32, 32)
+
+
+# faults of learning
+
+
+def test_no_image_is_told(viewer, dock):
+    viewer.layers.clear()
+    dock.start()
+    assert dock.status.is_error and "tick" in dock.status.text
+    assert not dock.is_busy
+
+
+def test_other_channels_are_told(viewer, dock, run):
+    dock.images.choose([viewer.layers["stripes"], viewer.add_image(blocks(), name="blocks")])
+    assert run(dock) is None
+    assert dock.status.is_error and "channels" in dock.status.text
+    assert not named(viewer, "dictionary")
+
+
+def test_a_patch_larger_than_the_image_is_told(viewer, dock, run):
+    viewer.layers.clear()
+    viewer.add_image(stripes(8, 9))
+    dock.form.set_values({"patch_size": 11})
+    assert run(dock) is None
+    assert dock.status.is_error
+    assert dock._learn.isEnabled()
+
+
+def test_an_even_patch_size_is_told(dock):
+    dock.form.set_values({"patch_size": 6})
+    dock.start()
+    assert dock.status.is_error and "patch_size" in dock.status.text
+
+
+def test_stop_leaves_a_dictionary(viewer, dock, qtbot, settle):
+    dock.form.set_values(ENDLESS)
+    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        dock.start()
+    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        pass
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        qtbot.mouseClick(dock._stop_button, LEFT)
+    settle(dock)
+    assert "stopped" in dock.status.text
+    assert not dock.status.is_error
+    if dock.edition is not None:
+        (layer,) = named(viewer, "dictionary")
+        assert layer.data.max() <= dock.edition.dictionary.n_atoms
+
+
+@pytest.mark.parametrize("which", ["image", "other", "result"])
+def test_removing_a_layer_ends_the_learning(viewer, dock, qtbot, settle, which):
+    other = viewer.add_image(stripes(seed=3), name="other")
+    dock.images.choose([viewer.layers["stripes"], other])
+    viewer.layers.selection.active = viewer.layers["stripes"]
+    dock.form.set_values(ENDLESS)
+    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        dock.start()
+    gone = {
+        "image": viewer.layers["stripes"],
+        "other": other,
+        "result": dock.session.live.layer,
+    }[which]
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        viewer.layers.remove(gone)
+    settle(dock)
+    assert gone not in viewer.layers
+    assert not dock.status.is_error
+
+
+def test_closing_the_viewer_ends_all_work(viewer, full):
+    full.form.set_values(ENDLESS)
+    full.start()
+    run = full.session._run
+    viewer.close()
+    assert run.wait(5)
+
+
+def test_closing_the_dock_ends_an_application(viewer, full):
+    full.apply()
+    task = full._task
+    viewer.window.remove_dock_widget(full)
+    assert task.wait(0)
+    viewer.add_image(stripes())
+    full.deleteLater()
+
+
+# looking
+
+
+def test_a_click_shows_where_an_atom_is_used(applied, viewer, click, settle):
+    (layer,) = named(viewer, "partition")
+    number = int(np.argmax(np.bincount(layer.data.ravel())[1:]))
+    identity = click(applied, number)
+    settle(applied)
+    assert applied.atoms.gallery.chosen == applied.atoms.map.chosen == {identity}
+    assert layer.visible and layer.selected_label == number + 1
+    alphas = [layer.colormap.map(k + 1)[3] for k in range(len(applied.edition.identities))]
+    assert alphas[number] == 1 and sum(alpha == 1 for alpha in alphas) == 1
+    row, column = np.round(viewer.scene.camera.center[-2:]).astype(int)
+    assert layer.data[row, column] == number + 1
+
+
+def test_a_click_looks_at_the_image_that_is_selected(applied, viewer, click, settle):
+    second = viewer.add_image(stripes(seed=2), name="second")
+    applied.applying.target.choose(second)
+    applied.apply()
+    settle(applied)
+    first, other = named(viewer, "partition")
+    viewer.layers.selection.active = second
+    click(applied, 0)
+    assert other.visible and not first.visible
+    viewer.layers.selection.active = first
+    click(applied, 1)
+    assert first.visible
+
+
+def test_a_second_click_shows_all_again(applied, viewer, click):
+    (layer,) = named(viewer, "partition")
+    before = layer.colormap.colors.copy()
+    click(applied, 0)
+    click(applied, 0)
+    np.testing.assert_array_equal(layer.colormap.colors, before)
+    assert not applied.atoms.gallery.chosen
+
+
+def test_atoms_are_chosen_on_the_map_too(full, qtbot, click):
+    qtbot.mouseClick(full.atoms._as_map, LEFT)
+    full.atoms.map.resize(300, 250)
+    on_top = click(full, 0, view=full.atoms.map)
+    assert full.atoms.gallery.chosen == {on_top}
+
+
+def test_places_on_the_map_are_those_of_the_embedding(full):
+    view = full.atoms.map
+    view.resize(300, 250)
+    corners = [view.place(tile.identity).topLeft() for tile in view.tiles]
+    found = np.array([(corner.x(), corner.y()) for corner in corners], float)
+    wanted = full.edition.dictionary.embedding()
+    found, wanted = (places - places.mean(axis=0) for places in (found, wanted))
+    scale = (found * wanted).sum() / (wanted**2).sum()
+    np.testing.assert_allclose(found, scale * wanted, atol=1.5)
+
+
+def test_the_mouse_over_an_atom_shows_its_eight_transforms(full):
+    tile = full.atoms.gallery.tiles[0]
+    words = full.atoms.gallery.tooltip(tile.identity)
+    assert words.startswith("atom 1: ") and "data:image/png;base64," in words
+
+
+def test_zoom_changes_the_size_of_atoms(full):
+    before = full.atoms.gallery.place(full.atoms.gallery.tiles[0].identity).width()
+    full.atoms._zoom.setValue(80)
+    assert full.atoms.gallery.place(full.atoms.gallery.tiles[0].identity).width() > before
+
+
+# editing
+
+
+def test_dropped_atoms_come_back(full, click, qtbot, settle):
+    before = full.edition
+    dropped = {click(full, 1), click(full, 2, Qt.KeyboardModifier.ControlModifier)}
+    qtbot.mouseClick(full.atoms._drop, LEFT)
+    settle(full)
+    assert full.edition.dictionary.n_atoms == before.dictionary.n_atoms - 2
+    assert not dropped & set(full.edition.identities)
+    np.testing.assert_array_equal(full.edition.colors[0], before.colors[0])
+    qtbot.mouseClick(full.atoms._undo, LEFT)
+    assert full.edition is before
+    assert not full.atoms._undo.isEnabled()
+
+
+def test_atoms_that_stay_are_still_found_in_earlier_layers(applied, viewer, click, qtbot, settle):
+    (layer,) = named(viewer, "partition")
+    click(applied, 0)
+    qtbot.mouseClick(applied.atoms._drop, LEFT)
+    click(applied, 0)
+    settle(applied)
+    assert layer.selected_label == 2
+
+
+def test_the_last_atom_cannot_be_dropped(full, click):
+    for number in range(len(full.edition.identities)):
+        click(full, number, Qt.KeyboardModifier.ControlModifier)
+    assert not full.atoms._drop.isEnabled()
+    full.atoms.drop_chosen()
+    assert full.edition.dictionary.n_atoms > 1
+
+
+# files
+
+
+def test_saved_and_loaded_is_the_same(full, tmp_path, settle):
+    full.save(tmp_path / "again.safetensors")
+    settle(full)
+    found = saf.PatchDictionary.load(tmp_path / "again.safetensors")
+    np.testing.assert_array_equal(found.atoms, full.edition.dictionary.atoms)
+    assert "saved" in full.status.text
+
+
+def test_a_dropped_file_opens_in_the_dock(viewer, dock, learned, tmp_path, settle):
+    learned.save(tmp_path / "d.safetensors")
+    assert viewer.open(tmp_path / "d.safetensors", plugin="napari-saf") == []
+    settle(dock)
+    assert dock.edition.dictionary.n_atoms == learned.n_atoms
+    assert len(viewer.layers) == 1
+
+
+def test_a_partition_is_saved_as_its_dictionary(applied, viewer, tmp_path):
+    (layer,) = named(viewer, "partition")
+    path = tmp_path / "p.safetensors"
+    layer.save(str(path), plugin="napari-saf")
+    found = saf.PatchDictionary.load(path)
+    np.testing.assert_array_equal(found.atoms, applied.edition.dictionary.atoms)
+
+
+@pytest.mark.parametrize("content", [b"", b"no dictionary at all"])
+def test_a_bad_file_is_told_and_changes_nothing(full, tmp_path, settle, content):
+    (tmp_path / "bad.safetensors").write_bytes(content)
+    before = full.edition
+    full.load(tmp_path / "bad.safetensors")
+    settle(full)
+    assert full.status.is_error and "bad.safetensors" in full.status.text
+    assert full.edition is before
+
+
+def test_a_place_that_cannot_be_written_is_told(full, tmp_path, settle):
+    full.save(tmp_path / "missing" / "d.safetensors")
+    settle(full)
+    assert full.status.is_error or (tmp_path / "missing" / "d.safetensors").exists()
+
+
+# applying
+
+
+def test_applying_shows_what_python_computes(applied, viewer, learned):
+    expected = learned.apply(stripes(), window=applied.scale.value)
+    (partition,), (made,), (difference,) = (
+        named(viewer, kind) for kind in ("partition", "reconstruction", "difference")
+    )
+    np.testing.assert_array_equal(partition.data, expected.labels)
+    np.testing.assert_allclose(made.data, expected.reconstruction, atol=1e-6)
+    np.testing.assert_allclose(made.data + difference.data, stripes(), atol=1e-5)
+    assert f"{expected.psnr:.1f} dB" in applied.status.text
+    assert isinstance(partition, Labels) and isinstance(made, Image)
+
+
+def test_one_of_the_layers_is_in_sight_at_a_time(applied, viewer, qtbot):
+    kinds = {"Rebuilt": "reconstruction", "Error": "difference", "Labels": "partition"}
+    for button in applied.applying._kinds:
+        qtbot.mouseClick(button, LEFT)
+        visible = {kind for kind in kinds.values() if named(viewer, kind)[0].visible}
+        assert visible == {kinds[button.text()]} if button.text() in kinds else not visible
+
+
+def test_results_lie_over_their_image(full, viewer, settle):
+    image = viewer.add_image(stripes(), name="moved", scale=(2, 3), translate=(5, 7))
+    full.applying.target.choose(image)
+    full.apply()
+    settle(full)
+    for kind in ("partition", "reconstruction", "difference"):
+        (layer,) = named(viewer, kind)
+        np.testing.assert_allclose(layer.scale, (2, 3))
+        np.testing.assert_allclose(layer.translate, (5, 7))
+
+
+def test_an_image_with_other_channels_is_told(full, viewer, settle):
+    full.applying.target.choose(viewer.add_image(blocks(), name="blocks"))
+    full.apply()
+    settle(full)
+    assert full.status.is_error and "channels" in full.status.text
+    assert not named(viewer, "partition")
+
+
+def test_stop_ends_an_application(full, viewer, qtbot, settle):
+    full.applying.target.choose(viewer.add_image(np.tile(stripes(), (12, 12)), name="large"))
+    qtbot.mouseClick(full.applying._apply, LEFT)
+    assert full.is_busy and not full.applying._apply.isEnabled()
+    qtbot.mouseClick(full._stop_button, LEFT)
+    settle(full)
+    assert full.status.text == "stopped" and not named(viewer, "partition")
+
+
+def test_removing_the_image_ends_its_application(full, viewer, settle):
+    image = viewer.add_image(np.tile(stripes(), (12, 12)), name="large")
+    full.applying.target.choose(image)
+    full.apply()
+    viewer.layers.remove(image)
+    settle(full)
+    assert not named(viewer, "partition") and not full.status.is_error
+
+
+def test_comparing_tells_which_dictionary_is_closer(full, viewer, click, qtbot, settle):
+    click(full, 0)
+    qtbot.mouseClick(full.atoms._drop, LEFT)
+    settle(full)
+    assert full.applying.other.dictionary.n_atoms == full.edition.dictionary.n_atoms + 1
+    full.compare()
+    settle(full)
+    found = [
+        dictionary.apply(stripes(), window=full.scale.value)
+        for dictionary in (full.edition.dictionary, full.applying.other.dictionary)
+    ]
+    (layer,) = named(viewer, "compared")
+    errors = [np.abs(one.difference) for one in found]
+    np.testing.assert_allclose(layer.data, errors[1] - errors[0], atol=1e-5)
+    for one in found:
+        assert f"{one.psnr:.1f} dB" in full.status.text
+
+
+def test_a_folder_is_worked_off(full, tmp_path, qtbot, settle):
+    source, results = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for k in range(3):
+        np.save(source / f"image{k}.npy", stripes(seed=k))
+    (source / "broken.npy").write_bytes(b"nothing")
+    full.applying.source.set_path(source)
+    full.applying.results.set_path(results)
+    full.apply_to_folder()
+    settle(full)
+    assert "3 of 4 images done" in full.status.text and "broken.npy" in full.status.text
+    assert len(list(results.glob("*_labels*"))) == 3
+    full.apply_to_folder()
+    settle(full)
+    assert "3 skipped" in full.status.text
+
+
+def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
+    source = tmp_path / "in"
+    source.mkdir()
+    for k in range(30):
+        np.save(source / f"image{k:02}.npy", stripes(seed=k))
+    full.applying.source.set_path(source)
+    full.applying.results.set_path(tmp_path / "out")
+    full.apply_to_folder()
+    qtbot.waitUntil(lambda: " of 30: " in full.status.text, timeout=TIMEOUT)
+    qtbot.mouseClick(full._stop_button, LEFT)
+    settle(full)
+    assert "left" in full.status.text
+
+
+def test_an_empty_folder_is_told(full, tmp_path, settle):
+    full.applying.source.set_path(tmp_path / "nothing")
+    full.applying.results.set_path(tmp_path / "out")
+    (tmp_path / "nothing").mkdir()
+    full.apply_to_folder()
+    settle(full)
+    assert full.status.is_error
+
+
+def test_nothing_of_a_removed_layer_is_held(applied, viewer, click, settle):
+    click(applied, 0)
+    settle(applied)
+    pixels = weakref.ref(named(viewer, "partition")[0].data)
+    viewer.layers.clear()
+    gc.collect()
+    assert pixels() is None
+
+
+# the middle of a region
+
+
+def test_the_heart_lies_deep_in_the_largest_region():
+    labels = np.zeros((20, 20), dtype=int)
+    labels[0, 0] = labels[5:14, 5:14] = 3
+    assert find_heart(labels, 3, never) == (9, 9)
+    assert find_heart(labels, 4, never) is None
+
+
+def test_the_dock_is_narrow(dock):
+    assert dock.minimumSizeHint().width() <= 380

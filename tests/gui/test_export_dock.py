@@ -1,0 +1,390 @@
+"""The Export dock from click to files, and the recipe of a result on other images."""
+
+import csv
+import gc
+import json
+import weakref
+
+import numpy as np
+import pytest
+from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from napari.layers import Labels
+from qtpy.QtCore import QPoint, Qt
+from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QWidget
+
+import napari_saf as saf
+from napari_saf._gui._export import ExportWidget
+from napari_saf._gui._export_source import image_part
+from napari_saf.io import read_image, read_labels
+from napari_saf.methods import SelfAssignmentFlow
+from napari_saf.problem import Problem
+
+pytestmark = pytest.mark.gui
+LABELS = np.array([[0, 1, 1, 2]] * 3, np.uint8)
+
+
+def result_of(image, method=None, **options):
+    return (method or SelfAssignmentFlow(max_labels=3)).run(Problem.from_image(image, **options))
+
+
+def add_result(viewer, result, name="blocks [SAF]", **options):
+    entry = {"recipe": result.recipe, "prototypes": result.prototypes, "columns": result.columns}
+    return viewer.add_labels(result.labels, name=name, metadata={"napari_saf": entry}, **options)
+
+
+@pytest.fixture
+def export(viewer, tmp_path):
+    """Open the dock through the manifest, on a folder that is empty."""
+
+    def open_dock():
+        _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Export")
+        dock.choose_folder(tmp_path / "out")
+        return dock
+
+    return open_dock
+
+
+@pytest.fixture
+def done(viewer, export):
+    """The dock on a finished result."""
+    viewer.add_image(blocks(), name="blocks")
+    add_result(viewer, result_of(blocks()))
+    return export()
+
+
+def click(qtbot, widget):
+    assert widget.isEnabled()
+    place = QPoint(12, widget.height() // 2)
+    qtbot.mouseClick(widget, Qt.MouseButton.LeftButton, pos=place)
+
+
+def click_and_wait(qtbot, dock, button):
+    click(qtbot, button)
+    qtbot.waitUntil(lambda: not dock.is_writing, timeout=TIMEOUT)
+
+
+def tick(qtbot, dock, words, checked=True):
+    box = next(box for box in dock.findChildren(QCheckBox) if box.text() == words)
+    if box.isChecked() != checked:
+        click(qtbot, box)
+    assert box.isChecked() == checked
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_click_saves_mask_and_table(done, qtbot, tmp_path, viewer):
+    click_and_wait(qtbot, done, done._button)
+    assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
+    assert done.status.text.startswith("saved blocks_SAF.tif, blocks_SAF_regions.csv in ")
+    np.testing.assert_array_equal(
+        read_labels(tmp_path / "out" / "blocks_SAF.tif").array, viewer.layers[1].data
+    )
+
+
+def test_everything_is_saved(done, qtbot, tmp_path, viewer):
+    for words in ("A mask for each label", "Figure", "Prototypes", "Recipe"):
+        tick(qtbot, done, words)
+    done.choice.choose("masks", ".ome.zarr")
+    viewer.layers[1].metadata["class_names"] = {1: "sky", "2": "sea", "x": "?"}
+    click_and_wait(qtbot, done, done._button)
+    out, n_labels = tmp_path / "out", len(np.unique(viewer.layers[1].data))
+    found = names(out)
+    assert "blocks_SAF_1_sky.tif" in found and "blocks_SAF_2_sea.tif" in found
+    assert len(found) == n_labels + 5
+    entry = viewer.layers[1].metadata["napari_saf"]
+    assert json.loads((out / "blocks_SAF.recipe.json").read_text())["method"] == "saf"
+    np.testing.assert_array_equal(np.load(out / "blocks_SAF_prototypes.npy"), entry["prototypes"])
+    with open(out / "blocks_SAF_regions.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows][:2] == ["sky", "sea"]
+    for row in rows:
+        values = blocks()[viewer.layers[1].data == int(row["label"])][:, 0]
+        assert float(row["intensity_mean_0"]) == pytest.approx(values.mean())
+
+
+def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):
+    layer = viewer.add_labels(LABELS)
+    layer.show_selected_label = True
+    dock = export()
+    dock.choice.choose("masks", ".png")
+    dock.choice.choose("regions", "")
+    click_and_wait(qtbot, dock, dock._button)
+    from PIL import Image
+
+    with Image.open(tmp_path / "out" / "LABELS.png") as image:
+        shown = np.asarray(image.convert("RGB"))
+    layer.show_selected_label = False
+    for k, label in ((1, 1), (3, 2)):
+        np.testing.assert_allclose(shown[0, k], 255 * layer.get_color(label)[:3], atol=0.6)
+
+
+def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "blocks_SAF.tif").write_bytes(b"precious")
+    click_and_wait(qtbot, done, done._button)
+    assert done.status.way_on == "Replace it"
+    assert "blocks_SAF.tif is there already" in done.status.text
+    assert (out / "blocks_SAF.tif").read_bytes() == b"precious"
+    assert names(out) == ["blocks_SAF.tif"]
+    (button,) = [b for b in done.findChildren(QPushButton) if b.text() == "Replace it"]
+    click_and_wait(qtbot, done, button)
+    assert read_labels(out / "blocks_SAF.tif").array.shape == (32, 32)
+    assert done.status.way_on == ""
+
+
+def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path, monkeypatch):
+    from napari_saf.io import _masks
+
+    def full(path, labels, described):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    out = tmp_path / "out"
+    click_and_wait(qtbot, done, done._button)
+    before = (out / "blocks_SAF.tif").read_bytes()
+    monkeypatch.setitem(_masks._WRITERS, ".tif", full)
+    click_and_wait(qtbot, done, done._button)
+    (button,) = [b for b in done.findChildren(QPushButton) if b.text() == "Replace these 2"]
+    click_and_wait(qtbot, done, button)
+    assert done.status.is_error and "No space left on device" in done.status.text
+    assert (out / "blocks_SAF.tif").read_bytes() == before
+    assert names(out) == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
+    assert done._button.isEnabled()
+
+
+def test_without_labels_the_button_says_why(viewer, export):
+    dock = export()
+    assert not dock._button.isEnabled()
+    assert "no labels" in dock.status.text and "no labels" in dock._button.toolTip()
+    viewer.add_labels(LABELS)
+    assert dock._button.isEnabled() and dock.status.text == ""
+    viewer.layers.clear()
+    assert not dock._button.isEnabled()
+
+
+def test_what_cannot_be_written_is_told_before_the_click(done, qtbot, tmp_path):
+    for words in ("Label image", "Table of regions"):
+        tick(qtbot, done, words, checked=False)
+    assert not done._button.isEnabled() and done.status.text == "nothing is ticked"
+    tick(qtbot, done, "Figure")
+    assert done._button.isEnabled() and done.status.text == ""
+    done.choose_folder(tmp_path / "missing" / "out")
+    assert not done._button.isEnabled() and "folder" in done.status.text
+    done.choose_folder(tmp_path)
+    done._name.setText("a/b")
+    assert not done._button.isEnabled() and "name" in done.status.text
+
+
+def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot, tmp_path):
+    viewer.add_labels(LABELS, name="mine")
+    dock = export()
+    off = [box for box in dock.findChildren(QCheckBox) if not box.isEnabled()]
+    assert [box.text() for box in off] == ["Prototypes", "Recipe"]
+    assert all("not computed here" in box.toolTip() for box in off)
+    assert not dock.repeat._run.isEnabled() and "Nothing to repeat" in dock.repeat.words
+    click_and_wait(qtbot, dock, dock._button)
+    assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
+
+
+def test_labels_without_a_pixel_are_told(viewer, export, qtbot, tmp_path):
+    viewer.add_labels(LABELS * 0)
+    dock = export()
+    dock.choice.choose("masks", "")
+    click_and_wait(qtbot, dock, dock._button)
+    assert dock.status.is_error and "all are 0" in dock.status.text
+
+
+def test_scale_units_and_axes_of_the_layer_are_kept(viewer, export, qtbot, tmp_path):
+    volume = np.stack([LABELS] * 2)
+    viewer.add_labels(volume, name="v", scale=(2, 0.5, 0.25), units=("µm",) * 3)
+    dock = export()
+    click_and_wait(qtbot, dock, dock._button)
+    image = read_image(tmp_path / "out" / "v.tif")
+    assert (image.axes, image.scale) == ("zyx", (2.0, 0.5, 0.25))
+    with open(tmp_path / "out" / "v_regions.csv", encoding="utf-8") as file:
+        row = next(csv.DictReader(file))
+    assert float(row["volume_um3"]) == 12 * 0.25
+
+
+def test_a_slice_goes_with_its_slice_of_the_image(viewer, export, qtbot, tmp_path):
+    image = stack().astype(float) + 10 * np.arange(5)[:, None, None]
+    viewer.add_image(image, name="stack", scale=(3, 1, 1), translate=(6, 0, 0))
+    labels = (image[3:4] > np.median(image[3])).astype(np.uint8) + 1
+    viewer.add_labels(labels, name="stack [SAF]", scale=(3, 1, 1), translate=(15, 0, 0))
+    dock = export()
+    dock.choice.choose("figure", ".png")
+    click_and_wait(qtbot, dock, dock._button)
+    assert not dock.status.is_error, dock.status.text
+    with open(tmp_path / "out" / "stack_SAF_regions.csv", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            values = image[3][labels[0] == int(row["label"])]
+            assert float(row["intensity_mean"]) == pytest.approx(values.mean())
+
+
+def test_an_axis_of_channels_is_found(viewer):
+    image = viewer.add_image(np.zeros((2, 5, 6)))
+    other = viewer.add_image(np.zeros((5, 7)))
+    labels = viewer.add_labels(np.ones((5, 6), int))
+    assert image_part(labels, image) == ((slice(None), slice(0, 5), slice(0, 6)), 0)
+    assert image_part(labels, other) == ((slice(0, 5), slice(0, 6)), None)
+    other.translate = (0, 9)
+    assert image_part(labels, other) is None
+
+
+def test_a_new_result_is_turned_to(viewer, export):
+    viewer.add_image(blocks(), name="blocks")
+    viewer.add_labels(np.ones((32, 32), int), name="mine")
+    dock = export()
+    assert dock.layer.name == "mine"
+    add_result(viewer, result_of(blocks()))
+    assert dock.layer.name == "blocks [SAF]"
+    assert dock._name.text() == "blocks_SAF"
+    viewer.add_labels(np.ones((32, 32), int), name="strokes")
+    assert dock.layer.name == "blocks [SAF]"
+
+
+def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, dock, run, export):
+    exporting = export()
+    run(dock)
+    assert exporting.layer.name == "blocks [SAF]"
+    assert exporting.repeat._run.isEnabled()
+    exporting.choice.choose("recipe", True)
+    exporting.choice.choose("prototypes", ".csv")
+    assert exporting.choice.wanted.recipe and exporting.choice.wanted.prototypes == ".csv"
+
+
+def repeat(qtbot, dock):
+    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
+        dock.repeat._run.click()
+
+
+@pytest.mark.parametrize("kind", ["rgb", "volume", "channels"])
+def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
+    axis = None
+    if kind == "rgb":
+        first, second = blocks(), blocks()[::-1]
+    elif kind == "volume":
+        first, second = stack(), stack()[:, ::-1] * 2
+    else:
+        first = np.moveaxis(blocks()[..., :2], -1, 0)
+        second, axis = first[:, ::-1], 0
+    result = result_of(first, channel_axis=axis, window=5)
+    other = viewer.add_image(second, name="other")
+    add_result(viewer, result)
+    dock = export()
+    dock.repeat.choose_image(other)
+    repeat(qtbot, dock)
+    layer = viewer.layers["other [SAF]"]
+    problem = Problem.from_image(
+        second, channel_axis=axis, window=5, scaling=Problem.from_image(
+            first, channel_axis=axis).options.scaling,
+    )  # fmt: skip
+    expected = SelfAssignmentFlow(max_labels=3).run(problem)
+    np.testing.assert_array_equal(layer.data, expected.labels)
+    assert layer.metadata["napari_saf"]["recipe"]["parameters"] == result.recipe["parameters"]
+    assert dock.layer.name == "other [SAF]"
+
+
+def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
+    result = result_of(stack()[0] + stack()[2])
+    image = viewer.add_image(stack(), name="stack")
+    add_result(viewer, result)
+    viewer.dims.set_current_step(0, 2)
+    dock = export()
+    dock.repeat.choose_image(image)
+    repeat(qtbot, dock)
+    layer = viewer.layers["stack [SAF]"]
+    assert layer.data.shape == (1, 16, 16) and layer.translate[0] == 2
+
+
+def test_an_image_of_too_few_axes_is_told(viewer, export, qtbot):
+    add_result(viewer, result_of(stack()))
+    viewer.add_image(stack()[0])
+    dock = export()
+    dock.repeat._run.click()
+    assert dock.repeat.status.is_error and "expected an image of 3 axes" in dock.repeat.status.text
+
+
+def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
+    from napari_saf.methods import METHODS
+    from napari_saf.parameters import build
+
+    method = build(METHODS["saf"], ENDLESS)
+    recipe = method.recipe(Problem.from_image(blocks()))
+    entry = {"recipe": recipe, "prototypes": None}
+    viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": entry})
+    viewer.add_image(blocks(), name="blocks")
+    dock = export()
+    with qtbot.waitSignal(dock.repeat.session.advanced, timeout=TIMEOUT):
+        dock.repeat._run.click()
+    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
+        dock.repeat._stop.click()
+    assert dock.repeat.status.text.startswith("cancelled: ")
+    assert isinstance(viewer.layers["blocks [SAF]"], Labels)
+
+
+def test_a_saved_recipe_is_the_one_of_the_layer(done, tmp_path, viewer):
+    done.repeat.save_to(str(tmp_path / "mine"))
+    recipe = saf.load_recipe(tmp_path / "mine.recipe.json")
+    assert recipe.raw == viewer.layers[1].metadata["napari_saf"]["recipe"]
+    done.repeat.save_to(str(tmp_path / "missing" / "mine.json"))
+    assert done.repeat.status.is_error
+
+
+def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
+    affinity = saf.KernelAffinity(np.eye(32 * 32))
+    recipe = SelfAssignmentFlow(affinity=affinity).recipe(Problem.from_image(blocks()))
+    viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": {"recipe": recipe}})
+    dock = export()
+    assert "cannot repeat" in dock.repeat.words
+    assert not dock.repeat._run.isEnabled()
+
+
+def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
+    done.repeat.show()
+    for width in (320, 380):
+        done.resize(width, 700)
+        assert done.width() == width
+    assert done.minimumSizeHint().width() <= 380
+    for kind in (QPushButton, QComboBox, QCheckBox):
+        for control in done.findChildren(kind):
+            parents, own = [control], control
+            while own is not done and own is not None:
+                own = own.parentWidget()
+                parents.append(own)
+            is_named = any(isinstance(p, QWidget) and p.toolTip() for p in parents)
+            is_fold = "Repeat this on" in getattr(control, "text", str)()
+            is_way_on = control.isHidden()
+            assert is_named or is_fold or is_way_on, control
+
+
+def test_closing_the_dock_lets_go_of_everything(viewer, export, qtbot, tmp_path):
+    viewer.add_image(blocks(), name="blocks")
+    add_result(viewer, result_of(blocks()))
+    dock = export()
+    dock._button.click()
+    viewer.window.remove_dock_widget(dock)
+    assert not dock.is_writing
+    pixels = weakref.ref(viewer.layers[1].data)
+    viewer.layers.clear()
+    viewer.add_labels(LABELS)
+    dock.deleteLater()
+    gc.collect()
+    assert pixels() is None
+
+
+def test_closing_the_window_ends_the_dock(viewer, qtbot):
+    from qtpy.QtWidgets import QMainWindow
+
+    viewer.add_labels(LABELS)
+    dock, window = ExportWidget(viewer), QMainWindow()
+    qtbot.addWidget(window)
+    window.setCentralWidget(dock)
+    window.show()
+    window.close()
+    qtbot.waitUntil(lambda: dock._life.has_ended, timeout=60_000)
+    viewer.add_labels(LABELS, name="later")
+    assert dock.layer is None

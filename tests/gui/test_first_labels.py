@@ -1,0 +1,119 @@
+"""A layer of labels is put in over several turns of the event loop: what may come in between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gui_cases import ENDLESS, TIMEOUT
+from napari.layers import Labels
+
+import napari_saf as saf
+from napari_saf._gui._live_layer import LiveLayer
+from napari_saf._gui._session import Session
+
+pytestmark = pytest.mark.gui
+
+STEPS = [(LiveLayer, "prepare"), (LiveLayer, "show"), (Session, "_tell")]
+
+
+def result_layers(viewer):
+    return [layer for layer in viewer.layers if isinstance(layer, Labels)]
+
+
+@pytest.fixture(params=STEPS, ids=[name for _, name in STEPS])
+def after_step(request, monkeypatch):
+    """Return a function that has something done after a step towards the first labels, once."""
+    owner, name = request.param
+
+    def have_done(action):
+        step, done = getattr(owner, name), []
+
+        def take_step(*args):
+            step(*args)
+            if not done:
+                done.append(True)
+                action()
+
+        monkeypatch.setattr(owner, name, take_step)
+
+    return have_done
+
+
+@pytest.mark.parametrize("which", ["image", "everything"])
+def test_layers_removed(viewer, dock, qtbot, after_step, which):
+    image = dock.input.image
+    after_step(lambda: viewer.layers.remove(image) if which == "image" else viewer.layers.clear())
+    dock.form.set_values(ENDLESS)
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+    assert image not in viewer.layers
+    assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
+    assert dock.window().updatesEnabled()
+
+
+def test_image_renamed(viewer, dock, qtbot, after_step):
+    after_step(lambda: setattr(dock.input.image, "name", "another"))
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+    (layer,) = result_layers(viewer)
+    assert layer.data.min() >= 1 and "recipe" in layer.metadata["napari_saf"]
+
+
+def test_stop(viewer, dock, qtbot, after_step):
+    results = []
+    dock.session.returned.connect(results.append)
+    after_step(dock._stop_button.click)
+    dock.form.set_values(ENDLESS)
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.start()
+    assert results[0].status is saf.Status.CANCELLED
+    (layer,) = result_layers(viewer)
+    np.testing.assert_array_equal(layer.data, results[0].labels)
+    qtbot.wait(50)
+    np.testing.assert_array_equal(layer.data, results[0].labels)
+
+
+def test_run_again(viewer, dock, qtbot, after_step):
+    after_step(dock.start)
+    with qtbot.waitSignals([dock.session.finished] * 2, timeout=TIMEOUT):
+        dock.start()
+    first, second = result_layers(viewer)
+    assert not first.visible and second.visible
+    assert first.data.min() >= 1 and second.data.min() >= 1
+
+
+def test_viewer_closed(viewer, dock, qtbot, after_step):
+    runs = []
+
+    def close():
+        runs.append(dock.session._run)
+        viewer.close()
+
+    after_step(close)
+    dock.form.set_values(ENDLESS)
+    dock.start()
+    qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
+    qtbot.wait(50)
+
+
+def test_dock_closed(viewer, dock, qtbot, after_step):
+    runs = []
+
+    def close():
+        runs.append(dock.session._run)
+        viewer.window.remove_dock_widget(dock)
+
+    after_step(close)
+    dock.form.set_values(ENDLESS)
+    dock.start()
+    qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
+    qtbot.wait(50)
+    assert viewer.window._qt_window.updatesEnabled()
+    dock.deleteLater()
+
+
+def test_the_new_layer_is_the_selected_one_and_the_window_is_painted(viewer, dock, run):
+    run(dock)
+    (layer,) = result_layers(viewer)
+    assert viewer.layers.selection.active == layer
+    assert dock.window().updatesEnabled()

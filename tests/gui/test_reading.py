@@ -1,0 +1,130 @@
+"""From layers to problems: what is kept between runs, and what is read anew."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from gui_cases import blocks
+
+from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._worker import WarmStart
+from napari_saf.problem import ImageOptions
+
+
+def never():
+    return False
+
+
+@pytest.fixture
+def job():
+    seeds = np.zeros((32, 32), dtype=np.uint8)
+    seeds[3, 3], seeds[20, 20] = 1, 2
+    everything = (slice(None), slice(None))
+    return ImageJob(
+        data=blocks(),
+        index=everything,
+        options=ImageOptions(features="multiscale", weights="contrast", window=5),
+        seeds=seeds,
+        seeds_index=everything,
+    )
+
+
+@pytest.fixture
+def reader():
+    return ProblemReader()
+
+
+def with_mask(job):
+    mask = np.ones((32, 32), dtype=np.uint8)
+    mask[:4] = 0
+    return dataclasses.replace(job, mask=mask, mask_index=job.index)
+
+
+def test_new_strokes_need_no_new_features(reader, job):
+    first = reader.read(job, never)
+    job.seeds[10, 10] = 2
+    second = reader.read(job, never)
+    assert second.graph is first.graph
+    assert second.features is first.features
+    assert np.count_nonzero(second.seeds) == np.count_nonzero(first.seeds) + 1
+
+
+def test_a_problem_is_read_as_if_for_the_first_time(reader, job):
+    reader.read(job, never)
+    job.seeds[10, 10] = 2
+    again, fresh = reader.read(job, never), ProblemReader().read(job, never)
+    np.testing.assert_array_equal(again.seeds, fresh.seeds)
+    np.testing.assert_array_equal(again.features, fresh.features)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: job.data.__setitem__(slice(None), job.data[::-1].copy()),
+        lambda job: job.mask.__setitem__((9, 9), 0),
+    ],
+    ids=["image", "mask"],
+)
+def test_what_changes_in_place_is_seen(reader, job, change):
+    job = with_mask(job)
+    first = reader.read(job, never)
+    change(job)
+    assert reader.read(job, never).graph is not first.graph
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": ImageOptions(window=3)},
+        {"data": blocks()[:, ::-1]},
+        {"finite_only": True},
+    ],
+)
+def test_another_job_is_read_anew(reader, job, change):
+    first = reader.read(job, never)
+    assert reader.read(dataclasses.replace(job, **change), never).graph is not first.graph
+
+
+def test_what_is_forgotten_is_read_anew(reader, job):
+    first = reader.read(job, never)
+    reader.forget()
+    assert reader.read(job, never).graph is not first.graph
+
+
+def test_labels_that_were_given_hold_where_nothing_is_painted(job):
+    given = np.full((32, 32), 7)
+    seeds = dataclasses.replace(job, given=given).read_seeds(never)
+    assert seeds[3, 3] == 1
+    assert seeds[20, 20] == 2
+    assert (seeds == 7).sum() == 32 * 32 - 2
+
+
+def test_features_of_another_layer_are_standardized(reader, job):
+    deep = np.random.default_rng(0).normal(5, 40, (4, 32, 32))
+    job = dataclasses.replace(
+        job, features=deep, features_index=(slice(None),) * 3, features_axis=0
+    )
+    features = reader.read(job, never).features
+    assert features.shape == (1024, 4)
+    np.testing.assert_allclose(features.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(features.var(axis=0).sum(), 1 / 12, rtol=1e-4)
+
+
+def test_one_image_learns_from_another(reader, job):
+    other = ImageJob(data=blocks(40), index=(slice(None),) * 2, options=job.options, taught=job)
+    problem = reader.read(other, never)
+    assert problem.n_nodes == 32 * 32 + 40 * 40
+    assert np.count_nonzero(problem.seeds) == 2
+    assert np.flatnonzero(problem.seeds).max() < 32 * 32
+
+
+def test_a_warm_start_prefers_what_was_and_leaves_room_for_change():
+    rng = np.random.default_rng(0)
+    end = rng.dirichlet((0.05, 0.05, 0.05), 50).astype(np.float32)
+    warm = WarmStart(end, np.array([1, 4, 9]))
+    start = warm.initial(50, np.array([1, 4, 7, 9]))
+    np.testing.assert_allclose(start.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(start[:, [0, 1, 3]].argmax(axis=1), end.argmax(axis=1))
+    assert start.min() > 1e-3
+    assert (start[:, 2] <= start.min(axis=1) + 1e-6).all()
+    assert warm.initial(49, np.array([1, 4])) is None

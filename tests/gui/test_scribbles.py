@@ -1,0 +1,383 @@
+"""The Scribbles dock in a real viewer: strokes, undo, classes, and all that can go wrong."""
+
+import numpy as np
+import pytest
+from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from napari.layers import Labels
+from qtpy.QtCore import Qt
+
+pytestmark = [pytest.mark.gui]
+
+QUADRANTS = np.kron([[1, 2], [3, 4]], np.ones((16, 16), dtype=int))
+CORNERS = ((6, 6), (6, 22), (22, 6), (22, 22))
+
+
+@pytest.fixture
+def scribbles(viewer, qtbot):
+    viewer.add_image(blocks(), name="blocks")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.input.scale.set_value(5)
+    qtbot.mouseClick(dock._new, Qt.MouseButton.LeftButton)
+    return dock
+
+
+@pytest.fixture
+def settle(qtbot):
+    """Wait until no stroke is left to follow."""
+
+    def wait(dock):
+        qtbot.wait(80)
+        qtbot.waitUntil(lambda: not dock.session.is_running, timeout=TIMEOUT)
+
+    return wait
+
+
+@pytest.fixture
+def paint(settle):
+    """Paint a short stroke and wait for the labels."""
+
+    def stroke(dock, corner, number, length=4, waits=True):
+        rows = np.arange(corner[0], corner[0] + length)
+        dock.strokes.layer.data_setitem((rows, np.full(length, corner[1])), number)
+        if waits:
+            settle(dock)
+
+    return stroke
+
+
+@pytest.fixture
+def taught(scribbles, paint):
+    """The dock after a stroke in each of the four blocks."""
+    for number, corner in enumerate(CORNERS, start=1):
+        paint(scribbles, corner, number)
+    return scribbles
+
+
+def labels_of(dock):
+    return dock._present_result().live.labels()
+
+
+def test_labels_follow_each_stroke(scribbles, paint):
+    paint(scribbles, CORNERS[0], 1)
+    assert scribbles.result is None
+    assert "another class" in scribbles.status.text
+    paint(scribbles, CORNERS[1], 2)
+    assert set(np.unique(labels_of(scribbles))) == {1, 2}
+    paint(scribbles, CORNERS[2], 3)
+    paint(scribbles, CORNERS[3], 4)
+    assert (labels_of(scribbles) == QUADRANTS).mean() > 0.95
+    shares = [scribbles.classes.share_text(n) for n in (1, 2, 3, 4)]
+    assert all(20 < float(share.split()[0]) < 30 for share in shares)
+
+
+def test_the_strokes_stay_the_layer_to_paint_on(taught, viewer):
+    assert viewer.layers.selection.active == taught.strokes.layer
+    assert viewer.layers[-1] == taught.strokes.layer
+    assert taught.strokes.layer.mode == "paint"
+
+
+def test_one_layer_shows_all_updates(taught, viewer):
+    assert [layer.name for layer in viewer.layers] == [
+        "blocks",
+        "blocks [from strokes]",
+        "blocks strokes",
+    ]
+
+
+def test_undo_and_redo_are_followed(taught, settle):
+    with_four = labels_of(taught).copy()
+    taught.strokes.layer.undo()
+    settle(taught)
+    assert set(np.unique(labels_of(taught))) == {1, 2, 3}
+    taught.strokes.layer.redo()
+    settle(taught)
+    np.testing.assert_array_equal(labels_of(taught), with_four)
+
+
+def test_all_strokes_undone_leaves_no_labels(taught, settle):
+    for _ in range(4):
+        taught.strokes.layer.undo()
+    settle(taught)
+    assert not labels_of(taught).any()
+    assert "paint" in taught.status.text
+    assert not taught.status.is_error
+
+
+def test_a_class_erased_down_to_one_is_told(taught, settle, qtbot):
+    for number in (4, 3, 2):
+        taught.classes.selectRow(taught.classes.numbers().index(number))
+        qtbot.mouseClick(taught._erase, Qt.MouseButton.LeftButton)
+    settle(taught)
+    assert taught.classes.numbers() == [1]
+    assert "another class" in taught.status.text
+    assert not labels_of(taught).any()
+
+
+def test_the_same_strokes_give_the_same_labels_by_whatever_way(taught, settle, paint):
+    before = labels_of(taught).copy()
+    paint(taught, (2, 12), 2)
+    taught.strokes.layer.undo()
+    settle(taught)
+    np.testing.assert_array_equal(labels_of(taught), before)
+
+
+def test_a_stroke_overtakes_the_run_before(scribbles, paint, qtbot):
+    scribbles.form.set_values(ENDLESS)
+    paint(scribbles, CORNERS[0], 1, waits=False)
+    with qtbot.waitSignal(scribbles.session.advanced, timeout=TIMEOUT):
+        paint(scribbles, CORNERS[1], 2, waits=False)
+    ended = []
+    scribbles.session.returned.connect(ended.append)
+    with qtbot.waitSignal(scribbles.session.began, timeout=TIMEOUT):
+        paint(scribbles, CORNERS[2], 3, waits=False)
+    assert len(ended) <= 1
+    scribbles.session.stop()
+    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+
+
+def test_numbers_may_leave_gaps(scribbles, paint):
+    paint(scribbles, CORNERS[0], 3)
+    paint(scribbles, CORNERS[1], 200)
+    assert set(np.unique(labels_of(scribbles))) == {3, 200}
+    live = scribbles.result
+    np.testing.assert_allclose(live.get_color(200), scribbles.strokes.color(200), atol=1e-3)
+
+
+def test_a_layer_with_200_classes(scribbles, settle):
+    places = np.unravel_index(np.arange(0, 1000, 5), (32, 32))
+    scribbles.strokes.layer.data_setitem(places, np.arange(1, 201).astype(np.uint8))
+    settle(scribbles)
+    assert scribbles.classes.rowCount() == 200
+    painted = scribbles.strokes.layer.data > 0
+    np.testing.assert_array_equal(
+        labels_of(scribbles)[painted], scribbles.strokes.layer.data[painted]
+    )
+
+
+def test_the_image_is_switched_while_a_run_is_on(scribbles, viewer, paint, qtbot):
+    other = viewer.add_image(blocks(40), name="other")
+    scribbles.form.set_values(ENDLESS)
+    paint(scribbles, CORNERS[0], 1, waits=False)
+    with qtbot.waitSignal(scribbles.session.advanced, timeout=TIMEOUT):
+        paint(scribbles, CORNERS[1], 2, waits=False)
+    with qtbot.waitSignal(scribbles.session.finished, timeout=TIMEOUT):
+        scribbles.input.choose_image(other)
+    with qtbot.waitSignal(scribbles.session.failed, timeout=TIMEOUT):
+        scribbles.start()
+    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    assert "(40, 40)" in scribbles.status.text
+
+
+@pytest.mark.parametrize("which", ["blocks", "blocks strokes", "blocks [from strokes]"])
+def test_a_layer_is_removed(taught, viewer, paint, settle, qtbot, which):
+    strokes = taught.strokes.layer
+    taught.form.set_values(ENDLESS)
+    with qtbot.waitSignal(taught.session.advanced, timeout=TIMEOUT):
+        paint(taught, (2, 12), 2, waits=False)
+    viewer.layers.remove(which)
+    taught.session.stop()
+    settle(taught)
+    if which == "blocks [from strokes]":
+        taught.form.set_values({"stepper": "adams", "stop.entropy": 1e-2})
+        strokes.undo()
+        settle(taught)
+        assert (labels_of(taught) == QUADRANTS).mean() > 0.9
+
+
+def test_classes_are_named_coloured_and_added(taught, qtbot, settle):
+    table = taught.classes
+    table.item(0, 1).setText("sky")
+    assert taught.strokes.names[1] == "sky"
+    assert taught.result.metadata["class_names"][1] == "sky"
+    taught.strokes.set_color(1, (1.0, 0.0, 0.0))
+    table.refresh()
+    table.recolored.emit()
+    np.testing.assert_allclose(taught.result.get_color(1), (1, 0, 0, 1), atol=1e-3)
+    qtbot.mouseClick(taught._add, Qt.MouseButton.LeftButton)
+    assert table.numbers() == [1, 2, 3, 4, 5]
+    assert taught.strokes.layer.selected_label == 5
+    taught.strokes.layer.selected_label = 2
+    assert table.current_number() == 2
+    rectangle = table.visualItemRect(table.item(2, 1))
+    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
+    assert taught.strokes.layer.selected_label == 3
+
+
+def test_a_locked_class_keeps_its_pixels(taught, paint):
+    first = labels_of(taught) == 1
+    taught.classes.lock(1)
+    paint(taught, (18, 18), 2, length=8)
+    paint(taught, (14, 17), 3)
+    assert (labels_of(taught)[first] == 1).all()
+    taught.classes.lock(1, False)
+    assert taught._present_result().with_locked(None) is None
+
+
+def test_labels_of_another_run_are_merged_and_split(viewer, qtbot, paint, settle):
+    viewer.add_image(blocks(), name="blocks")
+    labels = np.where(QUADRANTS > 2, 3, QUADRANTS).astype(np.uint8)
+    earlier = viewer.add_labels(labels, name="earlier", metadata={"napari_saf": {}})
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.input.scale.set_value(5)
+    dock._base.choose(earlier)
+    settle(dock)
+    np.testing.assert_array_equal(labels_of(dock), labels)
+    assert dock.classes.numbers() == [1, 2, 3]
+    paint(dock, (6, 22), 1)
+    np.testing.assert_array_equal(labels_of(dock), np.where(labels == 2, 1, labels))
+    paint(dock, (22, 6), 3)
+    paint(dock, (22, 22), 5)
+    found = labels_of(dock)
+    assert (found[:16] == 1).all()
+    assert (found[18:, 18:] == 5).mean() > 0.9
+    assert (found[18:, :14] == 3).mean() > 0.9
+
+
+def test_uncertainty_is_shown_and_a_spot_suggested(taught, viewer, qtbot, settle):
+    taught._show_doubt.click()
+    image = viewer.layers["blocks uncertainty"]
+    assert image.data.shape == (32, 32)
+    assert 0 <= image.data.min() < image.data.max() <= 1
+    inside, border = image.data[4:12, 2:12].mean(), image.data[:, 15:17].mean()
+    assert border > inside
+    assert viewer.layers.selection.active == taught.strokes.layer
+    qtbot.mouseClick(taught._suggest, Qt.MouseButton.LeftButton)
+    spot = viewer.layers["suggested spot"].data[0].astype(int)
+    assert not taught.strokes.layer.data[tuple(spot)]
+    assert viewer.layers.selection.active == taught.strokes.layer
+    taught._show_doubt.click()
+    assert not image.visible
+
+
+def test_what_was_taught_is_applied_to_another_image(taught, viewer, settle):
+    other = viewer.add_image(blocks()[::-1, ::-1].copy(), name="turned", scale=(2, 2))
+    taught.input.choose_features("intensity")
+    taught._other.choose(other)
+    taught._apply.click()
+    settle(taught)
+    found = viewer.layers["turned [from strokes]"]
+    assert (found.data == QUADRANTS[::-1, ::-1]).mean() > 0.95
+    np.testing.assert_array_equal(found.scale, (2, 2))
+
+
+def test_an_image_with_other_axes_is_refused(taught, viewer):
+    other = viewer.add_image(stack(), name="stack")
+    taught.apply_to(other)
+    assert taught.status.is_error
+    assert "stack" in taught.status.text
+
+
+def test_strokes_on_one_slice_act_on_all(viewer, settle):
+    viewer.add_image(stack(), name="stack")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.input.scale.set_value(3)
+    dock.input.choose_features("intensity")
+    dock.input.choose_extent("volume")
+    dock._new.click()
+    layer = dock.strokes.layer
+    assert layer.data.shape == stack().shape
+    layer.data_setitem((np.full(3, 2), np.arange(7, 10), np.full(3, 8)), 1)
+    layer.data_setitem((np.full(3, 2), np.arange(3), np.full(3, 1)), 2)
+    settle(dock)
+    found = labels_of(dock)
+    assert found.shape == stack().shape
+    assert found[1, 8, 8] == 1
+    assert found[0, 1, 1] == found[4, 14, 14] == 2
+
+
+def test_strokes_on_a_slice_label_that_slice(viewer, settle):
+    viewer.add_image(stack(), name="stack")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.input.scale.set_value(3)
+    dock.input.choose_features("intensity")
+    dock._new.click()
+    for position in (2, 3):
+        viewer.dims.set_current_step(0, position)
+        layer = dock.strokes.layer
+        layer.data_setitem((np.full(2, position), np.arange(8, 10), np.full(2, 8)), 1)
+        layer.data_setitem((np.full(3, position), np.arange(3), np.full(3, 1)), 2)
+        settle(dock)
+        assert labels_of(dock).shape == (16, 16)
+        assert labels_of(dock)[1, 1] == 2
+    results = [layer for layer in viewer.layers if "from strokes" in layer.name]
+    assert len(results) == 2
+    assert [layer.translate[0] for layer in results] == [2, 3]
+
+
+def test_channels_of_another_layer_are_features(taught, viewer, settle):
+    rng = np.random.default_rng(0)
+    halves = np.stack([np.arange(32)[None].repeat(32, 0) < 16] * 3, axis=-1).astype(float)
+    layer = viewer.add_image(
+        halves * 40 + rng.normal(size=halves.shape), name="deep", rgb=False, visible=False
+    )
+    taught.input.choose_feature_layer(layer)
+    for corner, number in ((CORNERS[2], 1), (CORNERS[3], 2)):
+        rows = np.arange(corner[0], corner[0] + 4)
+        taught.strokes.layer.data_setitem((rows, np.full(4, corner[1])), number)
+    settle(taught)
+    assert (labels_of(taught) == np.where(np.arange(32) < 16, 1, 2)).mean() > 0.95
+
+
+def test_other_methods_follow_too(taught, settle):
+    for index in range(taught.methods.box.count()):
+        taught.methods.box.setCurrentIndex(index)
+        taught.form.set_values({"max_iterations": 20})
+        taught.start()
+        settle(taught)
+        assert not taught.status.is_error, taught.methods.box.currentText()
+        painted = taught.strokes.layer.data > 0
+        if taught.form.read().follows_seeds:
+            np.testing.assert_array_equal(
+                labels_of(taught)[painted], taught.strokes.layer.data[painted]
+            )
+
+
+def test_a_foreign_layer_can_hold_the_strokes(viewer, settle):
+    viewer.add_image(blocks(), name="blocks")
+    mine = viewer.add_labels(np.zeros((32, 32), dtype=np.int32), name="mine")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    assert dock.strokes.layer is None
+    dock.input.choose_strokes(mine)
+    mine.data_setitem((np.arange(6, 9), np.full(3, 6)), 1)
+    mine.data_setitem((np.arange(6, 9), np.full(3, 22)), 300)
+    settle(dock)
+    assert set(np.unique(labels_of(dock))) == {1, 300}
+
+
+def test_nothing_is_open(viewer, qtbot):
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.start()
+    assert "image" in dock.status.text
+    qtbot.mouseClick(dock._new, Qt.MouseButton.LeftButton)
+    assert dock.status.is_error
+
+
+def test_closing_the_dock_ends_the_run(scribbles, viewer, paint, qtbot):
+    scribbles.form.set_values(ENDLESS)
+    paint(scribbles, CORNERS[0], 1, waits=False)
+    with qtbot.waitSignal(scribbles.session.advanced, timeout=TIMEOUT):
+        paint(scribbles, CORNERS[1], 2, waits=False)
+    viewer.window.remove_dock_widget(scribbles)
+    assert not scribbles.session.is_running
+    strokes = next(layer for layer in viewer.layers if isinstance(layer, Labels))
+    strokes.data_setitem((np.arange(3), np.full(3, 3)), 2)
+    qtbot.wait(80)
+
+
+def test_a_warm_start_needs_fewer_evaluations(taught, settle):
+    results = []
+    taught.session.returned.connect(results.append)
+    for warm in (False, True):
+        taught._go_on.setChecked(warm)
+        taught.start()
+        settle(taught)
+    cold, warm = results
+    assert warm.n_evaluations <= cold.n_evaluations
+    assert (warm.labels == cold.labels).mean() > 0.98
+
+
+def test_a_warm_start_knows_a_new_class(taught, paint):
+    taught._go_on.setChecked(True)
+    paint(taught, (27, 27), 9)
+    assert labels_of(taught)[28, 27] == 9
+    assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}

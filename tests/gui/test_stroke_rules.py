@@ -1,0 +1,32 @@
+"""How strokes change earlier labels, and where the next one is suggested."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from napari_saf._gui._strokes import follow_strokes, suggest_spot
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_strokes_merge_and_split_whole_labels(seed):
+    rng = np.random.default_rng(seed)
+    base = rng.integers(0, 5, (9, 9)).astype(np.uint8)
+    strokes = np.where(rng.random((9, 9)) < 0.1, rng.integers(1, 7, (9, 9)), 0)
+    found = follow_strokes(base, strokes)
+    for label in range(1, 5):
+        painted = set(strokes[(base == label) & (strokes > 0)])
+        wanted = {0: label, 1: next(iter(painted), None)}.get(len(painted), 0)
+        assert (found[base == label] == wanted).all()
+    assert not found[base == 0].any()
+
+
+def test_the_spot_is_uncertain_and_not_painted():
+    uncertainty = np.zeros((60, 80))
+    uncertainty[10:14, 10:14], uncertainty[40:44, 60:64] = 1.0, 0.6
+    strokes = np.zeros((60, 80), dtype=np.uint8)
+    row, column = suggest_spot(uncertainty, strokes)
+    assert (10 <= row < 14) and (10 <= column < 14)
+    strokes[11, 9:15] = 1
+    row, column = suggest_spot(uncertainty, strokes)
+    assert (40 <= row < 44) and (60 <= column < 64)
+    assert suggest_spot(np.zeros((5, 5)), strokes[:5, :5]) is None
