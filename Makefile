@@ -18,6 +18,9 @@ INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Software rendering gives the same picture on every machine.
 export LIBGL_ALWAYS_SOFTWARE := 1
 
+# A few tests at a time; a worker without work takes some of another's.
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
+
 .PHONY: help demo test test-pyqt6 lint format system
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -5
@@ -26,11 +29,11 @@ demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
 test: lint test-pyqt6
-	@eval "$(SCREEN)" $(BIN)/python -m pytest
+	@eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts.
 test-pyqt6: .venv-pyqt6/installed
-	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python -m pytest -m gui -q
+	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -m gui -q
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from skimage.color import rgb2lab
 from skimage.feature import multiscale_basic_features
 from skimage.segmentation import random_walker
-from skimage.transform import resize
 from sklearn.ensemble import RandomForestClassifier
 
 import napari_saf as saf
@@ -36,20 +35,11 @@ Method = Callable[[Image, Image], NDArray[np.bool_]]
 
 
 def ours(image: Image, strokes: Image) -> NDArray[np.bool_]:
-    """Run the assignment flow on colour and position, the longest side reduced to 240 pixels."""
-    shape = strokes.shape
-    small_shape = tuple(round(side * min(1.0, SIDE / max(shape))) for side in shape)
-    small = resize(image / 255, small_shape, anti_aliasing=True)
-    seeds = np.zeros(small_shape, dtype=np.uint8)
-    for label in (BACKGROUND, OBJECT):
-        places = np.argwhere(strokes == label)
-        rows, columns = (places * small_shape // shape).T
-        seeds[rows, columns] = label
+    """Run the assignment flow on colours, the longest side reduced to 240 pixels."""
     problem = saf.Problem.from_image(
-        small, features="position", window=13, weights="contrast", seeds=seeds
+        image, features="lab", window=13, weights="contrast", max_side=SIDE, seeds=strokes
     )
-    labels = saf.AssignmentFlow(connected=True).run(problem).labels
-    return np.asarray(resize((labels == OBJECT).astype(float), shape, order=1) > 0.5)
+    return np.asarray(saf.AssignmentFlow(connected=True).run(problem).labels == OBJECT)
 
 
 def walk(image: Image, strokes: Image) -> NDArray[np.bool_]:

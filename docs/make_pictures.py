@@ -1,18 +1,23 @@
 """Make the pictures of README and docs from the real app and command line.
 
-xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py
+xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [demo dock fairness scribbles]
 """
 
 from __future__ import annotations
 
+import itertools
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import napari
 import numpy as np
 from qtpy.QtWidgets import QApplication
 
+from napari_saf import save_masks
+from napari_saf._gui._scribbles import ScribblesWidget
 from napari_saf._gui._segment import SegmentWidget
 from napari_saf.cli import main as command_line
 
@@ -49,11 +54,7 @@ def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
     """Wait for the end of a run, take a picture of the window and close it."""
     wait_until(lambda: dock.session.is_running, 20)
     wait_until(lambda: not dock.session.is_running)
-    for widget in QApplication.allWidgets():
-        if "Notification" in type(widget).__name__:
-            widget.close()
-    wait(1)
-    viewer.screenshot(str(PICTURES / name), canvas_only=False)
+    take(viewer, name)
     viewer.close()
 
 
@@ -81,6 +82,71 @@ def make_fairness_picture() -> None:
     finish(viewer, dock, "fair_dock.png")
 
 
+def make_scribbles_pictures() -> None:
+    """Take pictures of a walk through the Scribbles dock: strokes, labels, a correction, a mask."""
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.open_sample("napari-saf", "astronaut")
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")
+    wait(1)
+    dock.new_strokes()
+    dock.classes.item(0, 1).setText("person")
+    dock.classes.item(1, 1).setText("background")
+    dock.follow(False)
+    for way, number in STROKES:
+        paint(dock, way, number)
+    take(viewer, "scribbles_1_strokes.png")
+    dock.follow(True)
+    dock.start()
+    follow(dock)
+    take(viewer, "scribbles_2_labels.png")
+    for way, number in CORRECTIONS:
+        paint(dock, way, number)
+        follow(dock)
+    take(viewer, "scribbles_3_corrected.png")
+    save_masks(PICTURES / "scribbles_4_mask.png", dock.result.data)
+    viewer.close()
+
+
+STROKES = (
+    (((100, 210), (160, 220), (250, 200)), 1),
+    (((330, 120), (400, 200), (470, 330)), 1),
+    (((30, 60), (200, 60)), 2),
+    (((60, 360), (200, 340), (330, 400)), 2),
+)
+"""Rows and columns along each stroke, and its class."""
+CORRECTIONS = (
+    (((12, 415), (140, 428)), 2),
+    (((70, 283), (105, 280)), 1),
+    (((380, 440), (470, 430)), 1),
+)
+
+
+def paint(dock: ScribblesWidget, way: Sequence[tuple[int, int]], number: int) -> None:
+    """Paint a stroke as wide as the brush along a way."""
+    layer = dock.strokes.layer
+    dock.strokes.paint_with(number)
+    with layer.block_history():
+        for start, end in itertools.pairwise(way):
+            for place in np.linspace(start, end, 40):
+                layer.paint(tuple(place), number)
+
+
+def follow(dock: ScribblesWidget) -> None:
+    """Wait until the strokes have been followed."""
+    wait(0.2)
+    wait_until(lambda: not dock.session.is_running)
+
+
+def take(viewer: napari.Viewer, name: str) -> None:
+    """Take a picture of the window."""
+    for widget in QApplication.allWidgets():
+        if "Notification" in type(widget).__name__:
+            widget.close()
+    wait(1)
+    viewer.screenshot(str(PICTURES / name), canvas_only=False)
+
+
 def make_demo_picture() -> None:
     """Keep the figure of the demo."""
     with tempfile.TemporaryDirectory() as folder:
@@ -88,8 +154,14 @@ def make_demo_picture() -> None:
         (PICTURES / "demo.png").write_bytes((Path(folder) / "astronaut.png").read_bytes())
 
 
+MAKERS = {
+    "demo": make_demo_picture,
+    "dock": make_dock_picture,
+    "fairness": make_fairness_picture,
+    "scribbles": make_scribbles_pictures,
+}
+
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    make_demo_picture()
-    make_dock_picture()
-    make_fairness_picture()
+    for chosen in sys.argv[1:] or MAKERS:
+        MAKERS[chosen]()

@@ -1,0 +1,131 @@
+"""Nuclei from a few simulated strokes: F1 of the foreground, five draws of strokes an image.
+
+python benchmarks/scribbles_nuclei.py [--draws 5] [--images even|odd|all]
+
+A draw takes three nuclei and marks, in each, the pixels of the row through its middle; and three
+places of the background, with a horizontal stroke of at most 40 pixels that ends at a nucleus.
+Every method gets the same strokes. Settings of ours were chosen on images of even index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+from numpy.typing import NDArray
+from skimage.feature import multiscale_basic_features
+from skimage.segmentation import random_walker
+from sklearn.ensemble import RandomForestClassifier
+
+import napari_saf as saf
+
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data")) / "nuclei"
+NUCLEUS, GROUND = 1, 2
+LENGTH = 40
+
+Image = NDArray[np.generic]
+Strokes = NDArray[np.uint8]
+
+
+def draw(truth: Image, rng: np.random.Generator) -> Strokes:
+    """Return strokes on three nuclei and on three places of the background."""
+    strokes = np.zeros(truth.shape, dtype=np.uint8)
+    names, sizes = np.unique(truth[truth > 0], return_counts=True)
+    names = names[sizes >= min(20, sizes.max())]
+    for name in rng.choice(names, min(3, len(names)), replace=False):
+        rows = np.nonzero(truth == name)[0]
+        middle = int(np.median(rows))
+        strokes[middle, truth[middle] == name] = NUCLEUS
+    free = np.argwhere(truth == 0)
+    for row, column in free[rng.choice(len(free), 3, replace=False)]:
+        ahead = truth[row, column : column + LENGTH] > 0
+        length = int(ahead.argmax()) if ahead.any() else len(ahead)
+        strokes[row, column : column + length] = GROUND
+    return strokes
+
+
+def ours(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
+    """Run the assignment flow on many scales; nuclei far from any stroke are wanted too."""
+    problem = saf.Problem.from_image(
+        image, features="multiscale", window=5, weights="contrast", seeds=strokes
+    )
+    labels = saf.AssignmentFlow(paths=0, rounds=0).run(problem).labels
+    return np.asarray(labels == NUCLEUS)
+
+
+def forest(features: NDArray[np.floating], strokes: Strokes) -> NDArray[np.bool_]:
+    trees = RandomForestClassifier(100, max_depth=10, n_jobs=-1, random_state=0)
+    known = strokes > 0
+    trees.fit(features[known], strokes[known])
+    found = trees.predict(features.reshape(-1, features.shape[-1]))
+    return np.asarray(found.reshape(strokes.shape) == NUCLEUS)
+
+
+def forest_of_scales(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
+    axis = -1 if image.ndim == 3 else None
+    return forest(multiscale_basic_features(image, sigma_max=8, channel_axis=axis), strokes)
+
+
+def forest_of_colour(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
+    return forest(np.reshape(image, (*strokes.shape, -1)) / 255, strokes)
+
+
+def walk(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
+    axis = -1 if image.ndim == 3 else None
+    labels = random_walker(image / 255, strokes, beta=130, mode="cg_j", channel_axis=axis)
+    return np.asarray(labels == NUCLEUS)
+
+
+METHODS: dict[str, Callable[[Image, Strokes], NDArray[np.bool_]]] = {
+    "napari-saf": ours,
+    "forest, multi-scale": forest_of_scales,
+    "forest, colour": forest_of_colour,
+    "random walker": walk,
+}
+
+
+def f1(found: NDArray[np.bool_], strokes: Strokes, truth: Image) -> float:
+    """Return F1 of the foreground, strokes left out."""
+    free, wanted = strokes == 0, truth > 0
+    both = (found & wanted & free).sum()
+    return float(2 * both / max(1, (found & free).sum() + (wanted & free).sum()))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--images", choices=("even", "odd", "all"), default="all")
+    arguments = parser.parse_args()
+    paths = sorted((DATA / "images").iterdir())
+    first, step = {"even": (0, 2), "odd": (1, 2), "all": (0, 1)}[arguments.images]
+    numbers = range(first, len(paths), step)
+    print(f"{'method':22} {'F1':>6} {'even':>6} {'odd':>6} {'s/image':>8}")
+    for method, call in METHODS.items():
+        scores, times = np.full((len(paths), arguments.draws), np.nan), []
+        for index in numbers:
+            image = iio.imread(paths[index])
+            truth = iio.imread(next((DATA / "labels").glob(f"{paths[index].stem}.*")))
+            for seed in range(arguments.draws):
+                strokes = draw(truth, np.random.default_rng(seed))
+                began = time.perf_counter()
+                found = call(image, strokes)
+                times.append(time.perf_counter() - began)
+                scores[index, seed] = f1(found, strokes, truth)
+        means = [
+            np.nanmean(part) if np.isfinite(part).any() else np.nan
+            for part in (scores, scores[::2], scores[1::2])
+        ]
+        print(
+            f"{method:22} " + " ".join(f"{x:6.3f}" for x in means) + f" {np.median(times):8.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
