@@ -48,15 +48,16 @@ def one_hot_(v: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torc
     return v
 
 
-def softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def softmax(v: torch.Tensor, out: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
-    On the CPU torch's own softmax over a short last axis takes several times as long.
+    `scale`, of shape (n_nodes,), receives 1 / sum exp v of each row. On the CPU torch's own
+    softmax over a short last axis takes several times as long.
     """
-    if v.device.type != "cpu":
+    if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
     torch.exp(v, out=out)
-    total = torch.mv(out, out.new_ones(out.shape[1]))
+    total = torch.mv(out, out.new_ones(out.shape[1]), out=scale)
     return out.mul_(total.reciprocal_()[:, None])
 
 

@@ -15,6 +15,7 @@ from sklearn.cluster import kmeans_plusplus
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
 from napari_saf.methods._field_method import AbstractFieldMethod, Call
+from napari_saf.methods._local_order import in_local_order
 from napari_saf.methods._method import Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
 from napari_saf.methods._start import class_means, from_assignment
@@ -168,7 +169,9 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
         origin = self._origin(call.features)
         if origin.any():
             call = dataclasses.replace(call, features=call.features - origin)
-        state = self._prepare(call)
+        ordered, order = in_local_order(call)
+        state = self._prepare(ordered)
+        place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
         if call.initial is None and state.v.shape[1] < self._n_columns(call.problem):
             state.notes.append(f"labels reduced to {state.v.shape[1]}: no more distinct features")
         labels = state.v.argmax(dim=1)
@@ -177,7 +180,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             call.problem,
             state.v.shape[1],
             call.began,
-            lambda: labels,
+            lambda: labels[place],
             keeps_numbers=call.seeds is not None,
         )
         records, gains = reporter.records, list[float]()
@@ -203,9 +206,11 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             status = Status.CANCELLED
             update_labels(labels, state.v)
         exemplars = state.exemplars()
+        if exemplars is not None and order is not None:
+            exemplars = order[exemplars]
         return reporter.finish(
             status,
-            state.assignment.float().cpu().numpy(),
+            state.assignment.float().cpu()[place].numpy(),
             (state.prototypes() + origin).float().cpu().numpy(),
             n_evaluations=state.n_evaluations,
             notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),

@@ -26,9 +26,6 @@ from napari_saf.methods._start import distances, from_assignment
 
 __all__ = ["AbstractFairRun", "FairCut", "FairMeans", "FairMedoids", "FairStart"]
 
-import os
-
-DOWN, R = [float(x) for x in os.environ.get("P", "1.5 0.05").split()]
 _MOST_INNER = 20
 _MOST_TRIALS = 12
 _START_GAP = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from napari_saf.geometry import softmax
+from napari_saf.geometry import normalize_, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
 
@@ -12,6 +12,8 @@ __all__ = ["AbstractRelaxation"]
 
 _STILL = 1e-3
 _LEAST_STEP = 2**-10
+_MOST_SPREAD = 20.0
+"""Of log coordinates within a row, for which exponentials need no shift and none is too small."""
 
 
 class AbstractRelaxation(AbstractTaskClustering):
@@ -44,16 +46,22 @@ class AbstractRelaxation(AbstractTaskClustering):
     ) -> None:
         """Go to a start, the softmax of the unaries where none is given."""
         self._unary, self._neighbour_sum = unary, neighbour_sum
-        self._sums, self._next_sums, self._scratch, self._next = (
-            torch.empty_like(self.v) for _ in range(4)
+        self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
+            torch.empty_like(self.v) for _ in range(5)
         )
+        ones = self._scratch[:, :1].contiguous().fill_(1)
+        degrees = torch.empty_like(ones)
+        self._add_neighbours(ones, degrees)
+        self._pull = self._laplacian_weight * float(degrees.max())
+        self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
         self.move(unary.clone() if start is None else start)
+        torch.amax(self.assignment, dim=1, out=self._scale)
         self._add_neighbours(self.assignment, self._sums)
         self.update_objectives()
 
     def update_objectives(self) -> None:
         """Compute the energy anew where the unaries have changed."""
-        energies = self._energies(self.v, self.assignment, self._sums)
+        energies = self._energies(self.v, self.assignment, self._sums, self._scale)
         self.objectives = self.choose(self.active, energies, self.objectives)
 
     def measures(self, labels: torch.Tensor) -> dict[str, float]:
@@ -65,6 +73,16 @@ class AbstractRelaxation(AbstractTaskClustering):
 
     def relax(self, n_updates: int) -> None:
         """Make at most so many updates of each task, fewer where it stands still."""
+        low, high = self._unary.aminmax()
+        self._is_shifted = self._seeds is not None or self._pull + float(high - low) > _MOST_SPREAD
+        try:
+            self._descend(n_updates)
+        finally:
+            if not self._is_shifted:
+                self.v = normalize_(self.v)
+                torch.amax(self.assignment, dim=1, out=self._scale)
+
+    def _descend(self, n_updates: int) -> None:
         moving = self.active.clone()
         for _ in range(n_updates):
             self.tick()
@@ -90,10 +108,10 @@ class AbstractRelaxation(AbstractTaskClustering):
         steps = self._steps.clone()
         while True:
             v = self._toward(steps)
-            softmax(v, out=self._next)
+            softmax(v, out=self._next, scale=self._next_scale)
             self._add_neighbours(self._next, self._next_sums)
             self.n_evaluations += 1
-            energies = self._energies(v, self._next, self._next_sums)
+            energies = self._energies(v, self._next, self._next_sums, self._next_scale)
             rising = moving & ~(energies <= bound)
             if not rising.any():
                 break
@@ -106,21 +124,23 @@ class AbstractRelaxation(AbstractTaskClustering):
 
     def _accept(self, moving: torch.Tensor, v: torch.Tensor) -> None:
         if moving.all():
-            self.v = v
+            self.v, self._next_v = v, self.v
             self.assignment, self._next = self._next, self.assignment
             self._sums, self._next_sums = self._next_sums, self._sums
+            self._scale, self._next_scale = self._next_scale, self._scale
             return
         self.v = self.choose(moving, v, self.v)
         self.assignment = self.choose(moving, self._next, self.assignment)
         self._sums = self.choose(moving, self._next_sums, self._sums)
+        self._scale = self.choose(moving, self._next_scale, self._scale)
 
     def _toward(self, steps: torch.Tensor) -> torch.Tensor:
         """Return log coordinates a share of the way to the minimum of the bound."""
-        v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight)
+        v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight, out=self._next_v)
         if (steps < 1).any():
             shares = (1 - steps).to(v).repeat_interleave(len(v) // self.n_tasks)
             v.sub_(v.amax(dim=1, keepdim=True)).lerp_(self.v, shares[:, None])
-        return self.constrain(v)
+        return self.constrain(v) if self._is_shifted else v
 
     def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
         if self._laplacian_weight:
@@ -129,9 +149,9 @@ class AbstractRelaxation(AbstractTaskClustering):
             out.zero_()
 
     def _energies(
-        self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor
+        self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, scale: torch.Tensor
     ) -> torch.Tensor:
-        terms = torch.sub(v, self._unary)
+        """Return E of assignments exp(v) * scale."""
+        terms = torch.sub(v, self._unary, out=self._scratch)
         terms.sub_(sums, alpha=self._laplacian_weight / 2)
-        largest = assignment.amax(dim=1, keepdim=True).log_()
-        return self.totals(terms.mul_(assignment)) + self.totals(largest)
+        return self.totals(terms.mul_(assignment)) + self.totals(scale.log())

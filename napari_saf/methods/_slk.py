@@ -33,7 +33,7 @@ __all__ = ["SLK"]
 
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
-_MOST_INNER = 10
+_MOST_INNER = 20
 _LEAST_EXPONENT = -60.0
 _MEAN_SHIFT_STEPS = 10
 

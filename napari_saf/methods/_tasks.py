@@ -154,7 +154,9 @@ class AbstractTaskClustering(AbstractClustering):
 
     def totals(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the sum of the entries of each task: of rows as they are, then in float64."""
-        return rows.sum(dim=1).cpu().double().view(self.n_tasks, -1).sum(dim=1)
+        if rows.ndim == 2:
+            rows = torch.mv(rows, rows.new_ones(rows.shape[1]))
+        return rows.cpu().double().view(self.n_tasks, -1).sum(dim=1)
 
     def choose(self, mask: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
         """Return the new values of some tasks and the old ones of others."""

@@ -463,7 +463,7 @@ def test_the_same_seed_gives_the_same_labels(problem, kind, laplacian):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_limit_counts_recorded_steps(kind, count):
-    method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=0.2)
+    method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=0.5)
     problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
     whole = method.run(problem)
     assert len(whole.history) > count + 1
@@ -579,3 +579,29 @@ def test_skipped_seed_classes_are_refused(image):
     seeds[0, 0], seeds[5, 5] = 1, 3
     with pytest.raises(saf.InvalidInput, match=r"seeds: .*class 2 has none"):
         saf.SLK().run(saf.Problem.from_image(image, seeds=seeds))
+
+
+def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
+    """Nodes of a large graph are moved for the run: labels, exemplars and seeds with them."""
+    n, seeds = 60, np.zeros(60, int)
+    seeds[[3, 40, 59]] = 1, 2, 3
+    graph = saf.AffinityGraph.k_nearest(points(n), 4, symmetrise=True)
+    problem = saf.Problem(points(n), graph, seeds=seeds)
+    start = np.random.default_rng(1).dirichlet(np.ones(3), size=n)
+    method = saf.SLK(prototypes=kind, dtype="float64")
+    plain = method.run(problem, initial=start)
+    monkeypatch.setattr("napari_saf.methods._local_order._LEAST_NODES", 1)
+    assert (graph.local_order() != np.arange(n)).any()
+    steps = method.iterate(problem, start)
+    while True:
+        try:
+            shown = next(steps).labels
+        except StopIteration as stop:
+            moved = stop.value
+            break
+    np.testing.assert_array_equal(moved.labels, plain.labels)
+    np.testing.assert_array_equal(shown, plain.labels)
+    np.testing.assert_allclose(moved.assignment, plain.assignment, atol=1e-6)
+    np.testing.assert_array_equal(moved.exemplars, plain.exemplars)
+    with pytest.raises(saf.InvalidInput, match=r"initial: expected shape \(60, n_labels\)"):
+        method.run(problem, initial=start[:9])
