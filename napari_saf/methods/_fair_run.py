@@ -305,9 +305,9 @@ class FairCut(AbstractFairRun):
             found, energy = self._settle(base, self._bound)
             if self._falls(energy):
                 self._accept(found, energy)
-                self._bound /= 1.5
+                self._bound /= 1.5 if found.is_near else 1
                 return True
-            self._bound *= 2
+            self._bound *= 2 if found.is_near else 4
         self._bound = None
         return False
 

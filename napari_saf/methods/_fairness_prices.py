@@ -9,12 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.geometry import softmax
+from napari_saf.geometry import normalize_, softmax
 from napari_saf.methods._fairness_term import FairnessTerm
 
 __all__ = ["FairnessPrices", "Settlement"]
 
 _MOST_UPDATES = 4
+_MOST_CHEAP_UPDATES = 8
+_DECIDED = 1 - 5e-7
+_FEW = 0.5
+"""Share of the nodes; where no more are undecided, prices are sought for these alone."""
 _LONGEST = 3.0
 _MOST_FALL = 0.9
 _LEAST_REWARD = 1e-9
@@ -43,6 +47,47 @@ class Settlement:
     prices: NDArray[np.float64]
     n_updates: int
     is_near: bool
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Nodes:
+    """Nodes that still choose between clusters.
+
+    Attributes
+    ----------
+    term : FairnessTerm
+        Of these nodes.
+    base : Tensor of shape (n_nodes, n_columns)
+        -a / L.
+    bound : float
+        L.
+    constrain : callable
+        Normalises log coordinates in place.
+    others : array of shape (n_groups, n_columns) or None
+        Masses of all other nodes.
+    """
+
+    term: FairnessTerm
+    base: torch.Tensor
+    bound: float
+    constrain: Callable[[torch.Tensor], torch.Tensor]
+    others: NDArray[np.float64] | None = None
+
+    def update(
+        self, prices: NDArray[np.float64], out: torch.Tensor
+    ) -> tuple[torch.Tensor, NDArray[np.float64]]:
+        """Return where prices lead, and the masses of all nodes there."""
+        v = self.term.add_rows(prices / -self.bound, self.base)
+        softmax(self.constrain(v), out=out)
+        masses = self.term.masses(out)
+        return v, masses if self.others is None else np.maximum(masses + self.others, 1e-300)
+
+    def softness(
+        self, assignment: torch.Tensor, masses: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return by how much masses fall with the prices, a table for each group."""
+        own = masses if self.others is None else masses - self.others
+        return self.term.softness(assignment, own) / self.bound
 
 
 class FairnessPrices:
@@ -87,24 +132,46 @@ class FairnessPrices:
         Until better ones would gain no more than `enough`. `constrain` normalises log
         coordinates in place; their softmax is written into `out`.
         """
-        prices, n_updates, is_near = self._prices, 0, False
-        while True:
-            v = self._term.add_rows(prices / -bound, base)
-            softmax(constrain(v), out=out)
-            masses, n_updates = self._term.masses(out), n_updates + 1
-            if n_updates == _MOST_UPDATES:
-                break
-            softness = self._term.softness(out, masses) / bound
+        v = self._term.add_rows(self._prices / -bound, base)
+        scale = torch.empty_like(v[:, 0])
+        softmax(constrain(v), out=out, scale=scale)
+        masses = self._term.masses(out)
+        undecided = (scale < _DECIDED).nonzero()[:, 0]
+        if not 0 < len(undecided) <= _FEW * len(v):
+            found = _Nodes(self._term, base, bound, constrain)
+            return self._search(found, v, out, masses, enough)
+        found = _Nodes(self._term.of(undecided), base[undecided], bound, normalize_)
+        rows, own = v[undecided], out[undecided]
+        found.others = masses - found.term.masses(own)
+        settled = self._search(found, rows, own, masses, enough)
+        v[undecided], out[undecided] = settled.v, own
+        return dataclasses.replace(settled, v=v)
+
+    def _search(
+        self,
+        nodes: _Nodes,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        masses: NDArray[np.float64],
+        enough: float,
+    ) -> Settlement:
+        """Make Newton's changes of the prices, from where the present ones lead."""
+        prices, n_updates, is_near = self._prices, 1, False
+        most = _MOST_UPDATES if nodes.others is None else _MOST_CHEAP_UPDATES
+        while n_updates < most:
+            softness = nodes.softness(out, masses)
             change = self._change(prices, masses, softness)
             if not np.isfinite(change).all():
                 break
             moved = (softness @ change[:, :, None])[:, :, 0]
             missing = self._weight * self._term.slope(masses) - prices
             is_near = abs(float((missing * moved).sum())) <= 2 * enough
-            largest = float(np.abs(change).max()) / bound
+            largest = float(np.abs(change).max()) / nodes.bound
             if is_near and largest < 1:
                 break
             prices = prices + self._share(prices, change, masses, largest) * change
+            v, masses = nodes.update(prices, out)
+            n_updates += 1
         return Settlement(v, masses, prices, n_updates, is_near)
 
     def accept(self, settlement: Settlement) -> None:

@@ -34,12 +34,17 @@ class FairnessTerm:
         self, groups: NDArray[np.int64], proportions: NDArray[np.float64], like: torch.Tensor
     ) -> None:
         self.proportions = proportions
+        self._groups, self._like = groups, like[:0]
         self._n_groups = len(proportions)
         self._rows = torch.from_numpy(groups + 1).to(like.device)
         self._chunk_groups, table = _chunks(groups, self._n_groups)
         self._sizes = np.bincount(groups[groups >= 0], minlength=self._n_groups).tolist()
         self._order = torch.from_numpy(table.indices.astype(np.int64)).to(like.device)
         self._table = SparseProduct(table, like.device, like.dtype)
+
+    def of(self, nodes: torch.Tensor) -> FairnessTerm:
+        """Return the term of some of the nodes."""
+        return FairnessTerm(self._groups[nodes.cpu().numpy()], self.proportions, self._like)
 
     def masses(self, assignment: torch.Tensor) -> NDArray[np.float64]:
         """Return N of shape (n_groups, n_columns): sums of up to 1024 nodes, then in float64."""
@@ -94,4 +99,4 @@ def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64]
         start += size
     shape = (len(of_chunk), len(groups))
     table = sparse.csr_array((np.ones(len(order)), order, np.array(ends)), shape=shape)
-    return np.array(of_chunk), table
+    return np.array(of_chunk, dtype=np.int64), table
