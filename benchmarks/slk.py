@@ -1,6 +1,23 @@
 """SLK: agreement with the classes, speed beside k-means, growth with the number of nodes.
 
 python benchmarks/slk.py [agreement] [speed] [growth] [image]    (all of them by default)
+
+What the protocol gives on Shuttle depends on the preprocessing more than on the prototypes.
+NMI/accuracy with 10 starts and lambda in 1, ..., 4, chosen on a tenth of the classes, and the
+highest NMI and the highest accuracy of all starts at the lambda chosen; printed are 0.51/0.71
+(bo) and 0.45/0.70 (ms):
+
+==========  ===========  ===========  ============  ============  =======================
+            bo           ms           bo, highest   ms, highest   k-means, best of starts
+==========  ===========  ===========  ============  ============  =======================
+raw         0.273/0.826  0.273/0.826  0.273/0.826   0.273/0.826   0.005/0.786
+unit rows   0.357/0.630  0.381/0.669  0.357/0.630   0.381/0.669   0.195/0.393
+z-scores    0.477/0.726  0.465/0.730  0.477/0.770   0.465/0.769   0.366/0.685
+to [0, 1]   0.438/0.595  0.442/0.602  0.445/0.595   0.442/0.602   0.472/0.492
+==========  ===========  ===========  ============  ============  =======================
+
+So z-scores reach the pair printed for mean shift, and of that for the bound optimiser the
+accuracy, not the NMI. The end of the inner updates moves these figures by about 0.01.
 """
 
 from __future__ import annotations
@@ -214,9 +231,10 @@ def inner_seconds(method: saf.SLK, problem: saf.Problem) -> float:
     call = Call(problem, features, None, None, lambda: False, 0.0)
     state = method._prepare(in_local_order(call)[0])
     state.begin()
-    began = time.process_time()
+    state.relax(1)  # the system hands memory over at the first write to it
+    before, began = state.n_evaluations, time.process_time()
     state.relax(N_UPDATES)
-    return (time.process_time() - began) / state.n_evaluations
+    return (time.process_time() - began) / (state.n_evaluations - before)
 
 
 def measure_image(rounds: int) -> None:
