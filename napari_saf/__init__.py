@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from napari_saf.integrate import BogackiShampine as BogackiShampine
     from napari_saf.integrate import GeometricEuler as GeometricEuler
     from napari_saf.integrate import StoppingRule as StoppingRule
+    from napari_saf.io import PrototypeSet as PrototypeSet
+    from napari_saf.io import load_prototypes as load_prototypes
     from napari_saf.io import load_recipe as load_recipe
     from napari_saf.io import read_image as read_image
     from napari_saf.io import read_labels as read_labels
@@ -66,6 +68,8 @@ _HOMES = {
     "graph": ("AffinityGraph", "GridGraph"),
     "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
     "io": (
+        "PrototypeSet",
+        "load_prototypes",
         "load_recipe",
         "read_image",
         "read_labels",

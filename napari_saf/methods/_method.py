@@ -60,6 +60,11 @@ class AbstractMethod(ABC):
         """Whether the labels are the classes of the seeds and no others."""
         return False
 
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are, with or without seeds."""
+        return False
+
     @abstractmethod
     def iterate(
         self,
