@@ -18,7 +18,15 @@ from napari_saf.io import Recipe
 from napari_saf.io._export import Labelling
 from napari_saf.io._legend import Legend
 
-__all__ = ["LabelSource", "image_part", "prototypes_of", "raw_recipe", "recipe_of", "source_of"]
+__all__ = [
+    "LabelSource",
+    "class_names",
+    "image_part",
+    "prototypes_of",
+    "raw_recipe",
+    "recipe_of",
+    "source_of",
+]
 
 _CLASS_NAMES = "class_names"
 """Entry of a layer's metadata: the name of each label."""
@@ -73,7 +81,7 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
         scale=tuple(abs(float(layer.scale[axis])) for axis in kept),
         units=tuple(str(layer.units[axis]) for axis in kept),
         axes=_letters([layer.axis_labels[axis] for axis in kept]),
-        names=_class_names(layer),
+        names=class_names(layer),
         prototypes=prototypes_of(layer),
         recipe=_entry(layer).get("recipe"),
         plane=_plane(viewer, layer, kept[:-2]),
@@ -165,7 +173,7 @@ def _plane(viewer: napari.Viewer, layer: Labels, axes: list[int]) -> tuple[int, 
     return tuple(int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes)
 
 
-def _class_names(layer: Labels) -> dict[int, str]:
+def class_names(layer: Labels) -> dict[int, str]:
     """Return the names of labels that the metadata hold, as far as they are names."""
     names = layer.metadata.get(_CLASS_NAMES)
     if not isinstance(names, dict):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Signal
 
 from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled
@@ -94,6 +95,8 @@ class Run(AbstractTask):
         What reads the image; one that read it before saves the time.
     warm : WarmStart, optional
         What to go on from, where it fits.
+    columns : ColumnNumbers, optional
+        The labels that columns have on screen, and perhaps edited labels to go on from.
 
     Attributes
     ----------
@@ -112,9 +115,11 @@ class Run(AbstractTask):
         is_sweep: bool = False,
         reader: ProblemReader | None = None,
         warm: WarmStart | None = None,
+        columns: ColumnNumbers | None = None,
     ) -> None:
         super().__init__()
         self._warm = warm
+        self._columns = columns
         self._reader = reader or ProblemReader()
         self.job = job
         self.method = method
@@ -138,7 +143,10 @@ class Run(AbstractTask):
 
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
-        problem, self.numbers = _without_gaps(read)
+        if self._columns is None:
+            problem, self.numbers = _without_gaps(read)
+        else:
+            problem, self.numbers = self._columns.begin(read), self._columns.numbers
         self.problem = problem
         if self.is_cancelled:
             raise Cancelled
@@ -146,6 +154,8 @@ class Run(AbstractTask):
             initial = self._initial(problem)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
             result = self._follow(steps)
+            if self._columns is not None:
+                return self._columns.finish(result)
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
         found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
@@ -191,6 +201,8 @@ class Run(AbstractTask):
 
     def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
         """Return the assignment to go on from; new labels would have no column in it."""
+        if self._columns is not None:
+            return self._columns.initial(problem)
         if self._warm is None or not self.method.follows_seeds:
             return None
         return self._warm.initial(problem.n_nodes, self.numbers)
@@ -198,6 +210,8 @@ class Run(AbstractTask):
     def _as_painted(self, labels: LabelImage | list[LabelImage]) -> LabelImage:
         """Return the labels of the image that is asked for, numbered as the strokes are."""
         own = labels[-1] if isinstance(labels, list) else labels
+        if self._columns is not None:
+            return self._columns.paint(own)
         n_columns = int(own.max(initial=0))
         numbers = self._numbers(n_columns)
         if (numbers == np.arange(1, n_columns + 1)).all():
