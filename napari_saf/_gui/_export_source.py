@@ -22,6 +22,7 @@ __all__ = [
     "LabelSource",
     "class_names",
     "image_part",
+    "kept_axes",
     "prototypes_of",
     "raw_recipe",
     "recipe_of",
@@ -74,7 +75,7 @@ class LabelSource:
 
 def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> LabelSource:
     """Return what is exported of a layer; axes of length 1 beside the plane are left out."""
-    kept = _kept_axes(layer)
+    kept = kept_axes(layer)
     part = None if image is None else image_part(layer, image)
     known = Labelling(
         np.empty(0),
@@ -148,7 +149,7 @@ def image_part(layer: Labels, image: Image) -> tuple[Index, int | None] | None:
 
 def _part(layer: Labels, image: Image, axes: list[int]) -> Index | None:
     """Return the index of some axes of an image that the labels cover, or None."""
-    kept, found = _kept_axes(layer), []
+    kept, found = kept_axes(layer), []
     for k, axis in enumerate(axes):
         side, whole = _pixels(layer).shape[k], _pixels(image).shape[axis]
         start = 0
@@ -160,7 +161,8 @@ def _part(layer: Labels, image: Image, axes: list[int]) -> Index | None:
     return tuple(found)
 
 
-def _kept_axes(layer: Labels) -> list[int]:
+def kept_axes(layer: Labels) -> list[int]:
+    """Return the axes of labels but those of length 1 before the plane."""
     shape = _pixels(layer).shape
     last = len(shape) - 2
     return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]

@@ -51,7 +51,7 @@ class Moment:
         As it was; None where it did not change.
     pixels : PackedLabels or None
         As they were; None where they did not change.
-    gone : Any
+    added : Any
         A layer or a file that the edit added; None where it added none.
     """
 
@@ -95,10 +95,10 @@ class History:
             target.append(now)
             self._trim()
 
-    def forget(self, layer: Any) -> None:
-        """Forget all of a layer that is gone, but that undo itself removed it."""
+    def forget(self, layer: Any, but: Moment | None = None) -> None:
+        """Forget all of a layer that is gone, but the moment that removes it now."""
         for moments in (self.past, self.future):
-            moments[:] = [m for m in moments if m.book.layer is None or m.book.layer != layer]
+            moments[:] = [m for m in moments if m is but or layer not in (m.book.layer, m.added)]
 
     def _trim(self) -> None:
         while len(self.past) > 1 and (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,13 @@ from qtpy.QtCore import (
     Qt,
     Signal,
 )
-from qtpy.QtGui import QColor, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
+from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
 from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView, QWidget
 
-__all__ = ["LabelRow", "LabelTable"]
+from napari_saf._gui._sheet import FileBook, LayerBook
+from napari_saf._gui._swatches import fill_color
+
+__all__ = ["LabelRow", "LabelTable", "rows_of"]
 
 _SWATCH, _NAME, _SHARE, _SIZE, _LOCK = range(5)
 _HEADERS = ("", "Label", "Share", "Pixels", "Lock")
@@ -37,7 +40,7 @@ _HELP = (
 _WIDTHS = {_SWATCH: 54, _SHARE: 58, _SIZE: 66, _LOCK: 40}
 _WIDTH, _HEIGHT, _FRAME = 44, 20, 3
 _BACK, _LINE = QColor(30, 32, 36), QColor(235, 235, 235)
-_LEAST_ROWS = 5
+_LEAST_ROWS, _MOST_ROWS = 5, 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +74,44 @@ class LabelRow:
     locked: bool = False
 
 
+def rows_of(book: LayerBook | FileBook, sizes: Mapping[int, int]) -> list[LabelRow]:
+    """Return the rows of a layer, or of a file.
+
+    Parameters
+    ----------
+    book : LayerBook or FileBook
+        What is known of the labels.
+    sizes : mapping of int to int
+        Pixels of each label of the layer.
+    """
+    sheet, options = book.sheet, book.options
+    numbers = np.array(sorted(sheet.points if book.layer is None else sizes), dtype=np.int64)
+    if not len(numbers):
+        return []
+    features = "" if options is None else options.features
+    total = max(1, sum(sizes.values()))
+    every = np.concatenate([*sheet.points.values()]) if sheet.points else np.zeros((1, 1))
+    low, high = float(every.min()), float(every.max())
+    rows = []
+    for number, color in zip(numbers.tolist(), book.colors(numbers), strict=True):
+        own = list(sheet.points.get(number, []))
+        fills = [fill_color(point, features, color) for point in own]
+        has_colors = bool(fills) and fills[0] is not color
+        size = None if book.layer is None else sizes[number]
+        row = LabelRow(
+            number,
+            sheet.name(number),
+            size,
+            None if size is None else size / total,
+            color,
+            fills if has_colors else (),
+            None if has_colors or not fills else (own[0] - low) / max(high - low, 1e-12),
+            number in sheet.locked,
+        )
+        rows.append(row)
+    return rows
+
+
 class _RowsModel(QAbstractTableModel):
     """Rows in an order that a click on a header changes."""
 
@@ -80,7 +121,7 @@ class _RowsModel(QAbstractTableModel):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.rows: list[LabelRow] = []
-        self._pictures: dict[int, QPixmap] = {}
+        self._pictures: dict[int, QIcon] = {}
         self._order = (-1, Qt.SortOrder.AscendingOrder)
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
@@ -137,7 +178,10 @@ class _RowsModel(QAbstractTableModel):
             return _text(row, column)
         if role == Qt.ItemDataRole.DecorationRole and column == _SWATCH:
             if row.number not in self._pictures:
-                self._pictures[row.number] = _draw(row)
+                picture, icon = _draw(row), QIcon()
+                for mode in (QIcon.Mode.Normal, QIcon.Mode.Selected):
+                    icon.addPixmap(picture, mode)
+                self._pictures[row.number] = icon
             return self._pictures[row.number]
         if role == Qt.ItemDataRole.CheckStateRole and column == _LOCK:
             return Qt.CheckState.Checked if row.locked else Qt.CheckState.Unchecked
@@ -206,7 +250,6 @@ class LabelTable(QTableView):
             self.setColumnWidth(column, width)
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self.setSortingEnabled(True)
-        self.setMinimumHeight(header.sizeHint().height() + _LEAST_ROWS * (_HEIGHT + 6))
         self._rows.renamed.connect(self.renamed)
         self._rows.lock_asked.connect(self.lock_asked)
         self._rows.modelAboutToBeReset.connect(self._on_about_to_reset)
@@ -223,6 +266,9 @@ class LabelTable(QTableView):
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
         """Show labels; those that were chosen stay so."""
         self._rows.show_rows(rows)
+        n_shown = min(max(len(rows), _LEAST_ROWS), _MOST_ROWS)
+        edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
+        self.setMinimumHeight(edges + n_shown * self.verticalHeader().defaultSectionSize())
 
     def chosen(self) -> list[int]:
         """Return the labels of the chosen rows, in their order."""
@@ -258,6 +304,7 @@ class LabelTable(QTableView):
             self.chosen_changed.emit()
 
     def _on_selection_changed(self, *changed: object) -> None:
+        self._clicked = (self._clicked[0], 0)
         if not self._is_restoring:
             self.chosen_changed.emit()
 

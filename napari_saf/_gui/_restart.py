@@ -15,7 +15,7 @@ from napari_saf.graph import GridGraph
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["ColumnNumbers", "Restart", "count_pixels", "free_number", "split_label"]
+__all__ = ["ColumnNumbers", "Restart", "count_pixels", "free_number", "mean_points", "split_label"]
 
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""
@@ -25,7 +25,7 @@ _MOST_COUNTED = 2**24
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ColumnNumbers:
-    """The label on screen of each column of a run; several columns may be of one label.
+    """The label on screen of each column of a run, ascending; several may be of one label.
 
     Attributes
     ----------
@@ -144,6 +144,19 @@ def split_label(
     features = problem.features[own]
     means = [features[halves == k].mean(axis=0, keepdims=True) for k in (0, 1)]
     return found, {number: means[0].astype(np.float32), new: means[1].astype(np.float32)}
+
+
+def mean_points(
+    problem: Problem, labels: NDArray[Any], numbers: Collection[int]
+) -> dict[int, NDArray[np.float32]]:
+    """Return the mean features (1, n_features) of labels, by label."""
+    nodes = _grid(problem).from_image(labels)
+    found = {}
+    for number in numbers:
+        own = problem.features[nodes == number]
+        if len(own):
+            found[number] = own.mean(axis=0, keepdims=True).astype(np.float32)
+    return found
 
 
 def count_pixels(labels: NDArray[Any]) -> dict[int, int]:

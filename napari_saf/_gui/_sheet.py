@@ -73,7 +73,7 @@ class Sheet:
         )
         words = ", ".join(str(n) for n in sorted({*numbers} - {into}))
         merged = dataclasses.replace(self, points=points).without({*numbers} - {into})
-        return merged.renamed(into, name)._noted(f"merged {words} into {into}")
+        return merged.renamed(into, name).noted(f"merged {words} into {into}")
 
     def without(self, numbers: Collection[int]) -> Sheet:
         """Return the sheet without some labels."""
@@ -87,7 +87,7 @@ class Sheet:
     def deleted(self, numbers: Collection[int]) -> Sheet:
         """Return the sheet without labels that a person deleted."""
         words = ", ".join(str(n) for n in sorted(numbers))
-        return self.without(numbers)._noted(f"deleted {words}")
+        return self.without(numbers).noted(f"deleted {words}")
 
     def split(self, number: int, new: int, points: Points) -> Sheet:
         """Return the sheet with a label split in two, which have these prototypes."""
@@ -95,11 +95,26 @@ class Sheet:
         if number in names:
             names[new] = f"{names[number]} 2"
         sheet = dataclasses.replace(self, names=names, points={**self.points, **points})
-        return sheet._noted(f"split {number} into {number} and {new}")
+        return sheet.noted(f"split {number} into {number} and {new}")
 
     def with_points(self, points: Points) -> Sheet:
         """Return the sheet with other prototypes."""
         return dataclasses.replace(self, points=dict(points))
+
+    def followed(self, numbers: NDArray[np.integer], rows: NDArray[np.floating]) -> Sheet:
+        """Return the sheet after a run of some labels, where row l - 1 is that of label l.
+
+        Locked labels keep their prototypes, and so do labels with several; of a label that
+        died none is left.
+        """
+        points = dict(self.points)
+        for number in {int(n) for n in numbers} - self.locked:
+            if len(points.get(number, ())) > 1:
+                continue
+            points.pop(number, None)
+            if np.isfinite(rows[number - 1]).all():
+                points[number] = np.asarray(rows[number - 1 : number], dtype=np.float32)
+        return dataclasses.replace(self, points=points)
 
     def table(self) -> NDArray[np.float32] | None:
         """Return a row a label, the mean of its prototypes, NaN where there is none."""
@@ -111,7 +126,8 @@ class Sheet:
             rows[number - 1] = own.mean(axis=0)
         return rows
 
-    def _noted(self, words: str) -> Sheet:
+    def noted(self, words: str) -> Sheet:
+        """Return the sheet with a note of what was done."""
         return dataclasses.replace(self, edits=(*self.edits, words))
 
 
