@@ -47,6 +47,7 @@ class EditDock(TaskDock):
         self._next: Request | None = None
         self._run_of: tuple[str, Book, Sheet, ColumnNumbers] | None = None
         self._undone: Moment | None = None
+        self._wanted: tuple[int, ...] = ()
         viewer.layers.events.removed.connect(self._on_layer_removed)
 
     @property
@@ -129,6 +130,7 @@ class EditDock(TaskDock):
             if edited.where.any():
                 live.write(edited.labels, edited.where)
             book.sheet = edited.sheet
+            self._wanted = edited.chosen
             self._show_rows()
             self.status.reset(f"done: {name}")
             if edited.restart is not None and edited.job is not None:

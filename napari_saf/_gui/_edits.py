@@ -107,6 +107,8 @@ class Edited:
     restart : Restart or None
     method : AbstractMethod or None
         With `restart`: what goes on.
+    chosen : tuple of int
+        Labels to look at.
     """
 
     before: PackedLabels
@@ -116,6 +118,7 @@ class Edited:
     job: ImageJob | None = None
     restart: Restart | None = None
     method: AbstractMethod | None = None
+    chosen: tuple[int, ...] = ()
 
 
 def merge(canvas: Canvas, sheet: Sheet, numbers: Collection[int], cancelled: Asked) -> Edited:
@@ -125,7 +128,8 @@ def merge(canvas: Canvas, sheet: Sheet, numbers: Collection[int], cancelled: Ask
     into = max(sorted(numbers), key=lambda number: sizes.get(number, 0))
     where = np.isin(labels, sorted({*numbers} - {into}))
     new = np.where(where, labels.dtype.type(into), labels)
-    return Edited(PackedLabels.of(labels), new, where, sheet.merged(numbers, into))
+    before, after = PackedLabels.of(labels), sheet.merged(numbers, into)
+    return Edited(before, new, where, after, chosen=(into,))
 
 
 def delete(
@@ -194,6 +198,7 @@ def split(
         job,
         restart,
         canvas.method,
+        (number, new),
     )
 
 

@@ -209,7 +209,7 @@ class PrototypesWidget(EditDock):
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Turn to a new result, unless there is one to work on."""
-        if isinstance(event.value, Labels) and self._watch.layer is None:
+        if isinstance(event.value, Labels) and self.book is None:
             self.choose(event.value)
 
     def _on_labels_changed(self, *changed: object) -> None:
@@ -243,6 +243,9 @@ class PrototypesWidget(EditDock):
             if self._labels.layer == layer:
                 self._sizes = sizes
                 self._show_rows()
+                if self._wanted and sizes.keys() >= {*self._wanted}:
+                    self.table.choose(self._wanted)
+                self._wanted = ()
                 self._show_what_is_possible()
 
         self.calculate_aside("sizes", lambda cancelled: count_pixels(canvas.read(cancelled)), show)

@@ -29,6 +29,7 @@ _ENTRIES = {"schema", "kind", "input", "labels", "software"}
 _LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
 _MOST_LABELS = 2**31
+_VERSION = importlib.metadata.version("napari-saf")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -185,28 +186,29 @@ def _write(path: Path, found: PrototypeSet, suffix: str) -> None:
         lines = [",".join(str(value) for value in row) for row in found.vectors]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     else:
-        text = json.dumps(_to_plain(found), indent=1, allow_nan=False, ensure_ascii=False)
-        path.write_text(text + "\n", encoding="utf-8")
+        path.write_text(_to_text(found), encoding="utf-8")
 
 
-def _to_plain(found: PrototypeSet) -> dict[str, Any]:
+def _to_text(found: PrototypeSet) -> str:
+    """Return the content of a file, with a line for each label."""
+    options = None if found.options is None else found.options.to_plain()
+    head = {"schema": _SCHEMA, "kind": _KIND, "software": _VERSION, "input": options}
+    lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
     rows = []
     for label, vectors in found.by_label().items():
-        # The shortest number that is the same in float32.
-        numbers = [[float(str(value)) for value in vector] for vector in vectors]
         row: dict[str, Any] = {"label": label}
         if label in found.names:
             row["name"] = found.names[label].strip()
         if label in found.colors:
             row["color"] = [round(value, 4) for value in found.colors[label]]
-        rows.append(row | {"prototypes": numbers})
-    return {
-        "schema": _SCHEMA,
-        "kind": _KIND,
-        "input": None if found.options is None else found.options.to_plain(),
-        "labels": rows,
-        "software": importlib.metadata.version("napari-saf"),
-    }
+        # The shortest numbers that are the same in float32.
+        row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
+        rows.append(_json(row))
+    return "\n".join(["{", *lines, '"labels": [', ",\n".join(rows), "]", "}"]) + "\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
 def _read(file: Path) -> object:
