@@ -233,7 +233,9 @@ class EditDock(TaskDock):
         if live is None or live.layer not in self._viewer.layers:
             return
         if isinstance(columns, Restart):
-            book.sheet = book.sheet.followed(columns.numbers, result.prototypes)
+            # A run that does not hold the other labels has its prototypes from the sheet.
+            if columns.holds:
+                book.sheet = book.sheet.followed(columns.numbers, result.prototypes)
         else:
             self.book_of(live.layer).sheet = Sheet(sheet.names, points=sheet.points)
             self.history.push(Moment(name, book, added=live.layer))

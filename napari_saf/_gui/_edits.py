@@ -158,7 +158,8 @@ def delete(
         after = after.with_points({**after.points, **mean_points(problem, labels, unknown)})
     own = [after.points[number] for number in left]
     job = canvas.job_within((labels > 0) & _widened(where, canvas.job.options))
-    restart = Restart(np.repeat(left, [len(rows) for rows in own]), new, where)
+    numbers_of = np.repeat(left, [len(rows) for rows in own])
+    restart = Restart(numbers_of, new, where, holds=False)
     method = method_with_prototypes(np.concatenate(own), canvas.method)
     return Edited(before, new, where, after, job, restart, method)
 

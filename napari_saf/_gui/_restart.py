@@ -75,14 +75,18 @@ class Restart(ColumnNumbers):
         As edited; 0 outside and where a label is sought.
     free : array of bool, image-shaped
         The pixels that may change.
+    holds : bool
+        Whether the others are seeds of the run. If not, they only start it, and keep their
+        labels at the end: seeds would outweigh the features of their neighbours.
     """
 
     labels: NDArray[Any]
     free: NDArray[np.bool_]
+    holds: bool = True
 
     def begin(self, problem: Problem) -> Problem:
-        """Return the problem in which all pixels but the free ones are seeds."""
-        if self.free.all():
+        """Return the problem; with seeds, where other pixels hold."""
+        if not self.holds or self.free.all():
             return problem
         nodes = self._nodes(problem)
         is_free = _grid(problem).from_image(self.free.astype(np.uint8)).astype(bool)
