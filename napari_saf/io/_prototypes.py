@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io._array import read_array
-from napari_saf.io._recipe import check_options
+from napari_saf.io._recipe import refuse_options
 from napari_saf.io._replace import replacing
 from napari_saf.problem import ImageOptions
 
@@ -76,7 +76,7 @@ class PrototypeSet:
             if not isinstance(name, str) or not name.strip():
                 raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
         if self.options is not None:
-            check_options(self.options)
+            refuse_options(self.options)
         colors = {label: _check_color(color) for label, color in self.colors.items()}
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
