@@ -160,6 +160,7 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
     method = method_with_prototypes(found.vectors)
     recipe = Recipe(method, found.options, {})
     request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found))
+    _check_channels(request, found)
     colors = np.zeros((_N_COLORS, 4))
     colors[1:] = book.colors(np.arange(1, _N_COLORS))
     live = LiveLayer(
@@ -173,6 +174,22 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
         live=live,
         columns=ColumnNumbers(found.labels),
     )
+
+
+def _check_channels(request: Request, found: PrototypeSet) -> None:
+    """Refuse an image whose channels are not those of the prototypes, where that is known."""
+    options, image = request.job.options, request.image
+    if options.features != "intensity":
+        return
+    n_channels = 3 if image.rgb else 1
+    if options.channel_axis is not None and not image.rgb:
+        n_fixed = sum(isinstance(at, int) for at in request.job.index)
+        n_channels = int(request.job.data.shape[n_fixed + options.channel_axis])
+    if n_channels != found.vectors.shape[1]:
+        raise InvalidInput(
+            f"{image.name}: expected {found.vectors.shape[1]} channels, as the prototypes have, "
+            f"got {n_channels}"
+        )
 
 
 def _n_axes(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, found: PrototypeSet) -> int:

@@ -8,6 +8,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.features import Scaling
+from napari_saf.io._export import Export, Labelling, Wanted
 from napari_saf.problem import ImageOptions
 
 GOLDEN = Path(__file__).parent / "prototypes_schema_1.json"
@@ -152,3 +153,20 @@ def test_prototypes_from_a_file_label_an_image(tmp_path):
     problem = saf.Problem.from_image(image, scaling=Scaling(0, 1))
     columns = saf.AssignmentFlow(prototypes=again.vectors).run(problem).labels - 1
     np.testing.assert_array_equal(again.labels[columns], np.where(image == 0.5, 3, 7))
+
+
+def test_an_export_keeps_names_colours_and_scaling(tmp_path):
+    image = np.kron([[0.1, 0.5, 0.9]], np.ones((6, 6)))
+    problem = saf.Problem.from_image(image)
+    labelling = Labelling(
+        np.ones((6, 18), np.uint8),
+        names={1: "dark", 2: "not there"},
+        colors={1: (1, 0, 0, 1)},
+        prototypes=np.array([[0.1], [np.nan], [0.9]]),
+        recipe=saf.SelfAssignmentFlow().recipe(problem),
+    )
+    (path,) = Export(tmp_path, "x", labelling, Wanted(prototypes=".json")).write()
+    found = saf.load_prototypes(path)
+    assert found.labels.tolist() == [1, 3]
+    assert (found.names, found.colors) == ({1: "dark"}, {1: (1.0, 0.0, 0.0)})
+    assert found.options.scaling == problem.options.scaling
