@@ -31,7 +31,7 @@ def never() -> bool:
     return False
 
 
-def drain(steps: Generator[Snapshot, None, T]) -> T:
+def drain(steps: Generator[object, None, T]) -> T:
     """Go through all steps, look at none, and return what comes of them."""
     while True:
         try:
