@@ -24,8 +24,8 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; padding: 0 1.5r
        max-width: 90rem; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .quiet { color: var(--quiet); }
-.panels { display: grid; gap: 1.2rem 1rem; margin: 1rem 0; overflow-x: auto; }
-figure { margin: 0; min-width: 9rem; }
+.panels { display: grid; --gap: 1rem; gap: 1.2rem var(--gap); margin: 1rem 0; overflow-x: auto; }
+figure { margin: 0; }
 figure img { width: 100%; image-rendering: pixelated; display: block; border-radius: 4px; }
 figcaption { min-height: 2.9em; }
 .swatches { display: flex; flex-wrap: wrap; gap: 3px; margin-top: 6px; }
@@ -37,6 +37,8 @@ th:first-child, td:first-child, th:last-child, td:last-child { text-align: left;
 td.best { color: var(--best); font-weight: 600; }
 details { border-bottom: 1px solid var(--line); padding: .3rem 0; } pre { overflow-x: auto; }
 """.strip()
+_FEWEST_PLACES = 3
+"""Pictures beside each other; so one or two do not fill the page."""
 
 
 def page(
@@ -48,11 +50,12 @@ def page(
     layout: Layout,
 ) -> str:
     """Return the page: pictures, table, what could not be run, recipes."""
+    n_places = max(_FEWEST_PLACES, layout.n_columns)
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">{escape(_summary(comparison))}</p>',
-        _grid(given, min(len(given), max(3, layout.n_columns)), max(3, layout.n_columns)),
-        _grid(results, layout.n_columns, max(3, layout.n_columns)),
+        _grid(given, len(given), n_places),
+        _grid(results, layout.n_columns, n_places),
         '<p class="quiet">The same label has the same place below each picture. A label that '
         "others have and a result has not is crossed.</p>",
         "<h2>Numbers</h2>",
@@ -78,8 +81,8 @@ def _summary(comparison: Comparison) -> str:
 
 def _grid(panels: Sequence[Panel], n_columns: int, n_places: int) -> str:
     """Lay panels out in columns; all panels of the page have the width of one of the places."""
-    width = 100 * n_columns / n_places
-    style = f"grid-template-columns: repeat({n_columns}, 1fr); width: {width:.4g}%"
+    width = f"calc((100% - {n_places - 1} * var(--gap)) / {n_places})"
+    style = f"grid-template-columns: repeat({n_columns}, {width})"
     return f'<div class="panels" style="{style}">{"".join(map(_panel, panels))}</div>'
 
 

@@ -122,11 +122,15 @@ def short_names(variants: Sequence[Variant]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows and columns, and the place (row, column) of each variant."""
+    """Rows and columns, and the place (row, column) of each variant.
+
+    In a full table places have a meaning: the last axis varies from left to right.
+    """
 
     n_rows: int
     n_columns: int
     places: tuple[tuple[int, int], ...]
+    is_table: bool = False
 
 
 def lay_out(variants: Sequence[Variant]) -> Layout:
@@ -140,7 +144,7 @@ def lay_out(variants: Sequence[Variant]) -> Layout:
         row_of, column_of = _ranks(rows), _ranks(columns)
         if len(row_of) * len(column_of) == count:
             places = [(row_of[r], column_of[c]) for r, c in zip(rows, columns, strict=True)]
-            return Layout(len(row_of), len(column_of), tuple(places))
+            return Layout(len(row_of), len(column_of), tuple(places), is_table=True)
     width = count if count <= _MOST_IN_A_ROW else math.ceil(math.sqrt(count))
     places = [divmod(k, max(1, width)) for k in range(count)]
     return Layout(-(-count // max(1, width)), width, tuple(places))
