@@ -136,8 +136,8 @@ class CompareWidget(TaskDock):
         below, layout = QWidget(), QHBoxLayout()
         below.setLayout(layout)
         layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (self._side_button, self._save_button, self._paint):
-            layout.addWidget(widget, stretch=1)
+        for widget, stretch in ((self._side_button, 3), (self._save_button, 2), (self._paint, 4)):
+            layout.addWidget(widget, stretch=stretch)
         self._lay_out(
             [self.input.section, self.choice, rows, create_fold("Features", self.input.features)],
             [self._run_button, self._stop_button],

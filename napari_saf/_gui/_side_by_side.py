@@ -28,7 +28,7 @@ class SideBySide:
         self._before: list[tuple[Any, bool, float]] = []
         self._grid: dict[str, Any] = {}
         self.is_on = False
-        viewer.grid.events.enabled.connect(self._on_grid_changed)
+        viewer.canvas.grid.events.enabled.connect(self._on_grid_changed)
 
     def enter(self, layers: Sequence[Any], shape: tuple[int, int]) -> None:
         """Show layers from left to right in rows and columns.
@@ -40,7 +40,7 @@ class SideBySide:
         shape : tuple of two int
             Rows and columns; -1 for as many as it takes.
         """
-        viewer, grid = self._viewer, self._viewer.grid
+        viewer, grid = self._viewer, self._viewer.canvas.grid
         if self.is_on or not layers:
             return
         self._before = [(one, one.visible, one.opacity) for one in viewer.layers]
@@ -59,19 +59,19 @@ class SideBySide:
     def leave(self) -> None:
         """Go back to what was shown before."""
         if self.is_on:
-            self._viewer.grid.enabled = False
+            self._viewer.canvas.grid.enabled = False
 
     def release(self) -> None:
         """Let go of the viewer."""
-        self._viewer.grid.events.enabled.disconnect(self._on_grid_changed)
+        self._viewer.canvas.grid.events.enabled.disconnect(self._on_grid_changed)
         self._before = []
 
     def _on_grid_changed(self, event: object = None) -> None:
-        if not self.is_on or self._viewer.grid.enabled:
+        if not self.is_on or self._viewer.canvas.grid.enabled:
             return
         self.is_on = False
         for name, value in self._grid.items():
-            setattr(self._viewer.grid, name, value)
+            setattr(self._viewer.canvas.grid, name, value)
         for layer, visible, opacity in self._before:
             if layer in self._viewer.layers:
                 layer.visible, layer.opacity = visible, opacity
