@@ -259,7 +259,7 @@ class CompareWidget(TaskDock):
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""
         outcome = self.outcome
-        if outcome is None or self.is_busy or self._truth.signalsBlocked():
+        if outcome is None or self.is_busy or self.input.image is None:
             return
         data = None if layer is None else pixels_of(layer)
         index = () if layer is None else self.input.index_of(layer)
@@ -289,12 +289,12 @@ class CompareWidget(TaskDock):
     def _show_swatches(self, outcome: Outcome, layers: ComparisonLayers, number: int) -> None:
         result = outcome.comparison.results[number]
         dead = set(outcome.comparison.dead(number).tolist())
-        sizes = np.bincount(result.labels.ravel(), minlength=outcome.comparison.n_numbers + 1)
         swatches = []
         for label in range(1, outcome.comparison.n_numbers + 1):
             border = np.asarray(layers.color(label))
             fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
-            words = f"label {label}: {100 * sizes[label] / result.labels.size:.1f} % of the pixels"
+            share = result.sizes[label - 1] / result.labels.size
+            words = f"label {label}: {100 * share:.1f} % of the pixels"
             words = f"label {label}: died here, lives in others" if label in dead else words
             swatches.append(Swatch(fill, border, words, label in dead))
         self.swatches.show_swatches(swatches)

@@ -62,7 +62,9 @@ class ComparisonLayers:
             self._viewer, self.image, self._names[result.variant], self._placement
         )
         count = int(result.labels.max())
-        self._do(lambda: live.prepare(result.labels, count))
+        # In the end there may be as many numbers as labels of all results.
+        most = count * len(self._names)
+        self._do(lambda: live.prepare(result.labels, most))
         self._do(lambda: self._show(live, result, count))
 
     def finish(self, comparison: Comparison, then: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from napari_saf._gui._reading import ImageJob, Index, ProblemReader, read_pixels
+from napari_saf._gui._worker import without_gaps
 from napari_saf.comparison import (
     Compared,
     Comparison,
@@ -125,7 +126,8 @@ class ComparisonWork:
         reader = ProblemReader()
 
         def read(options: ImageOptions) -> Problem:
-            return reader.read(dataclasses.replace(self.job, options=options), cancelled)
+            job = dataclasses.replace(self.job, options=options)
+            return without_gaps(reader.read(job, cancelled))[0]
 
         teller = _Teller(report)
         steps = iterate_comparison(self.variants, read, cancelled=cancelled)

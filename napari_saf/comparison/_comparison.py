@@ -34,6 +34,8 @@ class Compared:
         Row l - 1 stands for label l; NaN where there is no such label.
     columns : array of int of shape (n_numbers,)
         Entry l - 1 is the column of label l in the assignment; -1 where there is none.
+    sizes : array of int of shape (n_numbers,)
+        Pixels of each label.
     is_fixed : bool
         Whether seeds or given prototypes say what each label means.
     objective : float
@@ -46,6 +48,7 @@ class Compared:
     labels: LabelImage
     prototypes: NDArray[np.float32]
     columns: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     is_fixed: bool
     objective: float
     status: Status
@@ -64,6 +67,7 @@ class Compared:
             found.labels,
             found.prototypes,
             found.columns,
+            _sizes(found.labels, len(found.prototypes)),
             variant.method.follows_seeds,
             float(objective[-1]) if len(objective) else float("nan"),
             found.status,
@@ -75,8 +79,8 @@ class Compared:
 
     @property
     def present(self) -> NDArray[np.int64]:
-        """The labels that own at least one pixel."""
-        return np.flatnonzero(np.bincount(self.labels.ravel(), minlength=1)[1:]) + 1
+        """The labels that own at least one pixel, ascending."""
+        return np.flatnonzero(self.sizes) + 1
 
     def renumbered(self, numbers: NDArray[np.int64], n_numbers: int) -> Compared:
         """Return the same with label l called numbers[l - 1]; 0 for labels without pixels."""
@@ -86,7 +90,13 @@ class Compared:
         prototypes[numbers[old] - 1] = self.prototypes[old]
         columns[numbers[old] - 1] = self.columns[old]
         labels = renumbered(self.labels, numbers)
-        return dataclasses.replace(self, labels=labels, prototypes=prototypes, columns=columns)
+        return dataclasses.replace(
+            self,
+            labels=labels,
+            prototypes=prototypes,
+            columns=columns,
+            sizes=_sizes(labels, n_numbers),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -250,6 +260,10 @@ def iterate_comparison(
     ordered = [results[number] for number in sorted(results)]
     failed = [failures[number] for number in sorted(failures)]
     return Comparison.of(ordered, failed, is_complete=is_complete)
+
+
+def _sizes(labels: LabelImage, n_numbers: int) -> NDArray[np.int64]:
+    return np.bincount(labels.ravel(), minlength=n_numbers + 1)[1:]
 
 
 class _OneProblem:

@@ -198,3 +198,14 @@ def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(compare, qtbot, view
     viewer.window.remove_dock_widget(compare)
     gc.collect()
     assert layers() is None and compare.outcome is None
+
+
+def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
+    strokes = np.zeros(IMAGE.shape[:2], np.uint8)
+    strokes[:3, :3], strokes[-3:, -3:] = 1, 4
+    compare.input.choose_strokes(viewer.add_labels(strokes, name="strokes"))
+    compare.choice.tick("laplacianshot", "af")
+    run(qtbot, compare)
+    assert len(results(viewer)) == 2, compare.status.text
+    for layer in results(viewer):
+        assert layer.data[0, 0] == 1 and layer.data[-1, -1] == 2
