@@ -160,7 +160,7 @@ def make_compare_pictures() -> None:
     """Compare s and window on a photograph, and take a picture of the Compare dock."""
     picture = str(PICTURES / "compare.png")
     image = str(PICTURES.parent.parent / "sample_images" / "astronaut.png")
-    grids = ["--grid", "s=0,0.5,1", "--grid", "window=3,9,21"]
+    grids = ["--grid", "s=0,0.5,1", "--grid", "window=3,9,41"]
     size = ["--max-side", "256", "--max-labels", "16"]
     command_line(["compare", image, "-o", picture, *grids, *size, "--overwrite"])
     viewer = napari.Viewer()

@@ -125,8 +125,8 @@ class CompareWidget(TaskDock):
         self._run_button.setToolTip("Run every combination, one after another.")
         self._stop_button.setToolTip("End with the results that are finished.")
         self._paint = QComboBox()
-        self._paint.addItem("mean colours", "mean")
-        self._paint.addItem("clear colours", "palette")
+        self._paint.addItem("mean colour", "mean")
+        self._paint.addItem("clear colour", "palette")
         self._paint.setToolTip(_PAINT_HELP)
 
     def _create_layout(self) -> None:

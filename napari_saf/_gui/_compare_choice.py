@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qtpy.QtCore import Signal
+from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -178,7 +178,7 @@ class _AxisRow(QWidget):
         self._box.addItem("nothing", "")
         for name, words, _, about in entries:
             self._box.addItem(words, name)
-            self._box.setItemData(self._box.count() - 1, about, _TOOLTIP)
+            self._box.setItemData(self._box.count() - 1, about, Qt.ItemDataRole.ToolTipRole)
         self._box.setCurrentIndex(max(0, self._box.findData(before)))
         self._box.blockSignals(blocked)
         if self.name != before:
@@ -194,10 +194,6 @@ class _AxisRow(QWidget):
         self._line.setEnabled(bool(self.name))
         self._line.setText(self._starts.get(self.name, ""))
         self.changed.emit()
-
-
-_TOOLTIP = 3
-"""The role of an entry's tooltip."""
 
 
 def _entries(methods: Sequence[type[AbstractMethod]]) -> list[tuple[str, str, str, str]]:

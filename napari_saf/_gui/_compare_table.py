@@ -12,7 +12,7 @@ from napari_saf.comparison import COLUMNS, Column, Row
 
 __all__ = ["ComparisonTable"]
 
-_NUMBER = int(Qt.ItemDataRole.UserRole)
+_NUMBER = Qt.ItemDataRole.UserRole
 _HEIGHT = 172
 
 

@@ -18,11 +18,9 @@ __all__ = ["draw_panels"]
 _WIDTH = 2.7
 _MOST_HEIGHT = 4.5
 _TITLE = 0.42
-_SWATCH = 0.17
 _GAP = 0.14
 _MARGIN = 0.1
-_A_LINE = 16
-"""Swatches in a line."""
+_FEWEST_IN_A_LINE, _MOST_IN_A_LINE = 16, 20
 
 
 def draw_panels(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> Figure:
@@ -36,8 +34,10 @@ def draw_panels(given: Sequence[Panel], results: Sequence[Panel], layout: Layout
     high, wide = results[0].pixels.shape[:2]
     width = min(_WIDTH, _MOST_HEIGHT * wide / high)
     height = width * high / wide
-    n_lines = math.ceil(max(len(panel.swatches) for panel in results) / _A_LINE)
-    strip = n_lines * _SWATCH * width / _WIDTH
+    count = max(1, *(len(panel.swatches) for panel in results))
+    n_lines = math.ceil(count / _MOST_IN_A_LINE)
+    a_line = max(_FEWEST_IN_A_LINE, math.ceil(count / n_lines))
+    strip = n_lines * width / a_line
     cell = _TITLE + height + _GAP / 2 + strip + _GAP
     n_columns = n_before + layout.n_columns
     size = (n_columns * (width + _GAP) + 2 * _MARGIN, layout.n_rows * cell + 2 * _MARGIN)
@@ -57,7 +57,7 @@ def draw_panels(given: Sequence[Panel], results: Sequence[Panel], layout: Layout
         _draw_picture(axes_at(left, top, width, height), panel)
         if panel.swatches:
             strip_axes = axes_at(left, top + height + _GAP / 2, width, strip)
-            _draw_swatches(strip_axes, panel.swatches, n_lines)
+            _draw_swatches(strip_axes, panel.swatches, a_line, n_lines)
     return figure
 
 
@@ -80,13 +80,13 @@ def _write_above(axes: Axes, words: str, points: float, size: float, color: str)
     )
 
 
-def _draw_swatches(axes: Axes, swatches: Sequence[Swatch], n_lines: int) -> None:
-    axes.set(xlim=(0, _A_LINE), ylim=(n_lines, 0))
+def _draw_swatches(axes: Axes, swatches: Sequence[Swatch], a_line: int, n_lines: int) -> None:
+    axes.set(xlim=(0, a_line), ylim=(n_lines, 0))
     for place, swatch in enumerate(swatches):
-        line, column = divmod(place, _A_LINE)
+        line, column = divmod(place, a_line)
         left, top, side = column + 0.06, line + 0.06, 0.88
         axes.add_patch(Rectangle((left, top), side, side, fc=swatch.color / 255, ec="0.4", lw=0.5))
         if swatch.is_dead:
             for low, high in ((top, top + side), (top + side, top)):
-                axes.plot([left, left + side], [low, high], color="white", lw=2.2)
-                axes.plot([left, left + side], [low, high], color="black", lw=0.9)
+                axes.plot([left, left + side], [low, high], color="white", lw=1.8)
+                axes.plot([left, left + side], [low, high], color="black", lw=0.8)

@@ -21,6 +21,8 @@ __all__ = ["Colors", "Panel", "Swatch", "given_panels", "result_panels"]
 Colors = Literal["mean", "palette"]
 _Pixels = NDArray[np.uint8]
 _MOST_SWATCHES = 48
+_ELSEWHERE = 205.0
+"""The grey of labels that are in other planes only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +105,7 @@ def result_panels(
     tables = [palette] * len(planes)
     if paint == "mean":
         means = [_means(plane, pixels, count) for plane in planes]
-        together = _mean_of(means, palette)
+        together = _mean_of(means)
         tables = [np.where(np.isnan(one), together, one).astype(np.uint8) for one in means]
     names = short_names([one.variant for one in comparison.results])
     return [
@@ -145,10 +147,10 @@ def _means(plane: NDArray[Any], pixels: _Pixels, count: int) -> NDArray[np.float
         return np.asarray(np.stack(sums, axis=1) / sizes[:, None])
 
 
-def _mean_of(means: list[NDArray[np.float64]], otherwise: _Pixels) -> NDArray[np.float64]:
-    """Return the mean colour of each label over the results that have it."""
+def _mean_of(means: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the mean colour of each label over the results that have it in the plane shown."""
     stacked = np.stack(means)
     known = ~np.isnan(stacked)
     count = known.sum(axis=0)
     total = np.where(known, stacked, 0).sum(axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), otherwise)
+    return np.where(count > 0, total / np.maximum(count, 1), _ELSEWHERE)

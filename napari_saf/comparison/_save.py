@@ -23,7 +23,7 @@ __all__ = ["COMPARISON_SUFFIXES", "save_comparison"]
 COMPARISON_SUFFIXES = (".html", *FIGURE_SUFFIXES, ".csv")
 """What the name of a saved comparison may end in."""
 
-_DPI = 200
+_DPI = 160
 
 
 def save_comparison(
