@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from napari_saf._gui._compare_layers import ComparisonLayers
 from napari_saf._gui._compare_table import ComparisonTable
 from napari_saf._gui._compare_work import ComparisonWork, Finished, Outcome, Progress
 from napari_saf._gui._dock import describe_error
+from napari_saf._gui._fluency import FullCollections
 from napari_saf._gui._form_layout import FormSection, create_fold
 from napari_saf._gui._input import ImageInput
 from napari_saf._gui._layer_choice import LayerChoice
@@ -67,6 +67,7 @@ class CompareWidget(TaskDock):
         self.outcome: Outcome | None = None
         self._layers: ComparisonLayers | None = None
         self._progress: Progress | None = None
+        self._is_holding = False
         self._truth = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         self._side = SideBySide(viewer, self._on_grid_left)
         self._create_controls()
@@ -107,7 +108,7 @@ class CompareWidget(TaskDock):
         self._side_button.setChecked(self._side.is_on)
 
     def _release(self) -> None:
-        gc.unfreeze()
+        self._hold_collections(False)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._side.release()
         self.input.release()
@@ -115,6 +116,12 @@ class CompareWidget(TaskDock):
         if self._layers is not None:
             self._layers.release()
         self._layers = self.outcome = None
+
+    def _hold_collections(self, wanted: bool) -> None:
+        """Have full garbage collections wait, or not."""
+        if wanted != self._is_holding:
+            self._is_holding = wanted
+            FullCollections.hold() if wanted else FullCollections.release()
 
     def _create_controls(self) -> None:
         self._run_button = QPushButton("Compare")
@@ -167,8 +174,7 @@ class CompareWidget(TaskDock):
         if self.is_busy:
             return
         self._side.leave()
-        # As in `Session`: a full garbage collection halts every thread for 0.4 s.
-        gc.freeze()
+        self._hold_collections(True)
         if self._layers is not None:
             for layer in self._layers.layers():
                 layer.visible = False
@@ -240,7 +246,7 @@ class CompareWidget(TaskDock):
         self.status.show_progress(count / len(outcome.work.variants), "\n".join(words))
 
     def _on_layers_done(self, outcome: Outcome) -> None:
-        gc.unfreeze()
+        self._hold_collections(False)
         self._is_adding = False
         self.outcome = outcome
         self._show_rows()
@@ -333,11 +339,11 @@ class CompareWidget(TaskDock):
             self.stop_task()
 
     def _on_task_abandoned(self) -> None:
-        gc.unfreeze()
+        self._hold_collections(False)
         super()._on_task_abandoned()
 
     def _on_failed(self, error: Exception) -> None:
-        gc.unfreeze()
+        self._hold_collections(False)
         self._show_error(
             describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
         )

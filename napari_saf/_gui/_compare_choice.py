@@ -19,9 +19,10 @@ from qtpy.QtWidgets import (
 from napari_saf._gui._form_layout import FormSection
 from napari_saf.comparison import Variant, read_values, variants_of
 from napari_saf.features import FEATURES
+from napari_saf.image_options import WEIGHTS
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe
-from napari_saf.problem import WEIGHTS, ImageOptions
+from napari_saf.problem import ImageOptions
 
 __all__ = ["ComparisonChoice"]
 

@@ -22,6 +22,7 @@ from napari_saf.comparison import (
     iterate_comparison,
 )
 from napari_saf.errors import InvalidInput
+from napari_saf.methods._method import drain
 from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["ComparisonWork", "Finished", "Outcome", "Progress"]
@@ -131,12 +132,8 @@ class ComparisonWork:
 
         teller = _Teller(report)
         steps = iterate_comparison(self.variants, read, cancelled=cancelled)
-        while True:
-            try:
-                teller.tell(next(steps))
-            except StopIteration as stop:
-                found: Comparison = stop.value
-                return Outcome(self, found, comparison_table(found, truth), truth)
+        found = drain(steps, teller.tell)
+        return Outcome(self, found, comparison_table(found, truth), truth)
 
     def read_truth(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the truth and see whether it fits; None if there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from napari_saf.cli._values import WindowSize
 from napari_saf.comparison import (
     OPTION_AXES,
     Comparison,
-    ComparisonStep,
     Variant,
     comparison_table,
     iterate_comparison,
@@ -38,11 +37,12 @@ from napari_saf.comparison._save import COMPARISON_SUFFIXES, save_comparison
 from napari_saf.comparison._variants import parameter_named
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, channels_last
+from napari_saf.image_options import WEIGHTS
 from napari_saf.io import LABELS_MARK, ImageFile, mask_stem, read_image, read_labels, save_recipe
 from napari_saf.io._legend import file_stem
 from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.problem import WEIGHTS, ImageOptions, Problem
-from napari_saf.result import Snapshot
+from napari_saf.methods._method import relay
+from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["command"]
 
@@ -76,7 +76,8 @@ def _compare(
         here = dataclasses.replace(wanted, channel_axis=options.channel_axis)
         return problem_of([file], here, settings)
 
-    found = run_with_progress(_snapshots(iterate_comparison(variants, read)), image.name)
+    steps = relay(iterate_comparison(variants, read), lambda step: step.snapshot)
+    found = run_with_progress(steps, image.name)
     shown: dict[str, Any] = {
         "truth": regions,
         "paint": paint,
@@ -155,19 +156,6 @@ def _read_truth(path: Path, image: ImageFile, channel_axis: int | None) -> NDArr
     if truth.shape != shape or not truth.any():
         raise InvalidInput(f"{path}: expected regions of shape {shape}, got {truth.shape}")
     return truth
-
-
-def _snapshots(
-    steps: Generator[ComparisonStep, None, Comparison],
-) -> Generator[Snapshot, None, Comparison]:
-    """Pass on the snapshots of a comparison."""
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as stop:
-            found: Comparison = stop.value
-            return found
-        yield step.snapshot
 
 
 def _save(

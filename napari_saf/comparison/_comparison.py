@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.comparison._alignment import align, renumbered
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.methods._method import Cancelled, Iteration, drain, never
+from napari_saf.methods._method import Cancelled, drain, never, relay
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
 
@@ -245,7 +246,7 @@ def iterate_comparison(
         variant, share = variants[number], (len(results) + len(failures), len(variants))
         try:
             steps = variant.method.iterate(reader.read(variant.options), cancelled=cancelled)
-            found = yield from _in_part(steps, variant, share, tuple(results.values()))
+            found = yield from relay(steps, partial(_step, variant, share, [*results.values()]))
         except Cancelled:
             break
         except SafError as error:
@@ -290,16 +291,11 @@ def _by_options(variants: Sequence[Variant]) -> Iterator[int]:
         yield from group
 
 
-def _in_part(
-    steps: Iteration, variant: Variant, share: tuple[int, int], results: tuple[Compared, ...]
-) -> Generator[ComparisonStep, None, Segmentation]:
-    """Go through the steps of one of several runs, with the fraction of all of them."""
+def _step(
+    variant: Variant, share: tuple[int, int], results: Sequence[Compared], snapshot: Snapshot
+) -> ComparisonStep:
+    """Return a step of one of several runs, with the fraction of all of them."""
     done, count = share
-    while True:
-        try:
-            snapshot = next(steps)
-        except StopIteration as stop:
-            result: Segmentation = stop.value
-            return result
-        fraction = (done + snapshot.fraction) / count
-        yield ComparisonStep(variant, dataclasses.replace(snapshot, fraction=fraction), results)
+    fraction = (done + snapshot.fraction) / count
+    snapshot = dataclasses.replace(snapshot, fraction=fraction)
+    return ComparisonStep(variant, snapshot, tuple(results))

@@ -16,9 +16,11 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never"]
+__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never", "relay"]
 
+S = TypeVar("S")
 T = TypeVar("T")
+U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 
@@ -31,11 +33,22 @@ def never() -> bool:
     return False
 
 
-def drain(steps: Generator[object, None, T]) -> T:
-    """Go through all steps, look at none, and return what comes of them."""
+def relay(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
+    """Yield every step changed, and return what comes of them."""
     while True:
         try:
-            next(steps)
+            step = next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        yield change(step)
+
+
+def drain(steps: Generator[S, None, T], look: Callable[[S], object] = lambda _: None) -> T:
+    """Go through all steps, look at each, and return what comes of them."""
+    while True:
+        try:
+            look(next(steps))
         except StopIteration as stop:
             result: T = stop.value
             return result
