@@ -1,6 +1,9 @@
 """Make the pictures of README and docs from the real app and command line.
 
-xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [demo dock ...]
+xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [NAME...]
+
+Names: demo, dock, fairness, scribbles, prototypes, compare; without
+any, all of them.
 """
 
 from __future__ import annotations
@@ -182,12 +185,32 @@ def make_demo_picture() -> None:
         (PICTURES / "demo.png").write_bytes((Path(folder) / "astronaut.png").read_bytes())
 
 
+def make_compare_pictures() -> None:
+    """Compare s and window on a photograph, and take a picture of the Compare dock."""
+    picture = str(PICTURES / "compare.png")
+    image = str(PICTURES.parent.parent / "sample_images" / "astronaut.png")
+    grids = ["--grid", "s=0,0.5,1", "--grid", "window=3,9,41"]
+    size = ["--max-side", "256", "--max-labels", "16"]
+    command_line(["compare", image, "-o", picture, *grids, *size, "--overwrite"])
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.open_sample("napari-saf", "colour_wheel")
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
+    wait(1)
+    dock.start()
+    wait_until(lambda: not dock.is_busy, 600)
+    dock.table.choose(0)
+    take(viewer, "compare_dock.png")
+    viewer.close()
+
+
 MAKERS = {
     "demo": make_demo_picture,
     "dock": make_dock_picture,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,
     "prototypes": make_prototypes_picture,
+    "compare": make_compare_pictures,
 }
 
 if __name__ == "__main__":

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from napari_saf import metrics as metrics
     from napari_saf.affinity import GaussianAffinity as GaussianAffinity
     from napari_saf.affinity import KernelAffinity as KernelAffinity
+    from napari_saf.comparison import Comparison as Comparison
+    from napari_saf.comparison import Variant as Variant
+    from napari_saf.comparison import compare as compare
+    from napari_saf.comparison import comparison_table as comparison_table
+    from napari_saf.comparison import save_comparison as save_comparison
+    from napari_saf.comparison import variants_of as variants_of
     from napari_saf.dictionary import LearnedDictionary as LearnedDictionary
     from napari_saf.dictionary import PatchDictionary as PatchDictionary
     from napari_saf.dictionary import PatchDictionaryLearning as PatchDictionaryLearning
@@ -57,6 +63,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "affinity": ("GaussianAffinity", "KernelAffinity"),
+    "comparison": (
+        "Comparison",
+        "Variant",
+        "compare",
+        "comparison_table",
+        "save_comparison",
+        "variants_of",
+    ),
     "dictionary": (
         "LearnedDictionary",
         "PatchDictionary",

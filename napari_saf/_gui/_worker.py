@@ -18,7 +18,7 @@ from napari_saf.methods._method import Cancelled, drain
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Run", "WarmStart"]
+__all__ = ["Frame", "Run", "WarmStart", "without_gaps"]
 
 _FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
@@ -141,7 +141,7 @@ class Run(AbstractTask):
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
         if self._columns is None:
-            problem, self.numbers = _without_gaps(read)
+            problem, self.numbers = without_gaps(read)
         else:
             problem, self.numbers = self._columns.begin(read), self._columns.numbers
         self.problem = problem
@@ -217,7 +217,7 @@ class Run(AbstractTask):
         return np.concatenate([self.numbers, more])[:n_columns]
 
 
-def _without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
     """Return the problem with seeds 1, 2, ... and the numbers that they had."""
     if problem.seeds is None:
         return problem, np.arange(0)
