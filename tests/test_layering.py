@@ -13,7 +13,7 @@ PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"errors", "device", "parameters"},
     {"geometry", "graph", "features", "groups"},
-    {"problem", "result"},
+    {"problem", "recording", "result"},
     {"affinity", "integrate"},
     {"methods"},
     {"dictionary"},

@@ -178,6 +178,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             state.v.shape[1],
             call.began,
             lambda: labels,
+            lambda: state.v,
             keeps_numbers=call.seeds is not None,
         )
         records, gains = reporter.records, list[float]()
