@@ -18,7 +18,16 @@ import numpy as np
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Parameter", "build", "check_bounds", "describe", "from_plain", "parameter", "to_plain"]
+__all__ = [
+    "Parameter",
+    "build",
+    "check_bounds",
+    "describe",
+    "from_plain",
+    "parameter",
+    "to_plain",
+    "values_of",
+]
 
 Kind = Literal["int", "float", "bool", "choice", "array", "list"]
 Condition = tuple[str, tuple[str, ...]]
@@ -42,6 +51,7 @@ class _Info:
     is_list: bool = False
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    at_start: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, at_start
         As given to `parameter`.
     """
 
@@ -82,6 +92,7 @@ class Parameter:
     none: str = "automatic"
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    at_start: bool = False
 
 
 def parameter(
@@ -99,6 +110,7 @@ def parameter(
     is_list: bool = False,
     words: Mapping[str, str] | None = None,
     in_form: bool = True,
+    at_start: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -128,9 +140,23 @@ def parameter(
         What the form says for the values of a choice, where the values are no plain words.
     in_form : bool
         Whether a form asks for it; library, command line and recipe always take it.
+    at_start : bool
+        Whether it says nothing once an assignment to start from is given.
     """
     info = _Info(
-        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words, in_form
+        label,
+        help,
+        minimum,
+        maximum,
+        step,
+        ends,
+        advanced,
+        variants,
+        none,
+        is_list,
+        words,
+        in_form,
+        at_start,
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -203,6 +229,7 @@ def _scalar(
         info.none,
         info.words,
         info.in_form,
+        info.at_start,
     )
 
 
@@ -235,6 +262,33 @@ def build(method: type[T], values: Mapping[str, object]) -> T:
     if unknown:
         raise InvalidInput(f"unknown parameter {unknown[0]!r}; known: {', '.join(sorted(known))}")
     return _build(method, values, "")
+
+
+def values_of(method: object) -> dict[str, object]:
+    """Return the values of a method by dotted name, of which `build` makes the same again.
+
+    Raises
+    ------
+    InvalidInput
+        If it holds something that is no named variant, such as a given affinity.
+    """
+    values: dict[str, object] = {}
+    assert dataclasses.is_dataclass(method)
+    for field in dataclasses.fields(method):
+        info, value = field.metadata.get(_KEY), getattr(method, field.name)
+        if info is None:
+            continue
+        if info.variants is None:
+            values[field.name] = value
+            continue
+        kind = next((key for key, cls in info.variants.items() if type(value) is cls), None)
+        if kind is None:
+            raise InvalidInput(f"{field.name}: expected one of {', '.join(info.variants)}")
+        if len(info.variants) > 1:
+            values[field.name] = kind
+        for name, inner in values_of(value).items():
+            values[f"{field.name}.{name}"] = inner
+    return values
 
 
 def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:

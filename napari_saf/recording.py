@@ -20,6 +20,7 @@ __all__ = ["LabelMoment", "Recording", "StateMoment"]
 _BLOCK_BYTES = 2**24
 _LEAST = 1e-10
 _LABEL_MEMORY = 0.25
+_LABEL_TIME = 0.2
 _LABEL_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.NOSHUFFLE)
 _STATE_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.BITSHUFFLE)
 """A state of a photograph takes 8 ms and two thirds of its memory, late ones less; zstd would
@@ -152,14 +153,14 @@ class _Track(Generic[M]):
         self._spent = self._cost = 0.0
 
     def offer(self, step: int, seconds: float, make: Callable[[], M]) -> None:
-        """Take a moment, if it is time for one; `seconds` of the run have gone by."""
+        """Take a moment, if it is time for one; the run has taken so many seconds."""
         if self.kept and step - self.kept[-1].step < self.stride:
             return
         if self._spent + self._cost > self._share * seconds and self._spent > 0:
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         self.add(make())
-        self._cost = time.perf_counter() - began
+        self._cost = time.thread_time() - began
         self._spent += self._cost
 
     def add(self, moment: M) -> None:
@@ -211,13 +212,16 @@ class Recording:
     memory : int
         Bytes for labels and soft labels together.
     share : float
-        Of the time of the run that packing may take; the first moment comes in any case.
+        Of the processor time of the thread that packing may take; the first moment comes in any
+        case.
     """
 
     def __init__(self, *, memory: int = 2**28, share: float = 0.05) -> None:
         label_memory = int(memory * _LABEL_MEMORY)
-        self._labels: _Track[LabelMoment] = _Track(label_memory, share / 2)
-        self._states: _Track[StateMoment] = _Track(memory - label_memory, share / 2)
+        label_share = share * _LABEL_TIME
+        self._labels: _Track[LabelMoment] = _Track(label_memory, label_share)
+        self._states: _Track[StateMoment] = _Track(memory - label_memory, share - label_share)
+        self._clock: float | None = None
         self._records: list[Record] = []
         self._begin = (0.0, 0)
 
@@ -256,7 +260,9 @@ class Recording:
         if not self._take(snapshot.record):
             return
         step = len(self._records) - 1
-        at, seconds = self._records[-1].time, snapshot.seconds
+        if self._clock is None:
+            self._clock = time.thread_time() - snapshot.seconds
+        at, seconds = self._records[-1].time, time.thread_time() - self._clock
         self._labels.offer(step, seconds, lambda: _pack_labels(at, step, snapshot.labels))
         if snapshot.has_assignment:
             self._states.offer(

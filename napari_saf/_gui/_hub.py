@@ -53,8 +53,11 @@ class Hub:
                 watcher.run_began(session)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Tell somebody nothing any more."""
+        """Tell somebody nothing any more; runs that nobody watches are not recorded on."""
         self._watchers.discard(watcher)
+        if not self.is_watched:
+            for session in list(self._sessions):
+                session.stop_recording()
 
     def began(self, session: Session) -> None:
         """Tell that a run is under way."""

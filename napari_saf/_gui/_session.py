@@ -15,12 +15,14 @@ from qtpy.QtCore import QObject, QTimer, Signal
 from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui._fluency import painted_later, prepare_lines
+from napari_saf._gui._hub import hub_of
 from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob, ProblemReader
 from napari_saf._gui._worker import Frame, Run, WarmStart
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
+from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import Segmentation
 
 __all__ = ["Request", "Session"]
@@ -34,7 +36,8 @@ class Request:
     """What a click on Run asks for, as read at that moment.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
-    this one is then left as it is. The `others` are images labelled together with this one.
+    this one is then left as it is. The `others` are images labelled together with this one. A run
+    that starts from a recorded moment goes on with its `recording`.
     """
 
     image: Image
@@ -46,6 +49,8 @@ class Request:
     live: LiveLayer | None = None
     warm: WarmStart | None = None
     others: tuple[Image, ...] = ()
+    start: StateMoment | None = None
+    recording: Recording | None = None
 
 
 class Session(QObject):
@@ -82,6 +87,8 @@ class Session(QObject):
         self.request: Request | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
+        self._hub = hub_of(viewer)
+        self._hub.join(self)
         QTimer.singleShot(0, prepare_lines)
 
     @property
@@ -103,6 +110,19 @@ class Session(QObject):
     def numbers(self) -> NDArray[np.int64]:
         """The numbers with which the classes of the run's strokes were painted."""
         return np.arange(0) if self._run is None else self._run.numbers
+
+    def record(self) -> Recording | None:
+        """Return what takes note of the run, from now on if nothing did; None for a sweep."""
+        if self._run is None or self._run.is_sweep:
+            return None
+        if self._run.recording is None:
+            self._run.recording = Recording()
+        return self._run.recording
+
+    def stop_recording(self) -> None:
+        """Take no more note of the run."""
+        if self._run is not None:
+            self._run.recording = None
 
     @property
     def is_stopping(self) -> bool:
@@ -132,6 +152,7 @@ class Session(QObject):
         self.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
+        self._hub.leave(self)
         if run is None:
             return
         gc.unfreeze()
@@ -157,8 +178,14 @@ class Session(QObject):
         )
         self._has_returned = False
         run = self._run = Run(
-            request.job, request.method, request.is_sweep, self._reader, request.warm
+            request.job,
+            request.method,
+            request.is_sweep,
+            self._reader,
+            request.warm,
+            request.start,
         )
+        run.recording = request.recording
         run.advanced.connect(self._on_advanced)
         run.swept.connect(self.swept)
         run.returned.connect(self._on_returned)
@@ -168,6 +195,7 @@ class Session(QObject):
         # A full garbage collection among all the objects of napari halts every thread for 0.4 s.
         gc.freeze()
         self.began.emit()
+        self._hub.began(self)
         run.start()
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -223,6 +251,7 @@ class Session(QObject):
             with painted_later(self._widget if self.live.layer is None else None):
                 self.live.finish(result, None if problem is None else problem.graph)
             self._hide_earlier_results()
+        self._hub.returned(self, result)
         self.returned.emit(result)
 
     def _on_finished(self) -> None:
@@ -231,6 +260,7 @@ class Session(QObject):
         self._run = self.request = self.live = None
         gc.unfreeze()
         request, self._next = self._next, None
+        self._hub.ended(self)
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:
             self._begin(request)

@@ -17,6 +17,7 @@ from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import Problem
+from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 __all__ = ["Frame", "Run", "WarmStart"]
@@ -94,9 +95,13 @@ class Run(AbstractTask):
         What reads the image; one that read it before saves the time.
     warm : WarmStart, optional
         What to go on from, where it fits.
+    start : StateMoment, optional
+        What to start from, as it is.
 
     Attributes
     ----------
+    recording : Recording or None
+        What takes note of each step; it can be set while the run goes on. A sweep is not recorded.
     problem : Problem or None
         What was read, once it was; strokes numbered without gaps.
     numbers : array of int
@@ -112,9 +117,12 @@ class Run(AbstractTask):
         is_sweep: bool = False,
         reader: ProblemReader | None = None,
         warm: WarmStart | None = None,
+        start: StateMoment | None = None,
     ) -> None:
         super().__init__()
         self._warm = warm
+        self._start = start
+        self.recording: Recording | None = None
         self._reader = reader or ProblemReader()
         self.job = job
         self.method = method
@@ -145,7 +153,7 @@ class Run(AbstractTask):
         if not self.is_sweep:
             initial = self._initial(problem)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._follow(steps)
+            result = self._recorded(self._follow(steps))
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
         found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
@@ -162,8 +170,21 @@ class Run(AbstractTask):
             except StopIteration as stop:
                 result: T = stop.value
                 return result
+            recording = self.recording
+            if recording is not None and not self.is_sweep:
+                recording.watch(snapshot)
             if self._frame_is_due():
                 self._send(snapshot)
+
+    def _recorded(self, result: Segmentation) -> Segmentation:
+        """Return a result whose history goes back to before the moment from which it started."""
+        recording = self.recording
+        if recording is None:
+            return result
+        recording.finish(result)
+        if self._start is None or not len(recording):
+            return result
+        return dataclasses.replace(result, history=recording.history())
 
     def _frame_is_due(self) -> bool:
         """Tell whether the screen wants another frame: it gets half of the time at most."""
@@ -190,7 +211,9 @@ class Run(AbstractTask):
             self._consumed.wait(_FIRST_FRAME_SECONDS)
 
     def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
-        """Return the assignment to go on from; new labels would have no column in it."""
+        """Return the assignment to go on from; new labels would have no column in a warm one."""
+        if self._start is not None:
+            return self._start.assignment()
         if self._warm is None or not self.method.follows_seeds:
             return None
         return self._warm.initial(problem.n_nodes, self.numbers)

@@ -235,6 +235,7 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         help="Number of labels (K); some may end empty.",
         minimum=2,
         maximum=255,
+        at_start=True,
     )
     seed: int = parameter(
         0,

@@ -251,7 +251,7 @@ class _State:
             self._v = take_columns(self._v, kept)
 
     def _keep_columns(self, kept: torch.Tensor) -> None:
-        """Number the labels anew, for the columns of the given indices."""
+        """Renumber the labels for the columns of the given indices."""
         new_number = torch.full_like(self._active, -1)
         new_number[kept] = torch.arange(len(kept), device=kept.device)
         self._labels = new_number[self._labels]
