@@ -216,7 +216,7 @@ class Recording:
         case.
     """
 
-    def __init__(self, *, memory: int = 2**28, share: float = 0.05) -> None:
+    def __init__(self, *, memory: int = 2**28, share: float = 0.03) -> None:
         label_memory = int(memory * _LABEL_MEMORY)
         label_share = share * _LABEL_TIME
         self._labels: _Track[LabelMoment] = _Track(label_memory, label_share)

@@ -98,8 +98,8 @@ class DiagnosticsWidget(TaskDock):
         run, moment = self._run, self._state()
         if run is None or moment is None or not self._may_start(run):
             return
-        live = None if run.live.is_lost else run.live
-        self._go_on(run, moment, dataclasses.replace(run.request, live=live))
+        self._go_on(run, moment, dataclasses.replace(run.request, live=run.live))
+        run.live.layer.visible = True
 
     def start_branch(self) -> None:
         """Go on from the time of the slider with other parameters, in a layer of its own."""
@@ -113,6 +113,7 @@ class DiagnosticsWidget(TaskDock):
             return
         title = f"{request.method.name.upper()} from t = {moment.time:.3g}"
         live = LiveLayer(self._viewer, request.image, title, request.placement, request.strokes)
+        self.session.adopt(run.request.image, run.live.layer)
         self._go_on(run, moment, dataclasses.replace(request, live=live))
 
     def run_began(self, session: Session) -> None:
@@ -134,28 +135,32 @@ class DiagnosticsWidget(TaskDock):
     def run_returned(self, session: Session, result: Any) -> None:
         """Take note of how labels are numbered at the end."""
         run = self._run_of(session)
-        if run is not None and isinstance(result, Segmentation):
+        if run is not None:
             run.note()
             run.columns = result.columns
+        elif session.live is not None:
+            self._choice.refresh()
+            self._choice.choose(session.live.layer)
 
     def run_ended(self, session: Session) -> None:
         """Show what is left of a run."""
         run = self._run_of(session)
         if run is None or self._life.has_ended:
             return
-        was_shown, place = run is self._run, self._slider.value()
-        is_at_end = self._is_at_end
+        was_shown, place = run is self._run and not self._is_at_end, self._slider.value()
         run.session = None
+        if run.live.layer is None or run.live.is_lost:
+            self._forget_runs([run])
         under_way = [(f"run {k + 1}", run) for k, run in enumerate(self._runs) if run.is_running]
         if not under_way:
             self._timer.stop()
         self._choice.set_others(under_way)
         self._choice.choose(run.live.layer)
-        if was_shown and self._run is run and not is_at_end:
+        if was_shown and self._run is run:
             self._slider.setValue(place)
 
     def _create_controls(self) -> None:
-        self._choice = LayerChoice(self._viewer, _has_history)
+        self._choice = LayerChoice(self._viewer, self._may_be_shown)
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
         self._slider.setToolTip(
@@ -223,7 +228,13 @@ class DiagnosticsWidget(TaskDock):
         self.session.start(request)
 
     def _may_start(self, run: RecordedRun) -> bool:
-        return not run.is_running and run.request.image in self._viewer.layers
+        return not (run.is_running or run.live.is_lost) and run.request.image in self._viewer.layers
+
+    def _may_be_shown(self, layer: object) -> bool:
+        if not isinstance(layer, Labels):
+            return False
+        own = any(run.live.layer == layer and not run.is_running for run in self._runs)
+        return own or _history_of(layer) is not None
 
     def _run_of(self, session: Session) -> RecordedRun | None:
         return next((run for run in self._runs if run.session is session), None)
@@ -403,10 +414,6 @@ class DiagnosticsWidget(TaskDock):
         self.branch.button.setEnabled(can_go_on and not self.session.is_running)
         self._entropy.setEnabled(state is not None)
         self._slider.setEnabled(len(self._times) > 1)
-
-
-def _has_history(layer: object) -> bool:
-    return isinstance(layer, Labels) and _history_of(layer) is not None
 
 
 def _history_of(layer: Any) -> History | None:

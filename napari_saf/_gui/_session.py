@@ -143,6 +143,11 @@ class Session(QObject):
         if self._run is not None:
             self._run.cancel()
 
+    def adopt(self, image: Image, layer: Labels) -> None:
+        """Count a layer among the results that go out of sight once there is a newer one."""
+        if (image, layer) not in self._results:
+            self._results.append((image, layer))
+
     def forget_image(self) -> None:
         """Read the image anew in the next run."""
         self._reader.forget()
