@@ -264,8 +264,8 @@ class _Row(QWidget):
         layout.setColumnStretch(2, 1)
 
     def _set_range(self, low: float, high: float) -> None:
-        self._low.setText(f"{low:.2g}")
-        self._high.setText(f"{high:.2g}")
+        self._low.setText(_short_words(low))
+        self._high.setText(_short_words(high))
         margin = 0.04 * (high - low) or 0.5 * abs(high) + 1e-9
         self._axes.set_ylim(low - margin, high + margin)
 
@@ -281,3 +281,11 @@ def _count_words(shares: NDArray[np.floating]) -> str:
 
 def _number_words(value: float) -> str:
     return f"{value:.3g}"
+
+
+def _short_words(value: float) -> str:
+    """Return a number in a few letters: 2e5 in place of 200000 and of 2e+05."""
+    if value == 0 or 1e-2 <= abs(value) < 1e4:
+        return f"{value:.3g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"

@@ -30,6 +30,7 @@ from napari_saf.result import History, LabelImage, Segmentation
 __all__ = ["DiagnosticsWidget"]
 
 _REFRESH_MILLISECONDS = 250
+_TURN_MILLISECONDS = 15
 _MOST_POINTS = 150
 _MOST_RUNS = 2
 """Recordings kept: of the newest run and of the one before, to go back and forth between."""
@@ -349,7 +350,12 @@ class DiagnosticsWidget(TaskDock):
 
     def _on_labels_read(self, read: tuple[RecordedRun, LabelMoment, LabelImage]) -> None:
         run, moment, labels = read
-        if run is self._run and not self._is_at_end and not self._life.has_ended:
+        if run is not self._run or self._is_at_end or self._life.has_ended:
+            return
+        if self.earlier.prepare_labels(run, labels):
+            # A new layer takes napari long: it is added in another turn of the event loop.
+            QTimer.singleShot(_TURN_MILLISECONDS, self._show_labels)
+        else:
             self.earlier.show_labels(run, labels, moment.time)
 
     def _show_entropy(self) -> None:

@@ -220,6 +220,8 @@ class UncertaintyLayer:
     strokes : Labels, optional
     full : float
         The uncertainty that is brightest, at most 1.
+    covers : bool
+        Whether it hides what lies below.
     """
 
     def __init__(
@@ -229,7 +231,11 @@ class UncertaintyLayer:
         placement: Placement,
         strokes: Labels | None = None,
         full: float = 0.5,
+        covers: bool = False,
     ) -> None:
+        self._look = {"blending": "additive", "opacity": 0.7}
+        if covers:
+            self._look = {"blending": "translucent", "opacity": 1.0}
         self._full = full
         self._viewer, self._name = viewer, name
         self._placement, self._strokes = placement, strokes
@@ -246,8 +252,7 @@ class UncertaintyLayer:
             pixels,
             name=self._name,
             colormap="magma",
-            blending="additive",
-            opacity=0.7,
+            **self._look,
             contrast_limits=(0, self._full),
             metadata={METADATA_KEY: {}},
             **self._placement.transform,

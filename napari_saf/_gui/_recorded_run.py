@@ -116,18 +116,29 @@ class EarlierLayers:
         """The layer of the entropy, or None."""
         return None if self._entropy is None else self._entropy.layer
 
-    def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
-        """Show labels in place of the result of a run."""
+    def prepare_labels(self, run: RecordedRun, labels: LabelImage) -> bool:
+        """Make the layer that `show_labels` adds; return whether that was still to be done."""
         result = run.live.layer
         if result is None or run.live.is_lost:
-            return
+            return False
         if self._labels is None or self._result not in (None, result) or self._labels.is_lost:
             self._drop_labels()
             # It takes the colours of the result and lies below it.
             image, place = run.request.image, run.live.placement
             self._labels = LiveLayer(self._viewer, image, "earlier", place, result)
+            self._labels.prepare(labels, int(labels.max(initial=0)))
+            return True
+        return False
+
+    def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
+        """Show labels in place of the result of a run; see `prepare_labels`."""
+        result = run.live.layer
+        if result is None or run.live.is_lost or self._labels is None:
+            return
         with painted_later(self._widget if self._labels.layer is None else None):
-            self._labels.show(labels, int(labels.max(initial=0)))
+            if self._labels.layer is None:
+                self._labels.show(labels, 0)
+            self._labels.show(labels, 0)
             self._labels.layer.name = f"{result.name} at t = {time:.3g}"
             self._labels.layer.visible = True
             if self._result is None:
@@ -149,7 +160,8 @@ class EarlierLayers:
         """Show entropies, image-shaped, 0 to 1."""
         if self._entropy is None:
             name = f"{run.request.image.name} entropy"
-            self._entropy = UncertaintyLayer(self._viewer, name, run.live.placement, full=1.0)
+            place = run.live.placement
+            self._entropy = UncertaintyLayer(self._viewer, name, place, full=1.0, covers=True)
         is_new = self.entropy is None or self.entropy not in self._viewer.layers
         with painted_later(self._widget if is_new else None):
             self._entropy.show(values)

@@ -39,7 +39,15 @@ def settle(qtbot, widget):
 
 
 def slide(qtbot, widget, place):
+    """Move the slider and wait until the labels of that time are on screen."""
     widget._slider.setValue(place)
+    at_end = place == widget._slider.maximum()
+
+    def is_shown():
+        layer = widget.earlier.labels
+        return layer is not None and layer.name.endswith(f"t = {widget.time:.3g}")
+
+    qtbot.waitUntil(lambda: at_end or is_shown(), timeout=TIMEOUT)
     settle(qtbot, widget)
 
 
