@@ -59,7 +59,7 @@ def result_of(viewer):
     return next(layer for layer in viewer.layers if layer.name == "blocks [SAF]")
 
 
-def test_curves_of_a_run_of_another_dock(diagnostics, dock, run):
+def test_curves_of_a_run_of_another_dock(diagnostics, dock, run, qtbot):
     result = run(dock)
     assert set(diagnostics.plot.words) == {
         "undecided",
@@ -71,11 +71,11 @@ def test_curves_of_a_run_of_another_dock(diagnostics, dock, run):
     assert diagnostics.plot.words["undecided"] == f"{result.history.entropy[-1]:.3g} nats"
     assert diagnostics.times[0] == 0
     assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
-    diagnostics.go_to(0.0)
+    slide(qtbot, diagnostics, 0)
     assert diagnostics.plot.words["undecided"] == f"{result.history.entropy[0]:.3g} nats"
 
 
-def test_a_click_on_a_curve_goes_there(diagnostics, dock, run):
+def test_a_click_on_a_curve_goes_there(diagnostics, dock, run, qtbot):
     run(dock)
     middle = diagnostics.times[-1] / 2
     x = next(x for x in range(3000) if diagnostics.plot.time_at(x) >= middle)
@@ -87,6 +87,7 @@ def test_a_click_on_a_curve_goes_there(diagnostics, dock, run):
     diagnostics.plot.mousePressEvent(press)
     nearest = np.abs(diagnostics.times - middle).min()
     assert abs(diagnostics.time - middle) <= nearest + diagnostics.times[-1] / 200
+    settle(qtbot, diagnostics)
 
 
 def test_back_in_time_and_to_the_end_again(viewer, diagnostics, dock, run, qtbot):
@@ -135,6 +136,8 @@ def test_a_stopped_run_goes_on(viewer, diagnostics, dock, long_run, qtbot):
     assert diagnostics._resume.isEnabled()
     with qtbot.waitSignal(diagnostics.session.advanced, timeout=TIMEOUT):
         diagnostics._resume.click()
+    n_before = len(diagnostics._run.recording)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording) > n_before, timeout=TIMEOUT)
     with qtbot.waitSignal(diagnostics.session.finished, timeout=TIMEOUT):
         diagnostics._stop_button.click()
     assert diagnostics.times[-1] > stopped_at
