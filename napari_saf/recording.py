@@ -21,6 +21,8 @@ _BLOCK_BYTES = 2**24
 _LEAST = 1e-10
 _LABEL_MEMORY = 0.25
 _LABEL_TIME = 0.2
+_FREE_SECONDS = 0.05
+"""What packing labels, and soft labels, may take in any case: short runs are kept whole."""
 _LABEL_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.NOSHUFFLE)
 _STATE_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.BITSHUFFLE)
 """A state of a photograph takes 8 ms and two thirds of its memory, late ones less; zstd would
@@ -156,7 +158,8 @@ class _Track(Generic[M]):
         """Take a moment, if it is time for one; the run has taken so many seconds."""
         if self.kept and step - self.kept[-1].step < self.stride:
             return
-        if self._spent + self._cost > self._share * seconds and self._spent > 0:
+        allowed = max(_FREE_SECONDS, self._share * seconds)
+        if self.kept and self._spent + self._cost > allowed:
             return
         began = time.thread_time()
         self.add(make())
@@ -212,8 +215,7 @@ class Recording:
     memory : int
         Bytes for labels and soft labels together.
     share : float
-        Of the processor time of the thread that packing may take; the first moment comes in any
-        case.
+        Of the processor time of the thread that packing may take, beyond a tenth of a second.
     """
 
     def __init__(self, *, memory: int = 2**28, share: float = 0.03) -> None:
