@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Generator
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +13,7 @@ from qtpy.QtCore import Signal
 from napari_saf._gui._reading import ImageJob, ProblemReader
 from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods._method import Cancelled, drain
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import LabelImage, Segmentation, Snapshot
@@ -26,7 +24,6 @@ _FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
 _LEAST = 1e-10
 _SOFTENING = 0.1
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +51,8 @@ class Frame:
 class WarmStart:
     """The end of an earlier run, from which another may go on.
 
-    On photographs with strokes this saves a third of the evaluations, and 0.5 to 4 % of the
-    pixels get another label than from a fresh start: what was painted first counts for more.
+    This saves evaluations, and some pixels get another label than from a fresh start: what was
+    painted first counts for more.
 
     Attributes
     ----------
@@ -153,28 +150,22 @@ class Run(AbstractTask):
         if not self.is_sweep:
             initial = self._initial(problem)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._recorded(self._follow(steps))
+            result = self._recorded(drain(steps, self._look))
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
-        found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
+        weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
+        found = drain(weights, self._look)
         if not found.points:
             raise Cancelled
         self.swept.emit(found)
         return found.points[-1].segmentation
 
-    def _follow(self, steps: Generator[Snapshot, None, T]) -> T:
-        """Go to the end, with a frame now and then, and return what comes of it."""
-        while True:
-            try:
-                snapshot = next(steps)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            recording = self.recording
-            if recording is not None and not self.is_sweep:
-                recording.watch(snapshot)
-            if self._frame_is_due():
-                self._send(snapshot)
+    def _look(self, snapshot: Snapshot) -> None:
+        recording = self.recording
+        if recording is not None and not self.is_sweep:
+            recording.watch(snapshot)
+        if self._frame_is_due():
+            self._send(snapshot)
 
     def _recorded(self, result: Segmentation) -> Segmentation:
         """Return a result whose history goes back to before the moment from which it started."""
