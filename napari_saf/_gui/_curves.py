@@ -17,6 +17,8 @@ from napari_saf.result import History
 __all__ = ["Curve", "CurvePlot", "curves_of"]
 
 _CANVAS_HEIGHT = 38
+_MARGIN = 0.012
+"""Left and right of the curves, as a share of the time: for the cursor, which has a width."""
 _RANGE_WIDTH = 50
 _LINE, _CURSOR, _FACE = "#4c9be8", "#f5a623", (0.5, 0.5, 0.5, 0.13)
 _SMALL = "font-size: 7pt; color: gray;"
@@ -147,7 +149,7 @@ class CurvePlot(QWidget):
         """Return the time at a horizontal place, in pixels."""
         canvas = self._rows[0].canvas
         left = int(canvas.mapTo(self, QPoint(0, 0)).x())
-        share = (x - left) / max(int(canvas.width()), 1)
+        share = (x - left) / max(int(canvas.width()), 1) * (1 + 2 * _MARGIN) - _MARGIN
         return min(max(share, 0.0), 1.0) * float(self._times[-1])
 
     def _point(self, event: QMouseEvent) -> None:
@@ -223,7 +225,8 @@ class _Row(QWidget):
         for area in self._areas:
             area.remove()
         self._areas = []
-        self._axes.set_xlim(0, max(float(times[-1]), 1e-9))
+        end = max(float(times[-1]), 1e-9)
+        self._axes.set_xlim(-_MARGIN * end, (1 + _MARGIN) * end)
         if curve.values.ndim == 2:
             self._line.set_data([], [])
             used = np.flatnonzero(curve.values.max(axis=0) > 0)

@@ -15,6 +15,7 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
+from napari_saf._gui._curves import Curve, CurvePlot
 from napari_saf._gui._hub import hub_of
 from napari_saf._gui._live_layer import METADATA_KEY
 
@@ -281,3 +282,20 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run)
     np.testing.assert_allclose(earlier.get_color(5), result.get_color(5))
     run(diagnostics, diagnostics._resume.click)
     assert set(np.unique(result.data)) == {2, 5}
+
+
+def test_the_cursor_leaves_no_trace(qtbot):
+    plot, times = CurvePlot(), np.linspace(0, 9, 10)
+    qtbot.addWidget(plot)
+    curve = Curve("a", "", times**2, "{:.3g}".format)
+    plot.show_curves(times, [curve], lambda column: np.ones(4))
+    canvas = plot._rows[0].canvas
+    for width in range(250, 262):
+        canvas.resize(width, 38)
+        canvas.draw()
+        plot.move_cursor(3)
+        before = np.array(canvas.buffer_rgba())
+        for time in (9, 0, 3):
+            plot.move_cursor(time)
+        np.testing.assert_array_equal(np.array(canvas.buffer_rgba()), before)
+    assert plot.words == {"a": "9"}
