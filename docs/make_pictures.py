@@ -2,8 +2,7 @@
 
 xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [NAME...]
 
-Names: demo, dock, fairness, scribbles, prototypes, compare; without
-any, all of them.
+Names: demo, diagnostics, dock, fairness, scribbles, prototypes, compare; without any, all of them.
 """
 
 from __future__ import annotations
@@ -67,6 +66,23 @@ def make_dock_picture() -> None:
     viewer, dock = open_dock("astronaut")
     dock.start()
     finish(viewer, dock, "dock.png")
+
+
+def make_diagnostics_picture() -> None:
+    """Take a picture of the Diagnostics dock at an early time of a run."""
+    viewer, dock = open_dock("astronaut")
+    place, diagnostics = viewer.window.add_plugin_dock_widget(
+        "napari-saf", "Diagnostics", tabify=True
+    )
+    place.raise_()
+    wait(1)
+    dock.start()
+    wait_until(lambda: dock.session.is_running, 20)
+    wait_until(lambda: not dock.session.is_running)
+    diagnostics.go_to(3)
+    wait_until(lambda: diagnostics.earlier.labels is not None)
+    take(viewer, "diagnostics.png")
+    viewer.close()
 
 
 def make_fairness_picture() -> None:
@@ -206,6 +222,7 @@ def make_compare_pictures() -> None:
 
 MAKERS = {
     "demo": make_demo_picture,
+    "diagnostics": make_diagnostics_picture,
     "dock": make_dock_picture,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,

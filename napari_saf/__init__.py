@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from napari_saf.methods import SelfAssignmentFlow as SelfAssignmentFlow
     from napari_saf.methods import TradeOff as TradeOff
     from napari_saf.problem import Problem as Problem
+    from napari_saf.recording import Recording as Recording
     from napari_saf.result import History as History
     from napari_saf.result import Segmentation as Segmentation
     from napari_saf.result import Snapshot as Snapshot
@@ -106,6 +107,7 @@ _HOMES = {
         "TradeOff",
     ),
     "problem": ("Problem",),
+    "recording": ("Recording",),
     "result": ("History", "Segmentation", "Snapshot", "Status"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
