@@ -1,6 +1,8 @@
 """Make the pictures of README and docs from the real app and command line.
 
-xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [demo dock fairness scribbles]
+xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [NAME...]
+
+A name is one of those in MAKERS; without one, all pictures are made.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ from pathlib import Path
 
 import napari
 import numpy as np
+from PIL import Image
 from qtpy.QtWidgets import QApplication
 
 from napari_saf import save_masks
+from napari_saf._gui._export import ExportWidget
 from napari_saf._gui._scribbles import ScribblesWidget
 from napari_saf._gui._segment import SegmentWidget
 from napari_saf.cli import main as command_line
 
 PICTURES = Path(__file__).parent / "pictures"
+N_COLOURS = 255
+"""Of a picture: enough for a screen, in a third of the bytes."""
 
 
 def wait_until(done: object, seconds: float = 120) -> None:
@@ -52,10 +58,15 @@ def open_dock(sample: str) -> tuple[napari.Viewer, SegmentWidget]:
 
 def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
     """Wait for the end of a run, take a picture of the window and close it."""
-    wait_until(lambda: dock.session.is_running, 20)
-    wait_until(lambda: not dock.session.is_running)
+    wait_for_run(dock)
     take(viewer, name)
     viewer.close()
+
+
+def wait_for_run(dock: SegmentWidget) -> None:
+    """Wait for the end of a run that was just started."""
+    wait_until(lambda: dock.session.is_running, 20)
+    wait_until(lambda: not dock.session.is_running)
 
 
 def make_dock_picture() -> None:
@@ -63,6 +74,60 @@ def make_dock_picture() -> None:
     viewer, dock = open_dock("astronaut")
     dock.start()
     finish(viewer, dock, "dock.png")
+
+
+def make_segment_pictures() -> None:
+    """Take pictures of a walk through the Segment dock: the form, labels forming, a larger scale."""
+    viewer, dock = open_dock("astronaut")
+    take(viewer, "segment_1_form.png")
+    frames: list[object] = []
+    dock.session.advanced.connect(frames.append)
+    dock.start()
+    wait_until(lambda: len(frames) > 3)
+    take(viewer, "segment_2_running.png", 0)
+    wait_until(lambda: not dock.session.is_running)
+    dock.input.scale.set_value(15)
+    dock.start()
+    finish(viewer, dock, "segment_3_larger.png")
+
+
+def make_export_picture() -> None:
+    """Take a picture of the Export dock after it has written."""
+    viewer, dock = open_dock("coins")
+    dock.input.scale.set_value(7)
+    dock.form.set_values({"max_labels": 4})
+    dock.start()
+    wait_for_run(dock)
+    _, export = viewer.window.add_plugin_dock_widget("napari-saf", "Export", tabify=True)
+    assert isinstance(export, ExportWidget)
+    wait(1)
+    with tempfile.TemporaryDirectory() as folder:
+        export.choose_folder(Path(folder))
+        export.choice.choose("figure", ".png")
+        export.choice.choose("recipe", True)
+        export.start()
+        wait_until(lambda: not export.is_writing)
+        take(viewer, "export_dock.png")
+        (PICTURES / "export_figure.png").write_bytes(next(Path(folder).glob("*.png")).read_bytes())
+    viewer.close()
+
+
+def make_stack_pictures() -> None:
+    """Take pictures of a volume that was labelled: a slice, and all of it in 3-D."""
+    viewer, dock = open_dock("nuclei")
+    dock.input.choose_extent("volume")
+    dock.form.set_values({"max_labels": 3})
+    dock.start()
+    wait_for_run(dock)
+    take(viewer, "stack_slice.png")
+    viewer.layers[-1].show_selected_label = True
+    viewer.layers[-1].selected_label = 3
+    viewer.dims.ndisplay = 3
+    viewer.camera.angles = (10, -35, 120)
+    viewer.reset_view()
+    wait(1)
+    take(viewer, "stack_volume.png")
+    viewer.close()
 
 
 def make_fairness_picture() -> None:
@@ -138,13 +203,15 @@ def follow(dock: ScribblesWidget) -> None:
     wait_until(lambda: not dock.session.is_running)
 
 
-def take(viewer: napari.Viewer, name: str) -> None:
-    """Take a picture of the window."""
+def take(viewer: napari.Viewer, name: str, seconds: float = 1) -> None:
+    """Take a picture of the window, after a while."""
     for widget in QApplication.allWidgets():
         if "Notification" in type(widget).__name__:
             widget.close()
-    wait(1)
-    viewer.screenshot(str(PICTURES / name), canvas_only=False)
+    wait(seconds)
+    picture = Image.fromarray(viewer.screenshot(canvas_only=False)[..., :3])
+    few = picture.quantize(N_COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(PICTURES / name, optimize=True)
 
 
 def make_demo_picture() -> None:
@@ -157,6 +224,9 @@ def make_demo_picture() -> None:
 MAKERS = {
     "demo": make_demo_picture,
     "dock": make_dock_picture,
+    "segment": make_segment_pictures,
+    "export": make_export_picture,
+    "stack": make_stack_pictures,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,
 }
