@@ -26,8 +26,10 @@ extensions = [
 ]
 exclude_patterns = ["_build", "reference/names.rst"]
 templates_path = ["_templates"]
-# Names of shapes, such as n_nodes, are attributes of several classes.
-suppress_warnings = ["ref.python"]
+suppress_warnings = [
+    "ref.python",  # names of shapes, such as n_nodes, are attributes of several classes
+    "toc.not_readable",  # pages to come have their place; one that is in no list is still an error
+]
 
 # https://myst-parser.readthedocs.io/en/latest/configuration.html
 myst_enable_extensions = ["dollarmath", "attrs_block"]
@@ -44,6 +46,17 @@ napoleon_use_rtype = False
 
 html_theme = "napari_sphinx_theme"
 html_title = "napari-saf"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_theme_options = {
+    "footer_end": [],
+    "footer_start": ["napari-saf-footer"],
+    "header_links_before_dropdown": 7,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+}
+# No list of neighbours beside pages that have none.
+html_sidebars = {
+    name: [] for name in ("index", "quick_start", "choose", "methods", "file_formats", "limits")
+}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
-copybutton_prompt_text = "$ "

@@ -7,6 +7,7 @@ A name is one of those in MAKERS; without one, all pictures are made.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import tempfile
@@ -30,7 +31,7 @@ N_COLOURS = 255
 """Of a picture: enough for a screen, in a third of the bytes."""
 
 
-def wait_until(done: object, seconds: float = 120) -> None:
+def wait_until(done: object, seconds: float = 600) -> None:
     """Let the app run until `done()` is true."""
     end = time.monotonic() + seconds
     while not done():  # type: ignore[operator]
@@ -101,14 +102,14 @@ def make_export_picture() -> None:
     _, export = viewer.window.add_plugin_dock_widget("napari-saf", "Export", tabify=True)
     assert isinstance(export, ExportWidget)
     wait(1)
-    with tempfile.TemporaryDirectory() as folder:
-        export.choose_folder(Path(folder))
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        export.choose_folder(Path("results"))
         export.choice.choose("figure", ".png")
         export.choice.choose("recipe", True)
         export.start()
         wait_until(lambda: not export.is_writing)
         take(viewer, "export_dock.png")
-        (PICTURES / "export_figure.png").write_bytes(next(Path(folder).glob("*.png")).read_bytes())
+        (PICTURES / "export_figure.png").write_bytes(next(Path("results").glob("*.png")).read_bytes())
     viewer.close()
 
 
@@ -120,12 +121,12 @@ def make_stack_pictures() -> None:
     dock.start()
     wait_for_run(dock)
     take(viewer, "stack_slice.png")
-    viewer.layers[-1].show_selected_label = True
-    viewer.layers[-1].selected_label = 3
+    viewer.layers[0].visible = False
+    viewer.layers[1].show_selected_label = True
+    viewer.layers[1].selected_label = 3
     viewer.dims.ndisplay = 3
-    viewer.camera.angles = (10, -35, 120)
-    viewer.reset_view()
     wait(1)
+    viewer.scene.camera.angles = (0, 25, 60)
     take(viewer, "stack_volume.png")
     viewer.close()
 
