@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import napari
 import numpy as np
@@ -64,7 +65,7 @@ def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
     viewer.close()
 
 
-def wait_for_run(dock: SegmentWidget) -> None:
+def wait_for_run(dock: Any) -> None:
     """Wait for the end of a run that was just started."""
     wait_until(lambda: dock.session.is_running, 20)
     wait_until(lambda: not dock.session.is_running)
@@ -110,6 +111,21 @@ def make_export_picture() -> None:
         wait_until(lambda: not export.is_writing)
         take(viewer, "export_dock.png")
         (PICTURES / "export_figure.png").write_bytes(next(Path("results").glob("*.png")).read_bytes())
+    viewer.close()
+
+
+def make_dictionary_picture() -> None:
+    """Take a picture of the Patch dictionary dock after it has learned from half a wall."""
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.open_sample("napari-saf", "brick")
+    viewer.layers[0].data = viewer.layers[0].data[:256, :256]
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
+    viewer.reset_view()
+    wait(1)
+    dock.start()
+    wait_for_run(dock)
+    take(viewer, "dictionary_dock.png")
     viewer.close()
 
 
@@ -227,6 +243,7 @@ MAKERS = {
     "dock": make_dock_picture,
     "segment": make_segment_pictures,
     "export": make_export_picture,
+    "dictionary": make_dictionary_picture,
     "stack": make_stack_pictures,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,
