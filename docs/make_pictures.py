@@ -79,7 +79,7 @@ def make_dock_picture() -> None:
 
 
 def make_segment_pictures() -> None:
-    """Take pictures of a walk through the Segment dock: the form, labels forming, a larger scale."""
+    """Take pictures of a walk through the Segment dock: the form, a run, a larger scale."""
     viewer, dock = open_dock("astronaut")
     take(viewer, "segment_1_form.png")
     frames: list[object] = []
@@ -110,7 +110,8 @@ def make_export_picture() -> None:
         export.start()
         wait_until(lambda: not export.is_writing)
         take(viewer, "export_dock.png")
-        (PICTURES / "export_figure.png").write_bytes(next(Path("results").glob("*.png")).read_bytes())
+        figure = next(Path("results").glob("*.png"))
+        (PICTURES / "export_figure.png").write_bytes(figure.read_bytes())
     viewer.close()
 
 
