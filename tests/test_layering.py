@@ -13,6 +13,7 @@ PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"errors", "device", "parameters"},
     {"geometry", "graph", "features", "groups"},
+    {"image_options"},
     {"problem", "result"},
     {"affinity", "integrate"},
     {"methods"},

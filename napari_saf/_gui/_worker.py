@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Generator
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +13,7 @@ from qtpy.QtCore import Signal
 from napari_saf._gui._reading import ImageJob, ProblemReader
 from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods._method import Cancelled, drain
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
@@ -25,7 +23,6 @@ _FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
 _LEAST = 1e-10
 _SOFTENING = 0.1
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -145,25 +142,19 @@ class Run(AbstractTask):
         if not self.is_sweep:
             initial = self._initial(problem)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._follow(steps)
+            result = drain(steps, self._look)
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
-        found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
+        weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
+        found = drain(weights, self._look)
         if not found.points:
             raise Cancelled
         self.swept.emit(found)
         return found.points[-1].segmentation
 
-    def _follow(self, steps: Generator[Snapshot, None, T]) -> T:
-        """Go to the end, with a frame now and then, and return what comes of it."""
-        while True:
-            try:
-                snapshot = next(steps)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            if self._frame_is_due():
-                self._send(snapshot)
+    def _look(self, snapshot: Snapshot) -> None:
+        if self._frame_is_due():
+            self._send(snapshot)
 
     def _frame_is_due(self) -> bool:
         """Tell whether the screen wants another frame: it gets half of the time at most."""

@@ -13,10 +13,10 @@ import numpy as np
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.groups import check_group_source
+from napari_saf.image_options import WEIGHTS, ImageOptions
 from napari_saf.io._replace import replacing
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
-from napari_saf.problem import WEIGHTS, ImageOptions
 
 __all__ = ["Recipe", "load_recipe", "save_recipe"]
 

@@ -16,7 +16,7 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never"]
+__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never", "relay"]
 
 T = TypeVar("T")
 Iteration = Generator[Snapshot, None, Segmentation]
@@ -31,11 +31,26 @@ def never() -> bool:
     return False
 
 
-def drain(steps: Generator[Snapshot, None, T]) -> T:
-    """Go through all steps, look at none, and return what comes of them."""
+def relay(
+    steps: Generator[Snapshot, None, T], change: Callable[[Snapshot], Snapshot]
+) -> Generator[Snapshot, None, T]:
+    """Yield every step changed, and return what comes of them."""
     while True:
         try:
-            next(steps)
+            snapshot = next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        yield change(snapshot)
+
+
+def drain(
+    steps: Generator[Snapshot, None, T], look: Callable[[Snapshot], object] = lambda _: None
+) -> T:
+    """Go through all steps, look at each, and return what comes of them."""
+    while True:
+        try:
+            look(next(steps))
         except StopIteration as stop:
             result: T = stop.value
             return result
