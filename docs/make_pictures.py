@@ -110,8 +110,7 @@ def make_export_picture() -> None:
         export.start()
         wait_until(lambda: not export.is_writing)
         take(viewer, "export_dock.png")
-        figure = next(Path("results").glob("*.png"))
-        (PICTURES / "export_figure.png").write_bytes(figure.read_bytes())
+        keep(Image.open(next(Path("results").glob("*.png"))), "export_figure.png")
     viewer.close()
 
 
@@ -227,8 +226,12 @@ def take(viewer: napari.Viewer, name: str, seconds: float = 1) -> None:
         if "Notification" in type(widget).__name__:
             widget.close()
     wait(seconds)
-    picture = Image.fromarray(viewer.screenshot(canvas_only=False)[..., :3])
-    few = picture.quantize(N_COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    keep(Image.fromarray(viewer.screenshot(canvas_only=False)), name)
+
+
+def keep(picture: Image.Image, name: str) -> None:
+    """Write a picture in few colours."""
+    few = picture.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
     few.save(PICTURES / name, optimize=True)
 
 
@@ -236,7 +239,7 @@ def make_demo_picture() -> None:
     """Keep the figure of the demo."""
     with tempfile.TemporaryDirectory() as folder:
         command_line(["demo", "-o", folder, "--headless"])
-        (PICTURES / "demo.png").write_bytes((Path(folder) / "astronaut.png").read_bytes())
+        keep(Image.open(Path(folder) / "astronaut.png"), "demo.png")
 
 
 MAKERS = {
