@@ -43,12 +43,12 @@ def _choices(choices: tuple[str, ...]) -> list[str]:
 
 def _table(rows: list[tuple[str, ...]]) -> nodes.table:
     group = nodes.tgroup("", cols=len(_TITLES))
-    group += [nodes.colspec("", colwidth=width) for width in (2, 2, 3, 5)]
+    group += [nodes.colspec("", colwidth=width) for width in (2, 3, 3, 5)]
     head, body = nodes.thead(), nodes.tbody()
     head += _row(_TITLES)
     body += [_row(row) for row in rows]
     group += [head, body]
-    return nodes.table("", group)
+    return nodes.table("", group, classes=["colwidths-given"])
 
 
 def _row(cells: tuple[str, ...]) -> nodes.row:
