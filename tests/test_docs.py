@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import ModuleType
 import click
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 import napari_saf as saf
 from napari_saf.cli import _group
@@ -35,8 +37,9 @@ def anchors(page: Path) -> set[str]:
     return {title.replace(" ", "-") for title in titles}
 
 
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+def blocks(text: str, *languages: str) -> list[str]:
+    fences = [token for token in MarkdownIt().parse(text) if token.type == "fence"]
+    return [fence.content for fence in fences if fence.info in languages]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -60,7 +63,7 @@ def test_every_picture_is_shown_and_small() -> None:
 def test_every_page_is_in_the_list_of_one_page() -> None:
     listed = []
     for page, text in TEXTS.items():
-        for entry in itertools.chain(*map(str.splitlines, blocks(text, r"\{toctree\}"))):
+        for entry in itertools.chain(*map(str.splitlines, blocks(text, "{toctree}"))):
             name = re.sub(r".*<(.*)>", r"\1", entry.strip())
             if name and not name.startswith(":"):
                 listed.append(page.parent / f"{name}.md")
@@ -129,6 +132,29 @@ def test_examples_name_what_is_there(page: Path) -> None:
         compile(block, page.name, "exec")
         for name in re.findall(r"\bsaf\.(\w+)", block):
             assert hasattr(saf, name), name
+
+
+def lines_for_the_terminal(text: str) -> Iterator[list[str]]:
+    for block in blocks(text, "sh", ""):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("napari-saf "):
+                yield shlex.split(line, comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_command_lines_are_understood(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prototypes.csv").write_text("0,0\n1,1\n", encoding="utf-8")
+    for _, *words in lines_for_the_terminal(TEXTS[page]):
+        command: click.Command = _group
+        while isinstance(command, click.Group):
+            name = words.pop(0)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, name
+            command = found
+        command.make_context(command.name, words)
 
 
 def test_the_recipe_on_the_page_is_one(tmp_path: Path) -> None:
