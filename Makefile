@@ -19,7 +19,8 @@ INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Software rendering gives the same picture on every machine.
 export LIBGL_ALWAYS_SOFTWARE := 1
 
-# A few tests at a time; a worker without work takes some of another's.
+# A few tests at a time, each on one core: threads that wait for one another's cores only spin.
+# A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo test test-pyqt6 lint format docs system
@@ -30,11 +31,11 @@ demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
 test: lint test-pyqt6
-	@eval "$(SCREEN)" $(BIN)/python $(PYTEST)
+	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts.
 test-pyqt6: .venv-pyqt6/installed
-	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -m gui -q
+	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -m gui -q
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

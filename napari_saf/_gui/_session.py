@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from qtpy.QtWidgets import QWidget
 
-from napari_saf._gui._fluency import painted_later, prepare_lines
+from napari_saf._gui._fluency import FullCollections, painted_later, prepare_lines
 from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob, ProblemReader
@@ -134,7 +133,7 @@ class Session(QObject):
         run, self._run = self._run, None
         if run is None:
             return
-        gc.unfreeze()
+        FullCollections.release()
         for signal in (
             run.advanced,
             run.swept,
@@ -165,8 +164,7 @@ class Session(QObject):
         run.failed.connect(self.failed)
         run.abandoned.connect(self.abandoned)
         run.finished.connect(self._on_finished)
-        # A full garbage collection among all the objects of napari halts every thread for 0.4 s.
-        gc.freeze()
+        FullCollections.hold()
         self.began.emit()
         run.start()
 
@@ -229,7 +227,7 @@ class Session(QObject):
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
         self._run = self.request = self.live = None
-        gc.unfreeze()
+        FullCollections.release()
         request, self._next = self._next, None
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:

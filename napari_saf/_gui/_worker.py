@@ -50,8 +50,8 @@ class Frame:
 class WarmStart:
     """The end of an earlier run, from which another may go on.
 
-    On photographs with strokes this saves a third of the evaluations, and 0.5 to 4 % of the
-    pixels get another label than from a fresh start: what was painted first counts for more.
+    This saves evaluations, and some pixels get another label than from a fresh start: what was
+    painted first counts for more.
 
     Attributes
     ----------
