@@ -146,7 +146,8 @@ def test_command_lines_are_understood(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("prototypes.csv").write_text("0,0\n1,1\n", encoding="utf-8")
+    Path("tables").mkdir()
+    Path("tables/labels_prototypes.csv").write_text("0,0\n1,1\n", encoding="utf-8")
     for _, *words in lines_for_the_terminal(TEXTS[page]):
         command: click.Command = _group
         while isinstance(command, click.Group):
