@@ -42,6 +42,7 @@ class _Info:
     is_list: bool = False
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    for_seeds: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, for_seeds
         As given to `parameter`.
     """
 
@@ -82,6 +83,7 @@ class Parameter:
     none: str = "automatic"
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    for_seeds: bool = False
 
 
 def parameter(
@@ -99,6 +101,7 @@ def parameter(
     is_list: bool = False,
     words: Mapping[str, str] | None = None,
     in_form: bool = True,
+    for_seeds: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -128,9 +131,23 @@ def parameter(
         What the form says for the values of a choice, where the values are no plain words.
     in_form : bool
         Whether a form asks for it; library, command line and recipe always take it.
+    for_seeds : bool
+        Whether it changes nothing without seeds, so that a form asks for it only with strokes.
     """
     info = _Info(
-        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words, in_form
+        label,
+        help,
+        minimum,
+        maximum,
+        step,
+        ends,
+        advanced,
+        variants,
+        none,
+        is_list,
+        words,
+        in_form,
+        for_seeds,
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -203,6 +220,7 @@ def _scalar(
         info.none,
         info.words,
         info.in_form,
+        info.for_seeds,
     )
 
 

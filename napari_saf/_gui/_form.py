@@ -22,6 +22,8 @@ class MethodForm(QObject):
     viewer : napari.Viewer
     asks_prototypes : bool
         Whether prototypes of an earlier result may be chosen.
+    has_seeds : bool
+        Whether pixels come with strokes: without, what acts on them alone is not asked for.
 
     Attributes
     ----------
@@ -37,9 +39,11 @@ class MethodForm(QObject):
         viewer: napari.Viewer,
         *,
         asks_prototypes: bool = True,
+        has_seeds: bool = True,
     ) -> None:
         super().__init__()
         self.method = method
+        self._has_seeds = has_seeds
         self.basic, self.advanced = FormSection(), FormSection()
         self._rows: list[tuple[Parameter, Field, FormSection]] = []
         for parameter in describe(method):
@@ -78,6 +82,12 @@ class MethodForm(QObject):
             if parameter.name in values and self._holds(parameter):
                 field.set_value(values[parameter.name])
 
+    def set_has_seeds(self, has_seeds: bool) -> None:
+        """Ask for what acts on strokes alone, or do not."""
+        if has_seeds != self._has_seeds:
+            self._has_seeds = has_seeds
+            self._show_what_holds()
+
     def visible_names(self) -> list[str]:
         """Return the names of the fields that are not hidden, once for each."""
         return [p.name for p, field, section in self._rows if section.is_shown(field)]
@@ -88,7 +98,7 @@ class MethodForm(QObject):
             field.release()
 
     def _holds(self, parameter: Parameter) -> bool:
-        if not parameter.in_form:
+        if not parameter.in_form or (parameter.for_seeds and not self._has_seeds):
             return False
         if parameter.depends_on is None:
             return True

@@ -61,7 +61,9 @@ class SegmentWidget(RunDock):
         super().__init__(viewer)
         self._last_request: Request | None = None
         self.input = ImageInput(viewer)
-        self.methods = MethodChoice(viewer, METHODS.values())
+        self.methods = MethodChoice(
+            viewer, METHODS.values(), has_seeds=self.input.strokes is not None
+        )
         self.swatches = Swatches()
         self.fairness = FairnessSection(viewer)
         self._shown: tuple[LiveLayer, Problem, Request] | None = None
@@ -119,6 +121,7 @@ class SegmentWidget(RunDock):
     def _connect(self) -> None:
         self.methods.method_changed.connect(self._on_method_changed)
         self.methods.form_changed.connect(self._on_form_changed)
+        self.input.strokes_changed.connect(self._on_strokes_chosen)
         self._run_button.clicked.connect(self.start)
         self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
         self.fairness.sweep_clicked.connect(self.start_sweep)
@@ -154,6 +157,9 @@ class SegmentWidget(RunDock):
         self.input.show_groups(spreads)
         self.fairness.setVisible(spreads)
         self._show_what_is_possible()
+
+    def _on_strokes_chosen(self) -> None:
+        self.methods.set_has_seeds(self.input.strokes is not None)
 
     def _on_form_changed(self) -> None:
         with contextlib.suppress(SafError):

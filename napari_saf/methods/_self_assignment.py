@@ -106,6 +106,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         label="New labels",
         help="With strokes: whether labels that no stroke has may come out too.",
         advanced=True,
+        for_seeds=True,
     )
 
     def _prepare(self, call: Call) -> Flow:
