@@ -7,6 +7,7 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui._fields import Field, PrototypesField, create_field
 from napari_saf._gui._form_layout import FormSection
+from napari_saf._gui._settings import current_settings
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter, build, describe
 
@@ -15,6 +16,8 @@ __all__ = ["MethodForm"]
 
 class MethodForm(QObject):
     """Fields for the parameters of a method, in two sections.
+
+    They begin with the defaults of the method, and with the device of the settings.
 
     Parameters
     ----------
@@ -54,6 +57,7 @@ class MethodForm(QObject):
             section.add_row(parameter.label, field, parameter.help)
             self._rows.append((parameter, field, section))
             field.changed.connect(self._on_field_changed)
+        self.set_values({"device": current_settings().device})
         self._show_what_holds()
 
     @property
