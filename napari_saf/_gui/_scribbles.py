@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import napari
 import numpy as np
@@ -66,6 +67,13 @@ class ScribblesWidget(RunDock):
     strokes : Strokes
     classes : ClassTable
     """
+
+    shortcuts: ClassVar[Mapping[str, str]] = {
+        **RunDock.shortcuts,
+        "Shift-S": "suggest",
+        ".": "choose_next_class",
+        ",": "choose_previous_class",
+    }
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -134,6 +142,14 @@ class ScribblesWidget(RunDock):
         self._marker.mark(result, spot)
         self.status.set_text("paint in the ring: there a stroke helps most")
 
+    def choose_next_class(self) -> None:
+        """Paint the class in the next row, after the last one the first."""
+        self.classes.step(1)
+
+    def choose_previous_class(self) -> None:
+        """Paint the class in the row before."""
+        self.classes.step(-1)
+
     def _create_controls(self) -> None:
         self._new, self._add, self._erase = (
             QPushButton("New"),
@@ -150,9 +166,13 @@ class ScribblesWidget(RunDock):
             "Show how uncertain each pixel is: bright where a stroke helps most."
         )
         self._suggest = QPushButton("Suggest spot")
-        self._suggest.setToolTip("Mark the place where the next stroke would help most.")
+        self._suggest.setToolTip(
+            f"Mark the place where the next stroke would help most ({self._key_of('suggest')})."
+        )
         self._update = QPushButton("Update")
-        self._update.setToolTip("Label the image by the strokes that there are now.")
+        self._update.setToolTip(
+            f"Label the image by the strokes that there are now ({self._key_of('run_or_stop')})."
+        )
         viewer = self._viewer
         self._base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
         self._other = LayerChoice(viewer, self._is_other_image, none="choose an image")

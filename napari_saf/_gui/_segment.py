@@ -98,6 +98,9 @@ class SegmentWidget(RunDock):
 
     def _create_controls(self) -> None:
         self._run_button = QPushButton("Run")
+        self._run_button.setToolTip(
+            f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
+        )
         self._device = QLabel()
         self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
