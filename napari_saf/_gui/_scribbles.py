@@ -37,7 +37,7 @@ from napari_saf._gui._strokes import (
     suggest_spot,
 )
 from napari_saf._gui._worker import Frame
-from napari_saf.errors import SafError
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.methods._method import never
 from napari_saf.problem import ImageOptions
@@ -304,10 +304,19 @@ class ScribblesWidget(RunDock):
         """Return the labels that hold where nothing is painted: locked ones, earlier ones."""
         given = None
         if self._base.layer is not None:
-            base = self._read(self._base.layer)
-            given = follow_strokes(base, self._read(self.input.strokes))
+            given = follow_strokes(*self._read_base())
         result = self._present_result()
         return given if result is None else result.with_locked(given)
+
+    def _read_base(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the labels to start from and the strokes, which lie over each other."""
+        base, strokes = self._read(self._base.layer), self._read(self.input.strokes)
+        if base.shape != strokes.shape:
+            raise InvalidInput(
+                f"start from: expected labels of {_sides(strokes)} pixels, as many as the strokes "
+                f"have, got {_sides(base)}"
+            )
+        return base, strokes
 
     def _read(self, layer: Labels) -> NDArray[Any]:
         """Return the part of a layer of labels that lies over the part of the image."""
@@ -351,9 +360,13 @@ class ScribblesWidget(RunDock):
             self.new_strokes()
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
-        for number in np.unique(self._read(base)):
-            if number > 0:
-                self.strokes.names.setdefault(int(number), f"label {number}")
+        try:
+            found = np.unique(self._read_base()[0])
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        for number in found[found > 0]:
+            self.strokes.names.setdefault(int(number), f"label {number}")
         self.classes.refresh()
         self._start()
 
@@ -444,6 +457,10 @@ class ScribblesWidget(RunDock):
 
 def _is_doubt(layer: Image) -> bool:
     return METADATA_KEY in layer.metadata
+
+
+def _sides(pixels: NDArray[Any]) -> str:
+    return " x ".join(map(str, pixels.shape))
 
 
 def _row(*widgets: QWidget) -> QWidget:

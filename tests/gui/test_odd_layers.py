@@ -1,0 +1,20 @@
+"""Layers that do not go together are refused in words, never by an exception in a slot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gui_cases import blocks
+
+pytestmark = pytest.mark.gui
+
+
+def test_labels_of_another_size_are_no_start_for_strokes(viewer):
+    viewer.add_image(blocks(), name="blocks")
+    other = viewer.add_labels(np.ones((7, 9), np.uint8), name="other")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.new_strokes()
+    dock._base.choose(other)
+    assert dock.status.is_error
+    assert "32 x 32" in dock.status.text and "7 x 9" in dock.status.text
+    assert set(dock.strokes.names) == {1, 2}
