@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import Any
 
@@ -165,11 +164,13 @@ class SegmentWidget(RunDock):
         self.methods.set_has_seeds(self.input.strokes is not None)
 
     def _on_form_changed(self) -> None:
-        with contextlib.suppress(SafError):
-            uses_window = self.form.read().uses_window
-            self._choice.show_row(self.input.scale, uses_window)
-            self.input.show_weights(uses_window)
-        values, field = self.form.values(), self.form.prototypes_field
+        try:
+            values, uses_window = self.form.values(), self.form.read().uses_window
+        except SafError:
+            return  # what is wrong is said when it is run
+        self._choice.show_row(self.input.scale, uses_window)
+        self.input.show_weights(uses_window)
+        field = self.form.prototypes_field
         features = None if field is None else field.input_entry("features")
         if isinstance(features, str):
             self.input.choose_features(features)

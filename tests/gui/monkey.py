@@ -117,7 +117,7 @@ class Faults(logging.Handler):
         logger.addHandler(self)
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            for text in ("System theme detection", ".*PyQt5.*"):
+            for text in ("System theme detection", ".*PyQt5.*", "Call to deprecated class Scaler"):
                 warnings.filterwarnings("ignore", text)
             warnings.showwarning = warned
             try:

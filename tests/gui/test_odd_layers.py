@@ -1,4 +1,4 @@
-"""Layers that do not go together are refused in words, never by an exception in a slot."""
+"""What does not go together is refused in words, never by an exception in a slot."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def test_labels_of_another_size_are_no_start_for_strokes(viewer):
     assert dock.status.is_error
     assert "32 x 32" in dock.status.text and "7 x 9" in dock.status.text
     assert set(dock.strokes.names) == {1, 2}
+
+
+def test_a_list_that_is_no_list_of_numbers_is_refused_when_it_is_run(viewer, dock):
+    dock.choose_method("fair")
+    line = next(field for p, field, _ in dock.form._rows if p.name == "proportions")._line
+    line.setText("a half")
+    line.editingFinished.emit()
+    assert not dock.status.is_error
+    dock.start()
+    assert dock.status.is_error and "a half" in dock.status.text
