@@ -260,7 +260,7 @@ class Monkey:
             widget
             for dock in self.docks.values()
             for widget in dock.findChildren(kind)
-            if widget.isVisible() and widget.isEnabled()
+            if widget.isVisibleTo(dock) and widget.isEnabled()
         ]
 
     def open_dock(self) -> None:
@@ -378,10 +378,11 @@ class Monkey:
         return [layer for layer in self.viewer.layers if layer._type_string == "labels"]
 
     def paint(self) -> None:
-        layer = self._one(self._labels())
+        active, found = self.viewer.layers.selection.active, self._labels()
+        layer = active if active in found and self.rng.random() < 0.7 else self._one(found)
         if layer is None:
             return
-        number = int(self.rng.integers(0, 5))
+        number = int(self.rng.integers(0, 4))
         place = tuple(float(self.rng.integers(side)) for side in layer.data.shape)
         self._say(f"paint {number} at {place} on {layer.name}")
         if self.rng.random() < 0.1:
