@@ -43,7 +43,8 @@ class DockLife(QObject):
     @property
     def has_window(self) -> bool:
         """Whether the window of the dock is still there, as far as is known."""
-        return self._window is None or bool(self._window.isVisible())
+        window = self._window()
+        return window is None or bool(window.isVisible())
 
     def end(self) -> None:
         """Call back, unless it was done."""
