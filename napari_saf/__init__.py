@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from napari_saf.integrate import BogackiShampine as BogackiShampine
     from napari_saf.integrate import GeometricEuler as GeometricEuler
     from napari_saf.integrate import StoppingRule as StoppingRule
+    from napari_saf.io import PrototypeSet as PrototypeSet
+    from napari_saf.io import load_prototypes as load_prototypes
     from napari_saf.io import load_recipe as load_recipe
     from napari_saf.io import read_image as read_image
     from napari_saf.io import read_labels as read_labels
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from napari_saf.methods import SelfAssignmentFlow as SelfAssignmentFlow
     from napari_saf.methods import TradeOff as TradeOff
     from napari_saf.problem import Problem as Problem
+    from napari_saf.recording import Recording as Recording
     from napari_saf.result import History as History
     from napari_saf.result import Segmentation as Segmentation
     from napari_saf.result import Snapshot as Snapshot
@@ -80,6 +83,8 @@ _HOMES = {
     "graph": ("AffinityGraph", "GridGraph"),
     "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
     "io": (
+        "PrototypeSet",
+        "load_prototypes",
         "load_recipe",
         "read_image",
         "read_labels",
@@ -102,6 +107,7 @@ _HOMES = {
         "TradeOff",
     ),
     "problem": ("Problem",),
+    "recording": ("Recording",),
     "result": ("History", "Segmentation", "Snapshot", "Status"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

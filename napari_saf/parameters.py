@@ -27,6 +27,7 @@ __all__ = [
     "from_plain",
     "parameter",
     "to_plain",
+    "values_of",
 ]
 
 Kind = Literal["int", "float", "bool", "choice", "array", "list"]
@@ -51,6 +52,7 @@ class _Info:
     is_list: bool = False
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    at_start: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, at_start
         As given to `parameter`.
     """
 
@@ -91,6 +93,7 @@ class Parameter:
     none: str = "automatic"
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    at_start: bool = False
 
 
 def parameter(
@@ -108,6 +111,7 @@ def parameter(
     is_list: bool = False,
     words: Mapping[str, str] | None = None,
     in_form: bool = True,
+    at_start: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -137,9 +141,23 @@ def parameter(
         What the form says for the values of a choice, where the values are no plain words.
     in_form : bool
         Whether a form asks for it; library, command line and recipe always take it.
+    at_start : bool
+        Whether it says nothing once an assignment to start from is given.
     """
     info = _Info(
-        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words, in_form
+        label,
+        help,
+        minimum,
+        maximum,
+        step,
+        ends,
+        advanced,
+        variants,
+        none,
+        is_list,
+        words,
+        in_form,
+        at_start,
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -212,6 +230,7 @@ def _scalar(
         info.none,
         info.words,
         info.in_form,
+        info.at_start,
     )
 
 
@@ -244,6 +263,33 @@ def build(method: type[T], values: Mapping[str, object]) -> T:
     if unknown:
         raise InvalidInput(f"unknown parameter {unknown[0]!r}; known: {', '.join(sorted(known))}")
     return _build(method, values, "")
+
+
+def values_of(method: object) -> dict[str, object]:
+    """Return the values of a method by dotted name, of which `build` makes the same again.
+
+    Raises
+    ------
+    InvalidInput
+        If it holds something that is no named variant, such as a given affinity.
+    """
+    values: dict[str, object] = {}
+    assert dataclasses.is_dataclass(method)
+    for field in dataclasses.fields(method):
+        info, value = field.metadata.get(_KEY), getattr(method, field.name)
+        if info is None:
+            continue
+        if info.variants is None:
+            values[field.name] = value
+            continue
+        kind = next((key for key, cls in info.variants.items() if type(value) is cls), None)
+        if kind is None:
+            raise InvalidInput(f"{field.name}: expected one of {', '.join(info.variants)}")
+        if len(info.variants) > 1:
+            values[field.name] = kind
+        for name, inner in values_of(value).items():
+            values[f"{field.name}.{name}"] = inner
+    return values
 
 
 def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:

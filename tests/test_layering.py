@@ -14,7 +14,7 @@ LAYERS = [
     {"errors", "device", "parameters"},
     {"geometry", "graph", "features", "groups"},
     {"image_options"},
-    {"problem", "result"},
+    {"problem", "recording", "result"},
     {"affinity", "integrate"},
     {"methods"},
     {"dictionary"},

@@ -34,6 +34,11 @@ class DockLife(QObject):
         dock.installEventFilter(self)
         QApplication.instance().aboutToQuit.connect(self.end)
 
+    @property
+    def has_window(self) -> bool:
+        """Whether the window of the dock is still there, as far as is known."""
+        return self._window is None or bool(self._window.isVisible())
+
     def end(self) -> None:
         """Call back, unless it was done."""
         if not self.has_ended:

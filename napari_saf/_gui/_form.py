@@ -22,6 +22,8 @@ class MethodForm(QObject):
     viewer : napari.Viewer
     asks_prototypes : bool
         Whether prototypes of an earlier result may be chosen.
+    asks_start : bool
+        Whether to ask for what counts only where no assignment to start from is given.
 
     Attributes
     ----------
@@ -37,6 +39,7 @@ class MethodForm(QObject):
         viewer: napari.Viewer,
         *,
         asks_prototypes: bool = True,
+        asks_start: bool = True,
     ) -> None:
         super().__init__()
         self.method = method
@@ -44,6 +47,8 @@ class MethodForm(QObject):
         self._rows: list[tuple[Parameter, Field, FormSection]] = []
         for parameter in describe(method):
             if parameter.kind == "array" and not asks_prototypes:
+                continue
+            if parameter.at_start and not asks_start:
                 continue
             field = create_field(parameter, viewer)
             section = self.advanced if parameter.advanced else self.basic

@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.geometry import (
+    FLOOR,
     entropy,
     normalize_,
     one_hot_,
     softmax,
+    take_columns,
     with_columns,
 )
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
@@ -153,6 +155,7 @@ class _State:
             self._n_start_columns,
             call.began,
             lambda: self.columns_of_nodes,
+            self._whole_logarithm,
             keeps_numbers=flow.fixed_meaning or self._seeds is not None,
         )
         self.records = self._reporter.records
@@ -166,6 +169,7 @@ class _State:
         """Make the field and record the start."""
         self._tick()
         self._field = self._flow.field(self._tick)
+        self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
         self._run = self._flow.stepper.start(self._counted, self._v, self._constrain)
         if not self._counted.n_evaluations:
@@ -238,6 +242,21 @@ class _State:
             )
         )
 
+    def _leave_out_empty_columns(self) -> None:
+        """Take out columns that are 0 for every node of the start: they died in a run before."""
+        kept = (self._v > FLOOR).any(dim=0).nonzero()[:, 0]
+        if len(kept) < len(self._active):
+            self._field.keep_columns(kept)
+            self._keep_columns(kept)
+            self._v = take_columns(self._v, kept)
+
+    def _keep_columns(self, kept: torch.Tensor) -> None:
+        """Renumber the labels for the columns of the given indices."""
+        new_number = torch.full_like(self._active, -1)
+        new_number[kept] = torch.arange(len(kept), device=kept.device)
+        self._labels = new_number[self._labels]
+        self._active = self._active[kept]
+
     def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
 
@@ -253,12 +272,15 @@ class _State:
         kept = alive.nonzero()[:, 0].to(self._active.device)
         if len(kept) == len(self._active):
             return
-        new_number = torch.full_like(self._active, -1)
-        new_number[kept] = torch.arange(len(kept), device=kept.device)
-        self._labels = new_number[self._labels]
-        self._active = self._active[kept]
+        self._keep_columns(kept)
         self._run.keep_columns(kept)
         self._v = self._run.v
+
+    def _whole_logarithm(self) -> torch.Tensor:
+        if len(self._active) == self._n_start_columns:
+            return self._v
+        whole = self._v.new_full((len(self._v), self._n_start_columns), FLOOR)
+        return whole.index_copy_(1, self._active, self._v)
 
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if len(self._active) < self._n_start_columns:

@@ -73,6 +73,11 @@ class AbstractMethod(ABC):
         """Whether the labels are the classes of the seeds and no others."""
         return False
 
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are, with or without seeds."""
+        return False
+
     @abstractmethod
     def iterate(
         self,
@@ -89,7 +94,8 @@ class AbstractMethod(ABC):
         problem : Problem
             What to label.
         initial : array of shape (n_nodes, n_columns), optional
-            Assignment to start from, rows summing to 1.
+            Assignment to start from, rows summing to 1. In a flow a column that is 0 for every
+            node takes no part.
         max_iterations : int, optional
             >= 1; stop after so many recorded steps, whatever the method's own rule says.
         cancelled : callable
