@@ -52,6 +52,7 @@ class _Info:
     words: Mapping[str, str] | None = None
     in_form: bool = True
     at_start: bool = False
+    for_seeds: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, at_start
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, at_start,
+    for_seeds
         As given to `parameter`.
     """
 
@@ -93,6 +95,7 @@ class Parameter:
     words: Mapping[str, str] | None = None
     in_form: bool = True
     at_start: bool = False
+    for_seeds: bool = False
 
 
 def parameter(
@@ -111,6 +114,7 @@ def parameter(
     words: Mapping[str, str] | None = None,
     in_form: bool = True,
     at_start: bool = False,
+    for_seeds: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -142,6 +146,8 @@ def parameter(
         Whether a form asks for it; library, command line and recipe always take it.
     at_start : bool
         Whether it says nothing once an assignment to start from is given.
+    for_seeds : bool
+        Whether it changes nothing without seeds, so that a form asks for it only with strokes.
     """
     info = _Info(
         label,
@@ -157,6 +163,7 @@ def parameter(
         words,
         in_form,
         at_start,
+        for_seeds,
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -230,6 +237,7 @@ def _scalar(
         info.words,
         info.in_form,
         info.at_start,
+        info.for_seeds,
     )
 
 

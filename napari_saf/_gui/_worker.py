@@ -21,7 +21,6 @@ from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 __all__ = ["Frame", "Run", "WarmStart", "without_gaps"]
 
-_FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
 _LEAST = 1e-10
 _SOFTENING = 0.1
@@ -191,7 +190,8 @@ class Run(AbstractTask):
 
     def _frame_is_due(self) -> bool:
         """Tell whether the screen wants another frame: it gets half of the time at most."""
-        rested = time.perf_counter() - self._last_frame >= max(_FRAME_SECONDS, 2 * self._lag)
+        since = time.perf_counter() - self._last_frame
+        rested = since >= max(1 / self._settings.frames, 2 * self._lag)
         return rested and self._consumed.is_set() and not self.is_cancelled
 
     def _send(self, snapshot: Snapshot) -> None:

@@ -108,6 +108,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         label="New labels",
         help="With strokes: whether labels that no stroke has may come out too.",
         advanced=True,
+        for_seeds=True,
     )
 
     @property
