@@ -101,6 +101,9 @@ class RunDock(QWidget):
         self._stop_button.clicked.connect(self._on_stop_clicked)
         self._clock.timeout.connect(self._on_clock)
         self.session.began.connect(self._on_began)
+        # Or else its next tick would write over how the run ended.
+        for end in (self.session.returned, self.session.failed, self.session.abandoned):
+            end.connect(self._clock.stop)
         self.session.advanced.connect(self._on_advanced)
         self.session.returned.connect(self._on_returned)
         self.session.failed.connect(self._on_failed)
