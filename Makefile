@@ -3,6 +3,7 @@
 # make test-pyqt6   the tests of the app with PyQt6
 # make lint         checks only
 # make format       put the code in form
+# make docs         the site of the documentation, in docs/_build/html
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,9 +23,9 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt6 lint format system
+.PHONY: help demo test test-pyqt6 lint format docs system
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -5
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -6
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
@@ -46,6 +47,10 @@ format: .venv/installed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: .venv/installed-docs
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 system:
 	@.ci/system-packages $(PYTHON)
 
@@ -54,6 +59,11 @@ system:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing napari-saf into .venv"
 	@$(BIN)/python $(INSTALL) -e '.[pyqt5,dev]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	@echo "installing what makes the documentation into .venv"
+	@$(BIN)/python $(INSTALL) -e '.[docs]'
 	@touch $@
 
 # Only PyQt6 is installed here; everything else is taken from .venv.

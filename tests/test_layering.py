@@ -14,11 +14,12 @@ LAYERS = [
     {"errors", "device", "parameters"},
     {"geometry", "graph", "features", "groups"},
     {"image_options"},
-    {"problem", "result"},
+    {"problem", "recording", "result"},
     {"affinity", "integrate"},
     {"methods"},
     {"dictionary"},
     {"io", "metrics", "samples"},
+    {"comparison"},
     {"cli", "_gui"},
 ]
 """From the ground up; a module may import from lower layers and from its own."""

@@ -59,6 +59,7 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold = QCollapsible(f"▸  {title}")
     button = fold.toggleButton()
     button.setIconSize(QSize(0, 0))
+    button.setToolTip("Show or hide what is below.")
     fold.toggled.connect(lambda is_open: button.setText(f"{'▾' if is_open else '▸'}  {title}"))
     fold.setDuration(0)
     fold.layout().setContentsMargins(0, 0, 0, 0)

@@ -17,7 +17,7 @@ from napari_saf.result import LabelImage, Segmentation
 __all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
 
 METADATA_KEY = "napari_saf"
-"""Entry of a result layer's metadata: recipe, prototypes, columns, status."""
+"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history."""
 
 _N_COLORS = 255
 
@@ -68,6 +68,7 @@ class LiveLayer:
         self._pixels: NDArray[Any] | None = None
         self._prepared: Labels | None = None
         self._keeps_colors = strokes is not None or colors is not None
+        self._is_by_rank = False
         self._colors = label_colormap(_N_COLORS).colors if colors is None else colors
         self._take_colors()
 
@@ -106,6 +107,9 @@ class LiveLayer:
             self._add(labels, n_labels)
         elif not self.is_lost:
             self._write(labels)
+            if self._is_by_rank:
+                self._is_by_rank = False
+                self.layer.colormap = self._colormap()
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
@@ -122,11 +126,13 @@ class LiveLayer:
         self._write(result.labels)
         if not self._keeps_colors:
             self.layer.colormap = self._colormap_by_rank(result.columns)
+            self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             "columns": result.columns,
             "status": result.status.value,
+            "history": result.history,
         }
         self.layer.refresh(extent=False)
         if result.exemplars is not None and isinstance(graph, GridGraph):
@@ -242,19 +248,33 @@ class EditedLayer(LiveLayer):
 
 
 class UncertaintyLayer:
-    """An image of how uncertain each pixel is, over the labels and below the strokes.
+    """An image of how uncertain each pixel is, over the labels and below strokes, if there are.
 
     Parameters
     ----------
     viewer : napari.Viewer
     name : str
     placement : Placement
-    strokes : Labels
+    strokes : Labels, optional
+    full : float
+        The uncertainty that is brightest, at most 1.
+    covers : bool
+        Whether it hides what lies below.
     """
 
     def __init__(
-        self, viewer: napari.Viewer, name: str, placement: Placement, strokes: Labels
+        self,
+        viewer: napari.Viewer,
+        name: str,
+        placement: Placement,
+        strokes: Labels | None = None,
+        full: float = 0.5,
+        covers: bool = False,
     ) -> None:
+        self._look = {"blending": "additive", "opacity": 0.7}
+        if covers:
+            self._look = {"blending": "translucent", "opacity": 1.0}
+        self._full = full
         self._viewer, self._name = viewer, name
         self._placement, self._strokes = placement, strokes
         self.layer: Any = None
@@ -270,13 +290,13 @@ class UncertaintyLayer:
             pixels,
             name=self._name,
             colormap="magma",
-            blending="additive",
-            opacity=0.7,
-            contrast_limits=(0, 0.5),
+            **self._look,
+            contrast_limits=(0, self._full),
             metadata={METADATA_KEY: {}},
             **self._placement.transform,
         )
-        put_below(self._viewer, self.layer, self._strokes)
+        if self._strokes is not None:
+            put_below(self._viewer, self.layer, self._strokes)
 
     def hide(self) -> None:
         """Hide the layer, if there is one."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import napari
 import numpy as np
@@ -36,7 +37,7 @@ from napari_saf._gui._strokes import (
     suggest_spot,
 )
 from napari_saf._gui._worker import Frame
-from napari_saf.errors import SafError
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.methods._method import never
 from napari_saf.problem import ImageOptions
@@ -66,6 +67,13 @@ class ScribblesWidget(RunDock):
     strokes : Strokes
     classes : ClassTable
     """
+
+    shortcuts: ClassVar[Mapping[str, str]] = {
+        **RunDock.shortcuts,
+        "Shift-S": "suggest",
+        ".": "choose_next_class",
+        ",": "choose_previous_class",
+    }
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -134,6 +142,14 @@ class ScribblesWidget(RunDock):
         self._marker.mark(result, spot)
         self.status.set_text("paint in the ring: there a stroke helps most")
 
+    def choose_next_class(self) -> None:
+        """Paint the class in the next row, after the last one the first."""
+        self.classes.step(1)
+
+    def choose_previous_class(self) -> None:
+        """Paint the class in the row before."""
+        self.classes.step(-1)
+
     def _create_controls(self) -> None:
         self._new, self._add, self._erase = (
             QPushButton("New"),
@@ -150,9 +166,13 @@ class ScribblesWidget(RunDock):
             "Show how uncertain each pixel is: bright where a stroke helps most."
         )
         self._suggest = QPushButton("Suggest spot")
-        self._suggest.setToolTip("Mark the place where the next stroke would help most.")
+        self._suggest.setToolTip(
+            f"Mark the place where the next stroke would help most ({self._key_of('suggest')})."
+        )
         self._update = QPushButton("Update")
-        self._update.setToolTip("Label the image by the strokes that there are now.")
+        self._update.setToolTip(
+            f"Label the image by the strokes that there are now ({self._key_of('run_or_stop')})."
+        )
         viewer = self._viewer
         self._base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
         self._other = LayerChoice(viewer, self._is_other_image, none="choose an image")
@@ -284,10 +304,19 @@ class ScribblesWidget(RunDock):
         """Return the labels that hold where nothing is painted: locked ones, earlier ones."""
         given = None
         if self._base.layer is not None:
-            base = self._read(self._base.layer)
-            given = follow_strokes(base, self._read(self.input.strokes))
+            given = follow_strokes(*self._read_base())
         result = self._present_result()
         return given if result is None else result.with_locked(given)
+
+    def _read_base(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the labels to start from and the strokes, which lie over each other."""
+        base, strokes = self._read(self._base.layer), self._read(self.input.strokes)
+        if base.shape != strokes.shape:
+            raise InvalidInput(
+                f"start from: expected labels of {_sides(strokes)} pixels, as many as the strokes "
+                f"have, got {_sides(base)}"
+            )
+        return base, strokes
 
     def _read(self, layer: Labels) -> NDArray[Any]:
         """Return the part of a layer of labels that lies over the part of the image."""
@@ -331,9 +360,13 @@ class ScribblesWidget(RunDock):
             self.new_strokes()
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
-        for number in np.unique(self._read(base)):
-            if number > 0:
-                self.strokes.names.setdefault(int(number), f"label {number}")
+        try:
+            found = np.unique(self._read_base()[0])
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        for number in found[found > 0]:
+            self.strokes.names.setdefault(int(number), f"label {number}")
         self.classes.refresh()
         self._start()
 
@@ -424,6 +457,10 @@ class ScribblesWidget(RunDock):
 
 def _is_doubt(layer: Image) -> bool:
     return METADATA_KEY in layer.metadata
+
+
+def _sides(pixels: NDArray[Any]) -> str:
+    return " x ".join(map(str, pixels.shape))
 
 
 def _row(*widgets: QWidget) -> QWidget:

@@ -14,6 +14,7 @@ from qtpy.QtCore import QObject, QTimer, Signal
 from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui._fluency import FullCollections, painted_later, prepare_lines
+from napari_saf._gui._hub import hub_of
 from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob, ProblemReader
@@ -21,6 +22,7 @@ from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._worker import Frame, Run, WarmStart
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
+from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import Segmentation
 
 __all__ = ["Request", "Session"]
@@ -35,7 +37,8 @@ class Request:
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
     this one is then left as it is. With `columns`, labels have these numbers. The `others` are
-    images labelled together with this one.
+    images labelled together with this one. A run that starts from a recorded moment goes on with
+    its `recording`.
     """
 
     image: Image
@@ -48,6 +51,8 @@ class Request:
     warm: WarmStart | None = None
     others: tuple[Image, ...] = ()
     columns: ColumnNumbers | None = None
+    start: StateMoment | None = None
+    recording: Recording | None = None
 
 
 class Session(QObject):
@@ -89,6 +94,8 @@ class Session(QObject):
         self.request: Request | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
+        self._hub = hub_of(viewer)
+        self._hub.join(self)
         QTimer.singleShot(0, prepare_lines)
 
     @property
@@ -111,6 +118,19 @@ class Session(QObject):
         """The numbers with which the classes of the run's strokes were painted."""
         return np.arange(0) if self._run is None else self._run.numbers
 
+    def record(self) -> Recording | None:
+        """Return what takes note of the run, from now on if nothing did; None for a sweep."""
+        if self._run is None or self._run.is_sweep:
+            return None
+        if self._run.recording is None:
+            self._run.recording = Recording()
+        return self._run.recording
+
+    def stop_recording(self) -> None:
+        """Take no more note of the run."""
+        if self._run is not None:
+            self._run.recording = None
+
     @property
     def is_stopping(self) -> bool:
         """Whether the run was told to end."""
@@ -130,6 +150,11 @@ class Session(QObject):
         if self._run is not None:
             self._run.cancel()
 
+    def adopt(self, image: Image, layer: Labels) -> None:
+        """Count a layer among the results that go out of sight once there is a newer one."""
+        if (image, layer) not in self._results:
+            self._results.append((image, layer))
+
     def forget_image(self) -> None:
         """Read the image anew in the next run."""
         self.reader.forget()
@@ -139,6 +164,7 @@ class Session(QObject):
         self.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
+        self._hub.leave(self)
         if run is None:
             return
         FullCollections.release()
@@ -170,7 +196,9 @@ class Session(QObject):
             self.reader,
             request.warm,
             request.columns,
+            request.start,
         )
+        run.recording = request.recording
         run.advanced.connect(self._on_advanced)
         run.swept.connect(self.swept)
         run.returned.connect(self._on_returned)
@@ -179,6 +207,7 @@ class Session(QObject):
         run.finished.connect(self._on_finished)
         FullCollections.hold()
         self.began.emit()
+        self._hub.began(self)
         run.start()
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -234,6 +263,7 @@ class Session(QObject):
             with painted_later(self._widget if self.live.layer is None else None):
                 self.live.finish(result, None if problem is None else problem.graph)
             self._hide_earlier_results()
+        self._hub.returned(self, result)
         self.returned.emit(result)
 
     def _on_finished(self) -> None:
@@ -242,6 +272,7 @@ class Session(QObject):
         self._run = self.request = self.live = None
         FullCollections.release()
         request, self._next = self._next, None
+        self._hub.ended(self)
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:
             self._begin(request)

@@ -16,11 +16,11 @@ from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled, drain
 from napari_saf.problem import Problem
+from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Run", "WarmStart"]
+__all__ = ["Frame", "Run", "WarmStart", "without_gaps"]
 
-_FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
 _LEAST = 1e-10
 _SOFTENING = 0.1
@@ -94,9 +94,14 @@ class Run(AbstractTask):
         What to go on from, where it fits.
     columns : ColumnNumbers, optional
         The labels that columns have on screen, and perhaps edited labels to go on from.
+    start : StateMoment, optional
+        What to start from, as it is.
 
     Attributes
     ----------
+    recording : Recording or None
+        What takes note of each step; it can be set while the run goes on. A sweep is not recorded,
+        nor are edited labels that go on.
     problem : Problem or None
         What was read, once it was; strokes numbered without gaps.
     numbers : array of int
@@ -113,10 +118,13 @@ class Run(AbstractTask):
         reader: ProblemReader | None = None,
         warm: WarmStart | None = None,
         columns: ColumnNumbers | None = None,
+        start: StateMoment | None = None,
     ) -> None:
         super().__init__()
         self._warm = warm
         self._columns = columns
+        self._start = start
+        self.recording: Recording | None = None
         self._reader = reader or ProblemReader()
         self.job = job
         self.method = method
@@ -141,7 +149,7 @@ class Run(AbstractTask):
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
         if self._columns is None:
-            problem, self.numbers = _without_gaps(read)
+            problem, self.numbers = without_gaps(read)
         else:
             problem, self.numbers = self._columns.begin(read), self._columns.numbers
         self.problem = problem
@@ -153,6 +161,7 @@ class Run(AbstractTask):
             result = drain(steps, self._look)
             if self._columns is not None:
                 return self._columns.finish(result)
+            result = self._recorded(result)
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
         weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
@@ -163,12 +172,26 @@ class Run(AbstractTask):
         return found.points[-1].segmentation
 
     def _look(self, snapshot: Snapshot) -> None:
+        recording = self.recording
+        if recording is not None and not self.is_sweep and self._columns is None:
+            recording.watch(snapshot)
         if self._frame_is_due():
             self._send(snapshot)
 
+    def _recorded(self, result: Segmentation) -> Segmentation:
+        """Return a result whose history goes back to before the moment from which it started."""
+        recording = self.recording
+        if recording is None:
+            return result
+        recording.finish(result)
+        if self._start is None or not len(recording):
+            return result
+        return dataclasses.replace(result, history=recording.history())
+
     def _frame_is_due(self) -> bool:
         """Tell whether the screen wants another frame: it gets half of the time at most."""
-        rested = time.perf_counter() - self._last_frame >= max(_FRAME_SECONDS, 2 * self._lag)
+        since = time.perf_counter() - self._last_frame
+        rested = since >= max(1 / self._settings.frames, 2 * self._lag)
         return rested and self._consumed.is_set() and not self.is_cancelled
 
     def _send(self, snapshot: Snapshot) -> None:
@@ -191,9 +214,11 @@ class Run(AbstractTask):
             self._consumed.wait(_FIRST_FRAME_SECONDS)
 
     def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
-        """Return the assignment to go on from; new labels would have no column in it."""
+        """Return the assignment to go on from; new labels would have no column in a warm one."""
         if self._columns is not None:
             return self._columns.initial(problem)
+        if self._start is not None:
+            return self._start.assignment()
         if self._warm is None or not self.method.follows_seeds:
             return None
         return self._warm.initial(problem.n_nodes, self.numbers)
@@ -217,7 +242,7 @@ class Run(AbstractTask):
         return np.concatenate([self.numbers, more])[:n_columns]
 
 
-def _without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
     """Return the problem with seeds 1, 2, ... and the numbers that they had."""
     if problem.seeds is None:
         return problem, np.arange(0)

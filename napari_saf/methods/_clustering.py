@@ -178,6 +178,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             state.v.shape[1],
             call.began,
             lambda: labels,
+            lambda: state.v,
             keeps_numbers=call.seeds is not None,
         )
         records, gains = reporter.records, list[float]()
@@ -234,6 +235,7 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         help="Number of labels (K); some may end empty.",
         minimum=2,
         maximum=255,
+        at_start=True,
     )
     seed: int = parameter(
         0,

@@ -139,9 +139,8 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
         if n_features <= n_nodes or n_nodes > _MOST_TURNED_NODES:
             return self._preprocess(blocks)
         products = blocks.new_empty((len(blocks), n_nodes, n_nodes), dtype=torch.float64)
-        for some, own in zip(
-            blocks.split(_TASKS_IN_CACHE), products.split(_TASKS_IN_CACHE), strict=True
-        ):
+        parts = (torch.split(whole, _TASKS_IN_CACHE) for whole in (blocks, products))
+        for some, own in zip(*parts, strict=True):
             centred = self._centred(some)
             own.copy_(centred @ centred.mT)
         diagonal = products.diagonal(dim1=1, dim2=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -11,11 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from napari_saf.errors import SafError
 from napari_saf.geometry import (
+    FLOOR,
     entropy,
     normalize_,
     one_hot_,
     softmax,
+    take_columns,
     with_columns,
 )
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
@@ -131,43 +135,84 @@ class _CountedField:
         self._field.keep_columns(kept)
 
 
+class _Nodes:
+    """Which columns are left, and which of them each node prefers.
+
+    Apart from the state, which keeps the stepper and the reporter: those call back here, and all
+    of it is gone as soon as nobody needs it.
+
+    Attributes
+    ----------
+    active : Tensor of int of shape (n_active,)
+        The columns of the start that are left.
+    labels : Tensor of int of shape (n_nodes,)
+        Which of them each node prefers.
+    """
+
+    def __init__(self, start: torch.Tensor, seeds: torch.Tensor | None) -> None:
+        self.n_start_columns = start.shape[1]
+        self.active = torch.arange(self.n_start_columns, device=start.device)
+        self._seeds = seeds
+        self.labels = self.constrain(start).argmax(dim=1)
+
+    def columns(self) -> torch.Tensor:
+        """Return the column of the start that each node prefers."""
+        return self.active[self.labels]
+
+    def constrain(self, v: torch.Tensor) -> torch.Tensor:
+        """Normalise log coordinates in place; rows of seeds are those of their labels."""
+        normalize_(v)
+        if self._seeds is None:
+            return v
+        rows = self._seeds.nonzero()[:, 0]
+        column_of = torch.full_like(torch.arange(self.n_start_columns + 1), -1)
+        column_of[self.active.cpu() + 1] = torch.arange(len(self.active))
+        return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Forget all columns but those of the given indices, which no node prefers."""
+        new_number = torch.full_like(self.active, -1)
+        new_number[kept] = torch.arange(len(kept), device=kept.device)
+        self.labels = new_number[self.labels]
+        self.active = self.active[kept]
+
+
 class _State:
     """A flow under way: the run of the stepper, the labels, the records."""
 
     def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
-        self._seeds = call.seeds
         self._tick = call.tick
-        self._n_start_columns = flow.start.shape[1]
-        self._active = torch.arange(self._n_start_columns, device=flow.start.device)
-        self._v = self._constrain(flow.start)
-        self._labels = self._v.argmax(dim=1)
+        self._v = flow.start
+        nodes = self._nodes = _Nodes(flow.start, call.seeds)
         if flow.first_labels is not None:
             undecided = self._v.amin(dim=1) == self._v.amax(dim=1)
-            self._labels = torch.where(undecided, flow.first_labels, self._labels)
+            nodes.labels = torch.where(undecided, flow.first_labels, nodes.labels)
         self._doubt = torch.zeros_like(self._v[:, 0])
         self._run: Run | None = None
         self._reporter = Reporter(
             flow.method,
             call.problem,
-            self._n_start_columns,
+            nodes.n_start_columns,
             call.began,
-            lambda: self.columns_of_nodes,
-            keeps_numbers=flow.fixed_meaning or self._seeds is not None,
+            nodes.columns,
+            _logarithm_of(weakref.ref(self)),
+            keeps_numbers=flow.fixed_meaning or call.seeds is not None,
         )
         self.records = self._reporter.records
 
     @property
     def columns_of_nodes(self) -> torch.Tensor:
         """Column of the start that each node prefers."""
-        return self._active[self._labels]
+        return self._nodes.columns()
 
     def begin(self) -> None:
         """Make the field and record the start."""
         self._tick()
         self._field = self._flow.field(self._tick)
+        self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
-        self._run = self._flow.stepper.start(self._counted, self._v, self._constrain)
+        self._run = self._flow.stepper.start(self._counted, self._v, self._nodes.constrain)
         if not self._counted.n_evaluations:
             self._counted(self._v, self._field.scratch[0])
         self._record(changed=0.0, assignment=self._field.assignment)
@@ -177,7 +222,7 @@ class _State:
         assert self._run is not None
         self._run.advance()
         self._v = self._run.v
-        changed = update_labels(self._labels, self._v)
+        changed = update_labels(self._nodes.labels, self._v)
         self._tick()
         self._record(changed, self._run.assignment)
         self._drop_dead_columns()
@@ -203,26 +248,17 @@ class _State:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""
         time = self.records[-1].time if self.records else 0.0
         doubt = self._doubt / time if time > 0 else 1 - assignment.amax(dim=1)
-        scale = self._n_start_columns / max(self._n_start_columns - 1, 1)
+        scale = self._nodes.n_start_columns / max(self._nodes.n_start_columns - 1, 1)
         return (scale * doubt).clamp(0, 1).float().cpu().numpy()
 
-    def _constrain(self, v: torch.Tensor) -> torch.Tensor:
-        normalize_(v)
-        if self._seeds is None:
-            return v
-        rows = self._seeds.nonzero()[:, 0]
-        column_of = torch.full_like(torch.arange(self._n_start_columns + 1), -1)
-        column_of[self._active.cpu() + 1] = torch.arange(len(self._active))
-        return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
-
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
-        field, n_nodes = self._field, len(self._labels)
-        highest = assignment.gather(1, self._labels[:, None])[:, 0]
+        field, n_nodes = self._field, len(self._nodes.labels)
+        highest = assignment.gather(1, self._nodes.labels[:, None])[:, 0]
         mean_entropy = entropy(assignment, self._v, highest)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
-        sizes = torch.bincount(self._labels, minlength=len(self._active)).cpu().double()
-        shares = np.zeros(self._n_start_columns)
-        shares[self._active.cpu().numpy()] = (sizes / n_nodes).numpy()
+        sizes = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)).cpu().double()
+        shares = np.zeros(self._nodes.n_start_columns)
+        shares[self._nodes.active.cpu().numpy()] = (sizes / n_nodes).numpy()
         time = 0.0 if self._run is None else self._run.time
         if self.records:
             self._doubt.add_(1 - highest, alpha=time - self.records[-1].time)
@@ -238,6 +274,14 @@ class _State:
             )
         )
 
+    def _leave_out_empty_columns(self) -> None:
+        """Take out columns that are 0 for every node of the start: they died in a run before."""
+        kept = (self._v > FLOOR).any(dim=0).nonzero()[:, 0]
+        if len(kept) < len(self._nodes.active):
+            self._field.keep_columns(kept)
+            self._nodes.keep_columns(kept)
+            self._v = take_columns(self._v, kept)
+
     def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
 
@@ -247,24 +291,29 @@ class _State:
         saved up to a fifth of the evaluations.
         """
         assert self._run is not None
-        shares = self.records[-1].label_shares[self._active.cpu().numpy()]
+        shares = self.records[-1].label_shares[self._nodes.active.cpu().numpy()]
         masses = self._field.overlap.sum(dim=0)
         alive = torch.from_numpy(shares > 0) | (masses >= 0.5)
-        kept = alive.nonzero()[:, 0].to(self._active.device)
-        if len(kept) == len(self._active):
+        kept = alive.nonzero()[:, 0].to(self._nodes.active.device)
+        if len(kept) == len(self._nodes.active):
             return
-        new_number = torch.full_like(self._active, -1)
-        new_number[kept] = torch.arange(len(kept), device=kept.device)
-        self._labels = new_number[self._labels]
-        self._active = self._active[kept]
+        self._nodes.keep_columns(kept)
         self._run.keep_columns(kept)
         self._v = self._run.v
 
+    def whole_logarithm(self) -> torch.Tensor:
+        """Return the log coordinates for all columns of the start."""
+        nodes = self._nodes
+        if len(nodes.active) == nodes.n_start_columns:
+            return self._v
+        whole = self._v.new_full((len(self._v), nodes.n_start_columns), FLOOR)
+        return whole.index_copy_(1, nodes.active, self._v)
+
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        if len(self._active) < self._n_start_columns:
+        if len(self._nodes.active) < self._nodes.n_start_columns:
             own = assignment
-            assignment = with_columns(self._field.scratch[0], self._n_start_columns).zero_()
-            assignment.index_copy_(1, self._active, own)
+            assignment = with_columns(self._field.scratch[0], self._nodes.n_start_columns).zero_()
+            assignment.index_copy_(1, self._nodes.active, own)
         whole: NDArray[np.float32] = assignment.float().cpu().numpy()
         return whole
 
@@ -272,6 +321,21 @@ class _State:
         if self._run is None:
             return self._reporter.mean_features()
         own = self._field.prototypes(assignment)
-        whole = np.full((self._n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
-        whole[self._active.cpu().numpy()] = own
+        whole = np.full((self._nodes.n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
+        whole[self._nodes.active.cpu().numpy()] = own
         return whole
+
+
+def _logarithm_of(state: weakref.ref[_State]) -> Callable[[], torch.Tensor]:
+    """Return what reads the log coordinates of a state as long as it is there.
+
+    The reporter outlives it in snapshots, which must not keep what the flow worked with.
+    """
+
+    def read() -> torch.Tensor:
+        own = state()
+        if own is None:
+            raise SafError("this run has ended: read a snapshot before it goes on")
+        return own.whole_logarithm()
+
+    return read

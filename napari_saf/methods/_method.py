@@ -18,7 +18,9 @@ from napari_saf.result import Segmentation, Snapshot
 
 __all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never", "relay"]
 
+S = TypeVar("S")
 T = TypeVar("T")
+U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 
@@ -31,22 +33,18 @@ def never() -> bool:
     return False
 
 
-def relay(
-    steps: Generator[Snapshot, None, T], change: Callable[[Snapshot], Snapshot]
-) -> Generator[Snapshot, None, T]:
+def relay(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
     """Yield every step changed, and return what comes of them."""
     while True:
         try:
-            snapshot = next(steps)
+            step = next(steps)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        yield change(snapshot)
+        yield change(step)
 
 
-def drain(
-    steps: Generator[Snapshot, None, T], look: Callable[[Snapshot], object] = lambda _: None
-) -> T:
+def drain(steps: Generator[S, None, T], look: Callable[[S], object] = lambda _: None) -> T:
     """Go through all steps, look at each, and return what comes of them."""
     while True:
         try:
@@ -96,7 +94,8 @@ class AbstractMethod(ABC):
         problem : Problem
             What to label.
         initial : array of shape (n_nodes, n_columns), optional
-            Assignment to start from, rows summing to 1.
+            Assignment to start from, rows summing to 1. In a flow a column that is 0 for every
+            node takes no part.
         max_iterations : int, optional
             >= 1; stop after so many recorded steps, whatever the method's own rule says.
         cancelled : callable

@@ -95,6 +95,7 @@ def _after(snapshot: Snapshot, before: Segmentation) -> Snapshot:
         record=record,
         _read_labels=lambda: before.labels,
         _read_prototypes=lambda: before.prototypes,
+        _read_logarithm=lambda: np.log(before.assignment.clip(1e-10)),
     )
 
 
