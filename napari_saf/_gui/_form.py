@@ -27,6 +27,8 @@ class MethodForm(QObject):
         Whether prototypes of an earlier result may be chosen.
     has_seeds : bool
         Whether pixels come with strokes: without, what acts on them alone is not asked for.
+    asks_start : bool
+        Whether to ask for what counts only where no assignment to start from is given.
 
     Attributes
     ----------
@@ -43,6 +45,7 @@ class MethodForm(QObject):
         *,
         asks_prototypes: bool = True,
         has_seeds: bool = True,
+        asks_start: bool = True,
     ) -> None:
         super().__init__()
         self.method = method
@@ -51,6 +54,8 @@ class MethodForm(QObject):
         self._rows: list[tuple[Parameter, Field, FormSection]] = []
         for parameter in describe(method):
             if parameter.kind == "array" and not asks_prototypes:
+                continue
+            if parameter.at_start and not asks_start:
                 continue
             field = create_field(parameter, viewer)
             section = self.advanced if parameter.advanced else self.basic

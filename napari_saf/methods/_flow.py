@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.geometry import (
+    FLOOR,
     entropy,
     normalize_,
     one_hot_,
     softmax,
+    take_columns,
     with_columns,
 )
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
@@ -132,13 +134,15 @@ class _CountedField:
 
 
 class _Nodes:
-    """Which columns are left, and which of them each node prefers.
+    """The nodes of a flow: log coordinates, columns that are left, which of them is preferred.
 
     Apart from the state, which keeps the stepper and the reporter: those call back here, and all
     of it is gone as soon as nobody needs it.
 
     Attributes
     ----------
+    v : Tensor of shape (n_nodes, n_active)
+        Log coordinates.
     active : Tensor of int of shape (n_active,)
         The columns of the start that are left.
     labels : Tensor of int of shape (n_nodes,)
@@ -149,11 +153,19 @@ class _Nodes:
         self.n_start_columns = start.shape[1]
         self.active = torch.arange(self.n_start_columns, device=start.device)
         self._seeds = seeds
-        self.labels = self.constrain(start).argmax(dim=1)
+        self.v = self.constrain(start)
+        self.labels = self.v.argmax(dim=1)
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers."""
         return self.active[self.labels]
+
+    def whole_logarithm(self) -> torch.Tensor:
+        """Return log coordinates of all columns of the start."""
+        if len(self.active) == self.n_start_columns:
+            return self.v
+        whole = self.v.new_full((len(self.v), self.n_start_columns), FLOOR)
+        return whole.index_copy_(1, self.active, self.v)
 
     def constrain(self, v: torch.Tensor) -> torch.Tensor:
         """Normalise log coordinates in place; rows of seeds are those of their labels."""
@@ -166,7 +178,7 @@ class _Nodes:
         return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
 
     def keep_columns(self, kept: torch.Tensor) -> None:
-        """Forget all columns but those of the given indices, which no node prefers."""
+        """Keep only the columns of the given indices; no node prefers the others."""
         new_number = torch.full_like(self.active, -1)
         new_number[kept] = torch.arange(len(kept), device=kept.device)
         self.labels = new_number[self.labels]
@@ -179,12 +191,11 @@ class _State:
     def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
         self._tick = call.tick
-        self._v = flow.start
         nodes = self._nodes = _Nodes(flow.start, call.seeds)
         if flow.first_labels is not None:
-            undecided = self._v.amin(dim=1) == self._v.amax(dim=1)
+            undecided = self._nodes.v.amin(dim=1) == self._nodes.v.amax(dim=1)
             nodes.labels = torch.where(undecided, flow.first_labels, nodes.labels)
-        self._doubt = torch.zeros_like(self._v[:, 0])
+        self._doubt = torch.zeros_like(self._nodes.v[:, 0])
         self._run: Run | None = None
         self._reporter = Reporter(
             flow.method,
@@ -192,6 +203,7 @@ class _State:
             nodes.n_start_columns,
             call.began,
             nodes.columns,
+            nodes.whole_logarithm,
             keeps_numbers=flow.fixed_meaning or call.seeds is not None,
         )
         self.records = self._reporter.records
@@ -205,18 +217,19 @@ class _State:
         """Make the field and record the start."""
         self._tick()
         self._field = self._flow.field(self._tick)
+        self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
-        self._run = self._flow.stepper.start(self._counted, self._v, self._nodes.constrain)
+        self._run = self._flow.stepper.start(self._counted, self._nodes.v, self._nodes.constrain)
         if not self._counted.n_evaluations:
-            self._counted(self._v, self._field.scratch[0])
+            self._counted(self._nodes.v, self._field.scratch[0])
         self._record(changed=0.0, assignment=self._field.assignment)
 
     def advance(self) -> None:
         """Make a step, record it, and drop the columns that died in it."""
         assert self._run is not None
         self._run.advance()
-        self._v = self._run.v
-        changed = update_labels(self._nodes.labels, self._v)
+        self._nodes.v = self._run.v
+        changed = update_labels(self._nodes.labels, self._nodes.v)
         self._tick()
         self._record(changed, self._run.assignment)
         self._drop_dead_columns()
@@ -228,7 +241,7 @@ class _State:
     def finish(self, status: Status) -> Segmentation:
         """Return what the run leaves."""
         # Fresh memory would cost more than the softmax.
-        assignment = softmax(self._v, out=self._v)
+        assignment = softmax(self._nodes.v, out=self._nodes.v)
         return self._reporter.finish(
             status,
             self._whole_assignment(assignment),
@@ -248,7 +261,7 @@ class _State:
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
         field, n_nodes = self._field, len(self._nodes.labels)
         highest = assignment.gather(1, self._nodes.labels[:, None])[:, 0]
-        mean_entropy = entropy(assignment, self._v, highest)
+        mean_entropy = entropy(assignment, self._nodes.v, highest)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
         sizes = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)).cpu().double()
         shares = np.zeros(self._nodes.n_start_columns)
@@ -268,6 +281,14 @@ class _State:
             )
         )
 
+    def _leave_out_empty_columns(self) -> None:
+        """Take out columns that are 0 for every node of the start: they died in a run before."""
+        kept = (self._nodes.v > FLOOR).any(dim=0).nonzero()[:, 0]
+        if len(kept) < len(self._nodes.active):
+            self._field.keep_columns(kept)
+            self._nodes.keep_columns(kept)
+            self._nodes.v = take_columns(self._nodes.v, kept)
+
     def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
 
@@ -285,7 +306,7 @@ class _State:
             return
         self._nodes.keep_columns(kept)
         self._run.keep_columns(kept)
-        self._v = self._run.v
+        self._nodes.v = self._run.v
 
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if len(self._nodes.active) < self._nodes.n_start_columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import napari.settings
@@ -19,6 +20,12 @@ def pytest_collection_modifyitems(items):
         if "gui" in item.path.parts:
             for warning in _NOT_OURS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(autouse=True)
+def quick_collections():
+    """Leave what stands before a test out of collections: each viewer that goes asks for three."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
