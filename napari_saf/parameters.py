@@ -23,6 +23,7 @@ __all__ = [
     "build",
     "check_bounds",
     "describe",
+    "flatten",
     "from_plain",
     "parameter",
     "to_plain",
@@ -51,8 +52,8 @@ class _Info:
     is_list: bool = False
     words: Mapping[str, str] | None = None
     in_form: bool = True
-    at_start: bool = False
     for_seeds: bool = False
+    at_start: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,8 +74,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, at_start,
-    for_seeds
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, for_seeds, at_start
         As given to `parameter`.
     """
 
@@ -94,8 +94,8 @@ class Parameter:
     none: str = "automatic"
     words: Mapping[str, str] | None = None
     in_form: bool = True
-    at_start: bool = False
     for_seeds: bool = False
+    at_start: bool = False
 
 
 def parameter(
@@ -113,8 +113,8 @@ def parameter(
     is_list: bool = False,
     words: Mapping[str, str] | None = None,
     in_form: bool = True,
-    at_start: bool = False,
     for_seeds: bool = False,
+    at_start: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -144,10 +144,10 @@ def parameter(
         What the form says for the values of a choice, where the values are no plain words.
     in_form : bool
         Whether a form asks for it; library, command line and recipe always take it.
-    at_start : bool
-        Whether it says nothing once an assignment to start from is given.
     for_seeds : bool
         Whether it changes nothing without seeds, so that a form asks for it only with strokes.
+    at_start : bool
+        Whether it says nothing once an assignment to start from is given.
     """
     info = _Info(
         label,
@@ -162,8 +162,8 @@ def parameter(
         is_list,
         words,
         in_form,
-        at_start,
         for_seeds,
+        at_start,
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -236,8 +236,8 @@ def _scalar(
         info.none,
         info.words,
         info.in_form,
-        info.at_start,
         info.for_seeds,
+        info.at_start,
     )
 
 
@@ -344,6 +344,23 @@ def to_plain(value: object) -> Any:
             known = {"kind": kinds[0]} | to_plain(inner) if kinds else {"kind": None}
             plain[field.name] = known
     return plain
+
+
+def flatten(method: object) -> dict[str, object]:
+    """Return the parameters of a method by dotted name, as `build` takes them."""
+    known = {item.name for item in describe(type(method))}
+    found: dict[str, object] = {}
+
+    def walk(plain: Mapping[str, Any], prefix: str) -> None:
+        for key, value in plain.items():
+            if isinstance(value, dict):
+                found[prefix + key] = value.get("kind")
+                walk({k: v for k, v in value.items() if k != "kind"}, f"{prefix}{key}.")
+            else:
+                found[prefix + key] = np.asarray(value) if isinstance(value, list) else value
+
+    walk(to_plain(method), "")
+    return {key: value for key, value in found.items() if key in known}
 
 
 def from_plain(method: type[T], plain: object, where: str = "parameters") -> T:

@@ -36,6 +36,7 @@ class DockLife(QObject):
         self._ended = ended
         self.has_ended = False
         self._help = HelpButton(dock)
+        self._has_been_shown = False
         self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
         QApplication.instance().aboutToQuit.connect(self.end)
@@ -43,8 +44,10 @@ class DockLife(QObject):
     @property
     def has_window(self) -> bool:
         """Whether the window of the dock is still there, as far as is known."""
+        if not self._has_been_shown:
+            return True
         window = self._window()
-        return window is None or bool(window.isVisible())
+        return window is not None and bool(window.isVisible())
 
     def end(self) -> None:
         """Call back, unless it was done."""
@@ -60,6 +63,7 @@ class DockLife(QObject):
                 self.end()
         elif watched is self._dock and kind == QEvent.Type.Show:
             self._help.follow()
+            self._has_been_shown = True
             window = self._dock.window()
             if self._window() is not window:
                 # The window may be gone before the dock.
@@ -70,6 +74,5 @@ class DockLife(QObject):
         return False
 
     def _on_close_asked(self) -> None:
-        window = self._window()
-        if window is None or not window.isVisible():
+        if not self.has_window:
             self.end()

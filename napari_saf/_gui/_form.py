@@ -25,10 +25,10 @@ class MethodForm(QObject):
     viewer : napari.Viewer
     asks_prototypes : bool
         Whether prototypes of an earlier result may be chosen.
-    asks_start : bool
-        Whether to ask for what counts only where no assignment to start from is given.
     has_seeds : bool
         Whether pixels come with strokes: without, what acts on them alone is not asked for.
+    asks_start : bool
+        Whether to ask for what counts only where no assignment to start from is given.
 
     Attributes
     ----------
@@ -44,8 +44,8 @@ class MethodForm(QObject):
         viewer: napari.Viewer,
         *,
         asks_prototypes: bool = True,
-        asks_start: bool = True,
         has_seeds: bool = True,
+        asks_start: bool = True,
     ) -> None:
         super().__init__()
         self.method = method

@@ -27,8 +27,8 @@ def help_url(dock: QWidget) -> str:
     if _PLUGIN in manager:
         for command in manager.get_manifest(_PLUGIN).contributions.commands or ():
             if str(command.python_name) == python_name:
-                return f"{SITE}/{command.id.partition('.')[2]}/"
-    return f"{SITE}/"
+                return f"{SITE}/{command.id.partition('.')[2]}.html"
+    return f"{SITE}/index.html"
 
 
 class HelpButton(QObject):

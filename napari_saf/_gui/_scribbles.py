@@ -11,17 +11,12 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
-from qtpy.QtWidgets import (
-    QCheckBox,
-    QHBoxLayout,
-    QPushButton,
-    QWidget,
-)
+from qtpy.QtWidgets import QCheckBox, QPushButton
 
 from napari_saf._gui._classes import ClassTable
 from napari_saf._gui._dock import STATUS_WORDS, RunDock
 from napari_saf._gui._form import MethodForm
-from napari_saf._gui._form_layout import FormSection, create_fold
+from napari_saf._gui._form_layout import FormSection, create_fold, create_row
 from napari_saf._gui._input import ImageInput
 from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._live_layer import METADATA_KEY, LiveLayer
@@ -37,7 +32,7 @@ from napari_saf._gui._strokes import (
     suggest_spot,
 )
 from napari_saf._gui._worker import Frame
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import SafError
 from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.methods._method import never
 from napari_saf.problem import ImageOptions
@@ -186,9 +181,9 @@ class ScribblesWidget(RunDock):
         self._lay_out(
             [
                 self.input.section,
-                _row(self._new, self._add, self._erase),
+                create_row(self._new, self._add, self._erase),
                 self.classes,
-                _row(self._follow, self._show_doubt, self._suggest),
+                create_row(self._follow, self._show_doubt, self._suggest),
                 choice,
                 self.methods.basic,
                 create_fold("Start from labels, apply elsewhere", self._create_more()),
@@ -304,19 +299,10 @@ class ScribblesWidget(RunDock):
         """Return the labels that hold where nothing is painted: locked ones, earlier ones."""
         given = None
         if self._base.layer is not None:
-            given = follow_strokes(*self._read_base())
+            base = self._read(self._base.layer)
+            given = follow_strokes(base, self._read(self.input.strokes))
         result = self._present_result()
         return given if result is None else result.with_locked(given)
-
-    def _read_base(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the labels to start from and the strokes, which lie over each other."""
-        base, strokes = self._read(self._base.layer), self._read(self.input.strokes)
-        if base.shape != strokes.shape:
-            raise InvalidInput(
-                f"start from: expected labels of {_sides(strokes)} pixels, as many as the strokes "
-                f"have, got {_sides(base)}"
-            )
-        return base, strokes
 
     def _read(self, layer: Labels) -> NDArray[Any]:
         """Return the part of a layer of labels that lies over the part of the image."""
@@ -361,12 +347,13 @@ class ScribblesWidget(RunDock):
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
         try:
-            found = np.unique(self._read_base()[0])
+            self._given()
         except SafError as error:
             self._show_error(str(error))
             return
-        for number in found[found > 0]:
-            self.strokes.names.setdefault(int(number), f"label {number}")
+        for number in np.unique(self._read(base)):
+            if number > 0:
+                self.strokes.names.setdefault(int(number), f"label {number}")
         self.classes.refresh()
         self._start()
 
@@ -457,17 +444,3 @@ class ScribblesWidget(RunDock):
 
 def _is_doubt(layer: Image) -> bool:
     return METADATA_KEY in layer.metadata
-
-
-def _sides(pixels: NDArray[Any]) -> str:
-    return " x ".join(map(str, pixels.shape))
-
-
-def _row(*widgets: QWidget) -> QWidget:
-    """Return widgets side by side."""
-    row = QWidget()
-    layout = QHBoxLayout(row)
-    layout.setContentsMargins(0, 0, 0, 0)
-    for widget in widgets:
-        layout.addWidget(widget, stretch=1)
-    return row

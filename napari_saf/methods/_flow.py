@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.errors import SafError
 from napari_saf.geometry import (
     FLOOR,
     entropy,
@@ -136,13 +134,15 @@ class _CountedField:
 
 
 class _Nodes:
-    """Which columns are left, and which of them each node prefers.
+    """The nodes of a flow: log coordinates, columns that are left, which of them is preferred.
 
     Apart from the state, which keeps the stepper and the reporter: those call back here, and all
     of it is gone as soon as nobody needs it.
 
     Attributes
     ----------
+    v : Tensor of shape (n_nodes, n_active)
+        Log coordinates.
     active : Tensor of int of shape (n_active,)
         The columns of the start that are left.
     labels : Tensor of int of shape (n_nodes,)
@@ -153,11 +153,19 @@ class _Nodes:
         self.n_start_columns = start.shape[1]
         self.active = torch.arange(self.n_start_columns, device=start.device)
         self._seeds = seeds
-        self.labels = self.constrain(start).argmax(dim=1)
+        self.v = self.constrain(start)
+        self.labels = self.v.argmax(dim=1)
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers."""
         return self.active[self.labels]
+
+    def whole_logarithm(self) -> torch.Tensor:
+        """Return log coordinates of all columns of the start."""
+        if len(self.active) == self.n_start_columns:
+            return self.v
+        whole = self.v.new_full((len(self.v), self.n_start_columns), FLOOR)
+        return whole.index_copy_(1, self.active, self.v)
 
     def constrain(self, v: torch.Tensor) -> torch.Tensor:
         """Normalise log coordinates in place; rows of seeds are those of their labels."""
@@ -170,7 +178,7 @@ class _Nodes:
         return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
 
     def keep_columns(self, kept: torch.Tensor) -> None:
-        """Forget all columns but those of the given indices, which no node prefers."""
+        """Keep only the columns of the given indices; no node prefers the others."""
         new_number = torch.full_like(self.active, -1)
         new_number[kept] = torch.arange(len(kept), device=kept.device)
         self.labels = new_number[self.labels]
@@ -183,12 +191,11 @@ class _State:
     def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
         self._tick = call.tick
-        self._v = flow.start
         nodes = self._nodes = _Nodes(flow.start, call.seeds)
         if flow.first_labels is not None:
-            undecided = self._v.amin(dim=1) == self._v.amax(dim=1)
+            undecided = self._nodes.v.amin(dim=1) == self._nodes.v.amax(dim=1)
             nodes.labels = torch.where(undecided, flow.first_labels, nodes.labels)
-        self._doubt = torch.zeros_like(self._v[:, 0])
+        self._doubt = torch.zeros_like(self._nodes.v[:, 0])
         self._run: Run | None = None
         self._reporter = Reporter(
             flow.method,
@@ -196,7 +203,7 @@ class _State:
             nodes.n_start_columns,
             call.began,
             nodes.columns,
-            _logarithm_of(weakref.ref(self)),
+            nodes.whole_logarithm,
             keeps_numbers=flow.fixed_meaning or call.seeds is not None,
         )
         self.records = self._reporter.records
@@ -212,17 +219,17 @@ class _State:
         self._field = self._flow.field(self._tick)
         self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
-        self._run = self._flow.stepper.start(self._counted, self._v, self._nodes.constrain)
+        self._run = self._flow.stepper.start(self._counted, self._nodes.v, self._nodes.constrain)
         if not self._counted.n_evaluations:
-            self._counted(self._v, self._field.scratch[0])
+            self._counted(self._nodes.v, self._field.scratch[0])
         self._record(changed=0.0, assignment=self._field.assignment)
 
     def advance(self) -> None:
         """Make a step, record it, and drop the columns that died in it."""
         assert self._run is not None
         self._run.advance()
-        self._v = self._run.v
-        changed = update_labels(self._nodes.labels, self._v)
+        self._nodes.v = self._run.v
+        changed = update_labels(self._nodes.labels, self._nodes.v)
         self._tick()
         self._record(changed, self._run.assignment)
         self._drop_dead_columns()
@@ -234,8 +241,8 @@ class _State:
     def finish(self, status: Status) -> Segmentation:
         """Return what the run leaves."""
         # Fresh memory would cost more than the softmax.
-        assignment = softmax(self._v, out=self._v)
-        return self._reporter.finish(
+        assignment = softmax(self._nodes.v, out=self._nodes.v)
+        result = self._reporter.finish(
             status,
             self._whole_assignment(assignment),
             self._prototypes(assignment),
@@ -243,6 +250,9 @@ class _State:
             notes=self._flow.notes,
             uncertainty=self._uncertainty(assignment),
         )
+        # The last snapshot still shows labels, and would keep the field.
+        self._nodes.v = assignment.new_empty(0)
+        return result
 
     def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""
@@ -254,7 +264,7 @@ class _State:
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
         field, n_nodes = self._field, len(self._nodes.labels)
         highest = assignment.gather(1, self._nodes.labels[:, None])[:, 0]
-        mean_entropy = entropy(assignment, self._v, highest)
+        mean_entropy = entropy(assignment, self._nodes.v, highest)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
         sizes = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)).cpu().double()
         shares = np.zeros(self._nodes.n_start_columns)
@@ -276,11 +286,11 @@ class _State:
 
     def _leave_out_empty_columns(self) -> None:
         """Take out columns that are 0 for every node of the start: they died in a run before."""
-        kept = (self._v > FLOOR).any(dim=0).nonzero()[:, 0]
+        kept = (self._nodes.v > FLOOR).any(dim=0).nonzero()[:, 0]
         if len(kept) < len(self._nodes.active):
             self._field.keep_columns(kept)
             self._nodes.keep_columns(kept)
-            self._v = take_columns(self._v, kept)
+            self._nodes.v = take_columns(self._nodes.v, kept)
 
     def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
@@ -299,15 +309,7 @@ class _State:
             return
         self._nodes.keep_columns(kept)
         self._run.keep_columns(kept)
-        self._v = self._run.v
-
-    def whole_logarithm(self) -> torch.Tensor:
-        """Return the log coordinates for all columns of the start."""
-        nodes = self._nodes
-        if len(nodes.active) == nodes.n_start_columns:
-            return self._v
-        whole = self._v.new_full((len(self._v), nodes.n_start_columns), FLOOR)
-        return whole.index_copy_(1, nodes.active, self._v)
+        self._nodes.v = self._run.v
 
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if len(self._nodes.active) < self._nodes.n_start_columns:
@@ -324,18 +326,3 @@ class _State:
         whole = np.full((self._nodes.n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
         whole[self._nodes.active.cpu().numpy()] = own
         return whole
-
-
-def _logarithm_of(state: weakref.ref[_State]) -> Callable[[], torch.Tensor]:
-    """Return what reads the log coordinates of a state as long as it is there.
-
-    The reporter outlives it in snapshots, which must not keep what the flow worked with.
-    """
-
-    def read() -> torch.Tensor:
-        own = state()
-        if own is None:
-            raise SafError("this run has ended: read a snapshot before it goes on")
-        return own.whole_logarithm()
-
-    return read

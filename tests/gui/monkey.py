@@ -469,7 +469,7 @@ class Monkey:
         near = (now + step, now - step, now + 2 * step)
         value = self._one((low, high, *near, *near, min(high, low + 2)))
         self._say(f"set {value} in {type(box).__name__} [{low}, {high}]")
-        box.setValue(value)
+        box.setValue(min(max(value, low), high))
 
     def _use_slider(self, slider) -> None:
         value = int(self.rng.integers(slider.minimum(), slider.maximum() + 1))
