@@ -1,6 +1,8 @@
 """Make the pictures of README and docs from the real app and command line.
 
-xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [demo diagnostics dock ...]
+xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [NAME...]
+
+Names: demo, diagnostics, dock, fairness, scribbles, prototypes, compare; without any, all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 import napari
 import numpy as np
 from qtpy.QtWidgets import QApplication
+from superqt import QCollapsible
 
 from napari_saf import save_masks
 from napari_saf._gui._scribbles import ScribblesWidget
@@ -155,6 +158,33 @@ def follow(dock: ScribblesWidget) -> None:
     wait_until(lambda: not dock.session.is_running)
 
 
+def make_prototypes_picture() -> None:
+    """Take a picture of labels that were merged and named in the Prototypes dock."""
+    viewer, segment = open_dock("histology")
+    segment.input.choose_features("lab")
+    segment.input.scale.set_value(9)
+    segment.form.set_values({"max_labels": 8})
+    segment.start()
+    wait_until(lambda: segment.session.is_running, 20)
+    wait_until(lambda: not segment.session.is_running)
+    viewer.window.remove_dock_widget(segment)
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")
+    wait(2)
+    brightness = {n: own[0, 0] for n, own in dock.book.sheet.points.items()}
+    order = sorted(brightness, key=brightness.__getitem__)
+    dock.table.choose(order[:2])
+    dock.merge()
+    wait_until(lambda: not dock.is_busy)
+    wait(1)
+    merged = dock.table.chosen()[0]
+    dock.rename(merged, "stained")
+    dock.rename(order[-1], "lumen")
+    dock.lock(order[-1])
+    dock.findChild(QCollapsible).expand(animate=False)
+    take(viewer, "prototypes_dock.png")
+    viewer.close()
+
+
 def take(viewer: napari.Viewer, name: str) -> None:
     """Take a picture of the window."""
     for widget in QApplication.allWidgets():
@@ -171,12 +201,33 @@ def make_demo_picture() -> None:
         (PICTURES / "demo.png").write_bytes((Path(folder) / "astronaut.png").read_bytes())
 
 
+def make_compare_pictures() -> None:
+    """Compare s and window on a photograph, and take a picture of the Compare dock."""
+    picture = str(PICTURES / "compare.png")
+    image = str(PICTURES.parent.parent / "sample_images" / "astronaut.png")
+    grids = ["--grid", "s=0,0.5,1", "--grid", "window=3,9,41"]
+    size = ["--max-side", "256", "--max-labels", "16"]
+    command_line(["compare", image, "-o", picture, *grids, *size, "--overwrite"])
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.open_sample("napari-saf", "colour_wheel")
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
+    wait(1)
+    dock.start()
+    wait_until(lambda: not dock.is_busy, 600)
+    dock.table.choose(0)
+    take(viewer, "compare_dock.png")
+    viewer.close()
+
+
 MAKERS = {
     "demo": make_demo_picture,
     "diagnostics": make_diagnostics_picture,
     "dock": make_dock_picture,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,
+    "prototypes": make_prototypes_picture,
+    "compare": make_compare_pictures,
 }
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ __all__ = [
     "build",
     "check_bounds",
     "describe",
+    "flatten",
     "from_plain",
     "parameter",
     "to_plain",
@@ -336,6 +337,23 @@ def to_plain(value: object) -> Any:
             known = {"kind": kinds[0]} | to_plain(inner) if kinds else {"kind": None}
             plain[field.name] = known
     return plain
+
+
+def flatten(method: object) -> dict[str, object]:
+    """Return the parameters of a method by dotted name, as `build` takes them."""
+    known = {item.name for item in describe(type(method))}
+    found: dict[str, object] = {}
+
+    def walk(plain: Mapping[str, Any], prefix: str) -> None:
+        for key, value in plain.items():
+            if isinstance(value, dict):
+                found[prefix + key] = value.get("kind")
+                walk({k: v for k, v in value.items() if k != "kind"}, f"{prefix}{key}.")
+            else:
+                found[prefix + key] = np.asarray(value) if isinstance(value, list) else value
+
+    walk(to_plain(method), "")
+    return {key: value for key, value in found.items() if key in known}
 
 
 def from_plain(method: type[T], plain: object, where: str = "parameters") -> T:

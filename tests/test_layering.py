@@ -19,6 +19,7 @@ LAYERS = [
     {"methods"},
     {"dictionary"},
     {"io", "metrics", "samples"},
+    {"comparison"},
     {"cli", "_gui"},
 ]
 """From the ground up; a module may import from lower layers and from its own."""

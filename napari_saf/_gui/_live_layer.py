@@ -14,7 +14,7 @@ from napari_saf._gui._placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["METADATA_KEY", "LiveLayer", "UncertaintyLayer", "is_result"]
+__all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
 
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, columns, status, history."""
@@ -45,6 +45,8 @@ class LiveLayer:
         Where the labels lie.
     strokes : Labels, optional
         Strokes whose colours the labels take.
+    colors : array of shape (256, 4), optional
+        The colour of each label, where it is known before the run.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class LiveLayer:
         title: str,
         placement: Placement,
         strokes: Labels | None = None,
+        colors: NDArray[np.floating] | None = None,
     ) -> None:
         self.image = image
         self.layer: Any = None
@@ -64,8 +67,9 @@ class LiveLayer:
         self._strokes = strokes
         self._pixels: NDArray[Any] | None = None
         self._prepared: Labels | None = None
+        self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
-        self._colors = label_colormap(_N_COLORS).colors
+        self._colors = label_colormap(_N_COLORS).colors if colors is None else colors
         self._take_colors()
 
     @property
@@ -120,7 +124,7 @@ class LiveLayer:
         if self.is_lost:
             return
         self._write(result.labels)
-        if self._strokes is None:
+        if not self._keeps_colors:
             self.layer.colormap = self._colormap_by_rank(result.columns)
             self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = {
@@ -207,6 +211,40 @@ class LiveLayer:
         order = np.concatenate([used, free])[:_N_COLORS]
         colors = np.concatenate([self._colors[:1], self._colors[1:][order]])
         return CyclicLabelColormap(colors=colors, background_value=0)
+
+
+class EditedLayer(LiveLayer):
+    """A Labels layer that was there before, with its own colours and metadata.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    image : Image
+        What was labelled.
+    layer : Labels
+        Whose pixels are a numpy array.
+    """
+
+    def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
+        shape = layer.data.shape
+        alone = tuple(axis for axis, side in enumerate(shape[:-2]) if side == 1)
+        super().__init__(viewer, image, "", Placement(alone, {}))
+        self.layer, self._pixels = layer, layer.data
+
+    def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:
+        """Change some pixels; both arrays are without axes of length 1 before the plane."""
+        if not self.is_lost:
+            assert self._pixels is not None
+            pixels = np.squeeze(self._pixels, axis=self.placement.singletons)
+            np.copyto(pixels, labels, where=where, casting="unsafe")
+            self.layer.refresh(extent=False)
+
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+        """Show the final labels; metadata are for the one who edits."""
+        assert not isinstance(result.labels, list)
+        if not self.is_lost:
+            self._write(result.labels)
+            self.layer.refresh(extent=False)
 
 
 class UncertaintyLayer:

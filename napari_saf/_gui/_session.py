@@ -18,6 +18,7 @@ from napari_saf._gui._hub import hub_of
 from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._worker import Frame, Run, WarmStart
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
@@ -35,8 +36,9 @@ class Request:
     """What a click on Run asks for, as read at that moment.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
-    this one is then left as it is. The `others` are images labelled together with this one. A run
-    that starts from a recorded moment goes on with its `recording`.
+    this one is then left as it is. With `columns`, labels have these numbers. The `others` are
+    images labelled together with this one. A run that starts from a recorded moment goes on with
+    its `recording`.
     """
 
     image: Image
@@ -48,6 +50,7 @@ class Request:
     live: LiveLayer | None = None
     warm: WarmStart | None = None
     others: tuple[Image, ...] = ()
+    columns: ColumnNumbers | None = None
     start: StateMoment | None = None
     recording: Recording | None = None
 
@@ -64,6 +67,11 @@ class Session(QObject):
     viewer : napari.Viewer
     widget : QWidget, optional
         In the window of the viewer; without it a new layer is painted at once.
+
+    Attributes
+    ----------
+    reader : ProblemReader
+        Of the runs; for work beside them while there is none.
     """
 
     began = Signal()
@@ -82,7 +90,7 @@ class Session(QObject):
         self._has_returned = False
         self._next: Request | None = None
         self._results: list[tuple[Image, Labels]] = []
-        self._reader = ProblemReader()
+        self.reader = ProblemReader()
         self.request: Request | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
@@ -149,7 +157,7 @@ class Session(QObject):
 
     def forget_image(self) -> None:
         """Read the image anew in the next run."""
-        self._reader.forget()
+        self.reader.forget()
 
     def shut_down(self) -> None:
         """End the run, if there is one, and take no notice of it any more."""
@@ -185,8 +193,9 @@ class Session(QObject):
             request.job,
             request.method,
             request.is_sweep,
-            self._reader,
+            self.reader,
             request.warm,
+            request.columns,
             request.start,
         )
         run.recording = request.recording
@@ -270,7 +279,7 @@ class Session(QObject):
 
     def _on_layer_removed(self, event: Any) -> None:
         self._results = [pair for pair in self._results if event.value not in pair]
-        self._reader.forget()
+        self.reader.forget()
         if self._run is None or self.request is None:
             return
         result = None if self.live is None else self.live.layer

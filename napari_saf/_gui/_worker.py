@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Signal
 
 from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled, drain
@@ -18,7 +19,7 @@ from napari_saf.problem import Problem
 from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Run", "WarmStart"]
+__all__ = ["Frame", "Run", "WarmStart", "without_gaps"]
 
 _FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
@@ -92,13 +93,16 @@ class Run(AbstractTask):
         What reads the image; one that read it before saves the time.
     warm : WarmStart, optional
         What to go on from, where it fits.
+    columns : ColumnNumbers, optional
+        The labels that columns have on screen, and perhaps edited labels to go on from.
     start : StateMoment, optional
         What to start from, as it is.
 
     Attributes
     ----------
     recording : Recording or None
-        What takes note of each step; it can be set while the run goes on. A sweep is not recorded.
+        What takes note of each step; it can be set while the run goes on. A sweep is not recorded,
+        nor are edited labels that go on.
     problem : Problem or None
         What was read, once it was; strokes numbered without gaps.
     numbers : array of int
@@ -114,10 +118,12 @@ class Run(AbstractTask):
         is_sweep: bool = False,
         reader: ProblemReader | None = None,
         warm: WarmStart | None = None,
+        columns: ColumnNumbers | None = None,
         start: StateMoment | None = None,
     ) -> None:
         super().__init__()
         self._warm = warm
+        self._columns = columns
         self._start = start
         self.recording: Recording | None = None
         self._reader = reader or ProblemReader()
@@ -143,14 +149,20 @@ class Run(AbstractTask):
 
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
-        problem, self.numbers = _without_gaps(read)
+        if self._columns is None:
+            problem, self.numbers = without_gaps(read)
+        else:
+            problem, self.numbers = self._columns.begin(read), self._columns.numbers
         self.problem = problem
         if self.is_cancelled:
             raise Cancelled
         if not self.is_sweep:
             initial = self._initial(problem)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._recorded(drain(steps, self._look))
+            result = drain(steps, self._look)
+            if self._columns is not None:
+                return self._columns.finish(result)
+            result = self._recorded(result)
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
         weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
@@ -162,7 +174,7 @@ class Run(AbstractTask):
 
     def _look(self, snapshot: Snapshot) -> None:
         recording = self.recording
-        if recording is not None and not self.is_sweep:
+        if recording is not None and not self.is_sweep and self._columns is None:
             recording.watch(snapshot)
         if self._frame_is_due():
             self._send(snapshot)
@@ -203,6 +215,8 @@ class Run(AbstractTask):
 
     def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
         """Return the assignment to go on from; new labels would have no column in a warm one."""
+        if self._columns is not None:
+            return self._columns.initial(problem)
         if self._start is not None:
             return self._start.assignment()
         if self._warm is None or not self.method.follows_seeds:
@@ -212,6 +226,8 @@ class Run(AbstractTask):
     def _as_painted(self, labels: LabelImage | list[LabelImage]) -> LabelImage:
         """Return the labels of the image that is asked for, numbered as the strokes are."""
         own = labels[-1] if isinstance(labels, list) else labels
+        if self._columns is not None:
+            return self._columns.paint(own)
         n_columns = int(own.max(initial=0))
         numbers = self._numbers(n_columns)
         if (numbers == np.arange(1, n_columns + 1)).all():
@@ -226,7 +242,7 @@ class Run(AbstractTask):
         return np.concatenate([self.numbers, more])[:n_columns]
 
 
-def _without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
     """Return the problem with seeds 1, 2, ... and the numbers that they had."""
     if problem.seeds is None:
         return problem, np.arange(0)

@@ -246,6 +246,11 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         advanced=True,
     )
 
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are: the prototypes follow it."""
+        return True
+
     def _n_columns(self, problem: Problem) -> int:
         n_seeded = 0 if problem.seeds is None else int(problem.seeds.max())
         return max(self.n_clusters, n_seeded)

@@ -18,7 +18,9 @@ from napari_saf.result import Segmentation, Snapshot
 
 __all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never", "relay"]
 
+S = TypeVar("S")
 T = TypeVar("T")
+U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 
@@ -31,22 +33,18 @@ def never() -> bool:
     return False
 
 
-def relay(
-    steps: Generator[Snapshot, None, T], change: Callable[[Snapshot], Snapshot]
-) -> Generator[Snapshot, None, T]:
+def relay(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
     """Yield every step changed, and return what comes of them."""
     while True:
         try:
-            snapshot = next(steps)
+            step = next(steps)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        yield change(snapshot)
+        yield change(step)
 
 
-def drain(
-    steps: Generator[Snapshot, None, T], look: Callable[[Snapshot], object] = lambda _: None
-) -> T:
+def drain(steps: Generator[S, None, T], look: Callable[[S], object] = lambda _: None) -> T:
     """Go through all steps, look at each, and return what comes of them."""
     while True:
         try:
@@ -73,6 +71,11 @@ class AbstractMethod(ABC):
     @property
     def follows_seeds(self) -> bool:
         """Whether the labels are the classes of the seeds and no others."""
+        return False
+
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are, with or without seeds."""
         return False
 
     @abstractmethod

@@ -110,6 +110,11 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         advanced=True,
     )
 
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are: the prototypes follow it."""
+        return True
+
     def _prepare(self, call: Call) -> Flow:
         n_labels = self._n_columns(call.problem)
         rng, features = np.random.default_rng(self.seed), call.features
