@@ -3,6 +3,7 @@
 # make test-pyqt6   the tests of the app with PyQt6
 # make lint         checks only
 # make format       put the code in form
+# make docs         the site of the documentation, in docs/_build/html
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,22 +19,23 @@ INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # Software rendering gives the same picture on every machine.
 export LIBGL_ALWAYS_SOFTWARE := 1
 
-# A few tests at a time; a worker without work takes some of another's.
+# A few tests at a time, each on one core: threads that wait for one another's cores only spin.
+# A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt6 lint format system
+.PHONY: help demo test test-pyqt6 lint format docs system
 help:
-	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -5
+	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -6
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
 test: lint test-pyqt6
-	@eval "$(SCREEN)" $(BIN)/python $(PYTEST)
+	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts.
 test-pyqt6: .venv-pyqt6/installed
-	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -m gui -q
+	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -m gui -q
 
 lint: .venv/installed
 	@$(BIN)/ruff check .
@@ -45,6 +47,10 @@ format: .venv/installed
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: .venv/installed-docs
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 system:
 	@.ci/system-packages $(PYTHON)
 
@@ -53,6 +59,11 @@ system:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing napari-saf into .venv"
 	@$(BIN)/python $(INSTALL) -e '.[pyqt5,dev]'
+	@touch $@
+
+.venv/installed-docs: .venv/installed
+	@echo "installing what makes the documentation into .venv"
+	@$(BIN)/python $(INSTALL) -e '.[docs]'
 	@touch $@
 
 # Only PyQt6 is installed here; everything else is taken from .venv.

@@ -1,30 +1,39 @@
 """Make the pictures of README and docs from the real app and command line.
 
-xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [demo dock fairness scribbles]
+xvfb-run -a -s "-screen 0 1280x800x24" python docs/make_pictures.py [NAME...]
+
+A name is one of those in MAKERS; without one, all pictures are made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import napari
 import numpy as np
+from PIL import Image
 from qtpy.QtWidgets import QApplication
+from superqt import QCollapsible
 
 from napari_saf import save_masks
+from napari_saf._gui._export import ExportWidget
 from napari_saf._gui._scribbles import ScribblesWidget
 from napari_saf._gui._segment import SegmentWidget
 from napari_saf.cli import main as command_line
 
 PICTURES = Path(__file__).parent / "pictures"
+N_COLOURS = 255
+"""Of a picture: enough for a screen, in a third of the bytes."""
 
 
-def wait_until(done: object, seconds: float = 120) -> None:
+def wait_until(done: object, seconds: float = 600) -> None:
     """Let the app run until `done()` is true."""
     end = time.monotonic() + seconds
     while not done():  # type: ignore[operator]
@@ -52,10 +61,15 @@ def open_dock(sample: str) -> tuple[napari.Viewer, SegmentWidget]:
 
 def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
     """Wait for the end of a run, take a picture of the window and close it."""
-    wait_until(lambda: dock.session.is_running, 20)
-    wait_until(lambda: not dock.session.is_running)
+    wait_for_run(dock)
     take(viewer, name)
     viewer.close()
+
+
+def wait_for_run(dock: Any) -> None:
+    """Wait for the end of a run that was just started."""
+    wait_until(lambda: dock.session.is_running, 20)
+    wait_until(lambda: not dock.session.is_running)
 
 
 def make_dock_picture() -> None:
@@ -63,6 +77,92 @@ def make_dock_picture() -> None:
     viewer, dock = open_dock("astronaut")
     dock.start()
     finish(viewer, dock, "dock.png")
+
+
+def make_diagnostics_picture() -> None:
+    """Take a picture of the Diagnostics dock at an early time of a run."""
+    viewer, dock = open_dock("astronaut")
+    place, diagnostics = viewer.window.add_plugin_dock_widget(
+        "napari-saf", "Diagnostics", tabify=True
+    )
+    place.raise_()
+    wait(1)
+    dock.start()
+    wait_until(lambda: dock.session.is_running, 20)
+    wait_until(lambda: not dock.session.is_running)
+    diagnostics.go_to(3)
+    wait_until(lambda: diagnostics.earlier.labels is not None)
+    take(viewer, "diagnostics.png")
+    viewer.close()
+
+
+def make_segment_pictures() -> None:
+    """Take pictures of a walk through the Segment dock: the form, a run, a larger scale."""
+    viewer, dock = open_dock("astronaut")
+    take(viewer, "segment_1_form.png")
+    frames: list[object] = []
+    dock.session.advanced.connect(frames.append)
+    dock.start()
+    wait_until(lambda: len(frames) > 3)
+    take(viewer, "segment_2_running.png", 0)
+    wait_until(lambda: not dock.session.is_running)
+    dock.input.scale.set_value(15)
+    dock.start()
+    finish(viewer, dock, "segment_3_larger.png")
+
+
+def make_export_picture() -> None:
+    """Take a picture of the Export dock after it has written."""
+    viewer, dock = open_dock("coins")
+    dock.input.scale.set_value(7)
+    dock.form.set_values({"max_labels": 4})
+    dock.start()
+    wait_for_run(dock)
+    _, export = viewer.window.add_plugin_dock_widget("napari-saf", "Export", tabify=True)
+    assert isinstance(export, ExportWidget)
+    wait(1)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        export.choose_folder(Path("results"))
+        export.choice.choose("figure", ".png")
+        export.choice.choose("recipe", True)
+        export.start()
+        wait_until(lambda: not export.is_writing)
+        take(viewer, "export_dock.png")
+        keep(Image.open(next(Path("results").glob("*.png"))), "export_figure.png")
+    viewer.close()
+
+
+def make_dictionary_picture() -> None:
+    """Take a picture of the Patch dictionary dock after it has learned from half a wall."""
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.open_sample("napari-saf", "brick")
+    viewer.layers[0].data = viewer.layers[0].data[:256, :256]
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
+    viewer.reset_view()
+    wait(1)
+    dock.start()
+    wait_for_run(dock)
+    take(viewer, "dictionary_dock.png")
+    viewer.close()
+
+
+def make_stack_pictures() -> None:
+    """Take pictures of a volume that was labelled: a slice, and all of it in 3-D."""
+    viewer, dock = open_dock("nuclei")
+    dock.input.choose_extent("volume")
+    dock.form.set_values({"max_labels": 3})
+    dock.start()
+    wait_for_run(dock)
+    take(viewer, "stack_slice.png")
+    viewer.layers[0].visible = False
+    viewer.layers[1].show_selected_label = True
+    viewer.layers[1].selected_label = 3
+    viewer.dims.ndisplay = 3
+    wait(1)
+    viewer.scene.camera.angles = (0, 25, 60)
+    take(viewer, "stack_volume.png")
+    viewer.close()
 
 
 def make_fairness_picture() -> None:
@@ -138,27 +238,91 @@ def follow(dock: ScribblesWidget) -> None:
     wait_until(lambda: not dock.session.is_running)
 
 
-def take(viewer: napari.Viewer, name: str) -> None:
-    """Take a picture of the window."""
+def make_prototypes_picture() -> None:
+    """Take a picture of labels that were merged and named in the Prototypes dock."""
+    viewer, segment = open_dock("histology")
+    segment.input.choose_features("lab")
+    segment.input.scale.set_value(9)
+    segment.form.set_values({"max_labels": 8})
+    segment.start()
+    wait_until(lambda: segment.session.is_running, 20)
+    wait_until(lambda: not segment.session.is_running)
+    viewer.window.remove_dock_widget(segment)
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")
+    wait(2)
+    brightness = {n: own[0, 0] for n, own in dock.book.sheet.points.items()}
+    order = sorted(brightness, key=brightness.__getitem__)
+    dock.table.choose(order[:2])
+    dock.merge()
+    wait_until(lambda: not dock.is_busy)
+    wait(1)
+    merged = dock.table.chosen()[0]
+    dock.rename(merged, "stained")
+    dock.rename(order[-1], "lumen")
+    dock.lock(order[-1])
+    dock.findChild(QCollapsible).expand(animate=False)
+    take(viewer, "prototypes_dock.png")
+    viewer.close()
+
+
+def take(viewer: napari.Viewer, name: str, seconds: float = 1) -> None:
+    """Take a picture of the window, after a while."""
     for widget in QApplication.allWidgets():
         if "Notification" in type(widget).__name__:
             widget.close()
-    wait(1)
-    viewer.screenshot(str(PICTURES / name), canvas_only=False)
+    wait(seconds)
+    keep(Image.fromarray(viewer.screenshot(canvas_only=False)), name)
+
+
+def keep(picture: Image.Image, name: str) -> None:
+    """Write a picture in few colours."""
+    few = picture.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
+    few.save(PICTURES / name, optimize=True)
 
 
 def make_demo_picture() -> None:
     """Keep the figure of the demo."""
     with tempfile.TemporaryDirectory() as folder:
         command_line(["demo", "-o", folder, "--headless"])
-        (PICTURES / "demo.png").write_bytes((Path(folder) / "astronaut.png").read_bytes())
+        keep(Image.open(Path(folder) / "astronaut.png"), "demo.png")
+
+
+def make_compare_pictures() -> None:
+    """Compare s and window on a photograph; take a picture of the Compare dock."""
+    picture = str(PICTURES / "compare.png")
+    image = str(PICTURES.parent.parent / "sample_images" / "astronaut.png")
+    grids = ["--grid", "s=0,0.5,1", "--grid", "window=3,9,41"]
+    size = ["--max-side", "256", "--max-labels", "16"]
+    command_line(["compare", image, "-o", picture, *grids, *size, "--overwrite"])
+    make_compare_dock_picture()
+
+
+def make_compare_dock_picture() -> None:
+    """Take a picture of a finished comparison in the app."""
+    viewer = napari.Viewer()
+    viewer.window.resize(1280, 800)
+    viewer.open_sample("napari-saf", "colour_wheel")
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
+    wait(1)
+    dock.start()
+    wait_until(lambda: not dock.is_busy, 600)
+    dock.table.choose(0)
+    take(viewer, "compare_dock.png")
+    viewer.close()
 
 
 MAKERS = {
     "demo": make_demo_picture,
+    "diagnostics": make_diagnostics_picture,
     "dock": make_dock_picture,
+    "segment": make_segment_pictures,
+    "export": make_export_picture,
+    "dictionary": make_dictionary_picture,
+    "stack": make_stack_pictures,
     "fairness": make_fairness_picture,
     "scribbles": make_scribbles_pictures,
+    "prototypes": make_prototypes_picture,
+    "compare": make_compare_pictures,
 }
 
 if __name__ == "__main__":

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from napari_saf import metrics as metrics
     from napari_saf.affinity import GaussianAffinity as GaussianAffinity
     from napari_saf.affinity import KernelAffinity as KernelAffinity
+    from napari_saf.comparison import Comparison as Comparison
+    from napari_saf.comparison import Variant as Variant
+    from napari_saf.comparison import compare as compare
+    from napari_saf.comparison import comparison_table as comparison_table
+    from napari_saf.comparison import save_comparison as save_comparison
+    from napari_saf.comparison import variants_of as variants_of
     from napari_saf.dictionary import LearnedDictionary as LearnedDictionary
     from napari_saf.dictionary import PatchDictionary as PatchDictionary
     from napari_saf.dictionary import PatchDictionaryLearning as PatchDictionaryLearning
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from napari_saf.integrate import BogackiShampine as BogackiShampine
     from napari_saf.integrate import GeometricEuler as GeometricEuler
     from napari_saf.integrate import StoppingRule as StoppingRule
+    from napari_saf.io import PrototypeSet as PrototypeSet
+    from napari_saf.io import load_prototypes as load_prototypes
     from napari_saf.io import load_recipe as load_recipe
     from napari_saf.io import read_image as read_image
     from napari_saf.io import read_labels as read_labels
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
     from napari_saf.methods import SelfAssignmentFlow as SelfAssignmentFlow
     from napari_saf.methods import TradeOff as TradeOff
     from napari_saf.problem import Problem as Problem
+    from napari_saf.recording import Recording as Recording
     from napari_saf.result import History as History
     from napari_saf.result import Segmentation as Segmentation
     from napari_saf.result import Snapshot as Snapshot
@@ -55,6 +64,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "affinity": ("GaussianAffinity", "KernelAffinity"),
+    "comparison": (
+        "Comparison",
+        "Variant",
+        "compare",
+        "comparison_table",
+        "save_comparison",
+        "variants_of",
+    ),
     "dictionary": (
         "LearnedDictionary",
         "PatchDictionary",
@@ -66,6 +83,8 @@ _HOMES = {
     "graph": ("AffinityGraph", "GridGraph"),
     "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
     "io": (
+        "PrototypeSet",
+        "load_prototypes",
         "load_recipe",
         "read_image",
         "read_labels",
@@ -88,6 +107,7 @@ _HOMES = {
         "TradeOff",
     ),
     "problem": ("Problem",),
+    "recording": ("Recording",),
     "result": ("History", "Segmentation", "Snapshot", "Status"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

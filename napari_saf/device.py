@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 import psutil
@@ -10,10 +12,19 @@ import torch
 
 from napari_saf.errors import ComputeError, InvalidInput
 
-__all__ = ["DeviceName", "FloatName", "check_memory", "float_type", "resolve_device"]
+__all__ = [
+    "DeviceName",
+    "FloatName",
+    "check_memory",
+    "float_type",
+    "memory_limit",
+    "resolve_device",
+]
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FloatName = Literal["float32", "float64"]
+
+_limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -63,14 +74,40 @@ def float_type(name: str, device: torch.device) -> torch.dtype:
     return torch.float64 if name == "float64" else torch.float32
 
 
+@contextmanager
+def memory_limit(n_bytes: float | None) -> Iterator[None]:
+    """Let runs of this thread take no more than `n_bytes`, even where more is free.
+
+    Parameters
+    ----------
+    n_bytes : float or None
+        > 0; None: all that is free.
+    """
+    token = _limit.set(n_bytes)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
 def check_memory(n_bytes: float, device: torch.device, proposal: str) -> None:
-    """Raise ComputeError if a device has not `n_bytes` free, with a proposal that fits."""
-    free = _free_memory(device)
-    if n_bytes > free:
+    """Raise ComputeError if a device has not `n_bytes` free, or a limit forbids them.
+
+    The message ends with a proposal that fits.
+    """
+    free, limit = _free_memory(device), _limit.get()
+    room, there = float(free), f"are free on {device.type}"
+    if limit is not None and limit < free:
+        room, there = limit, "may be taken"
+    if n_bytes > room:
         raise ComputeError(
-            f"not enough memory: the run needs about {n_bytes / 2**30:.1f} GiB and "
-            f"{free / 2**30:.1f} GiB are free on {device.type}; {proposal}"
+            f"not enough memory: the run needs about {_gib(n_bytes)} and {_gib(room)} {there}; "
+            f"{proposal}"
         )
+
+
+def _gib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.3g} GiB"
 
 
 def _free_memory(device: torch.device) -> int:

@@ -18,7 +18,17 @@ import numpy as np
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Parameter", "build", "check_bounds", "describe", "from_plain", "parameter", "to_plain"]
+__all__ = [
+    "Parameter",
+    "build",
+    "check_bounds",
+    "describe",
+    "flatten",
+    "from_plain",
+    "parameter",
+    "to_plain",
+    "values_of",
+]
 
 Kind = Literal["int", "float", "bool", "choice", "array", "list"]
 Condition = tuple[str, tuple[str, ...]]
@@ -42,6 +52,8 @@ class _Info:
     is_list: bool = False
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    for_seeds: bool = False
+    at_start: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class Parameter:
         The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form
+    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, for_seeds, at_start
         As given to `parameter`.
     """
 
@@ -82,6 +94,8 @@ class Parameter:
     none: str = "automatic"
     words: Mapping[str, str] | None = None
     in_form: bool = True
+    for_seeds: bool = False
+    at_start: bool = False
 
 
 def parameter(
@@ -99,6 +113,8 @@ def parameter(
     is_list: bool = False,
     words: Mapping[str, str] | None = None,
     in_form: bool = True,
+    for_seeds: bool = False,
+    at_start: bool = False,
 ) -> Any:
     """Return a dataclass field that describes itself.
 
@@ -128,9 +144,26 @@ def parameter(
         What the form says for the values of a choice, where the values are no plain words.
     in_form : bool
         Whether a form asks for it; library, command line and recipe always take it.
+    for_seeds : bool
+        Whether it changes nothing without seeds, so that a form asks for it only with strokes.
+    at_start : bool
+        Whether it says nothing once an assignment to start from is given.
     """
     info = _Info(
-        label, help, minimum, maximum, step, ends, advanced, variants, none, is_list, words, in_form
+        label,
+        help,
+        minimum,
+        maximum,
+        step,
+        ends,
+        advanced,
+        variants,
+        none,
+        is_list,
+        words,
+        in_form,
+        for_seeds,
+        at_start,
     )
     return dataclasses.field(default=default, metadata={_KEY: info})
 
@@ -203,6 +236,8 @@ def _scalar(
         info.none,
         info.words,
         info.in_form,
+        info.for_seeds,
+        info.at_start,
     )
 
 
@@ -235,6 +270,33 @@ def build(method: type[T], values: Mapping[str, object]) -> T:
     if unknown:
         raise InvalidInput(f"unknown parameter {unknown[0]!r}; known: {', '.join(sorted(known))}")
     return _build(method, values, "")
+
+
+def values_of(method: object) -> dict[str, object]:
+    """Return the values of a method by dotted name, of which `build` makes the same again.
+
+    Raises
+    ------
+    InvalidInput
+        If it holds something that is no named variant, such as a given affinity.
+    """
+    values: dict[str, object] = {}
+    assert dataclasses.is_dataclass(method)
+    for field in dataclasses.fields(method):
+        info, value = field.metadata.get(_KEY), getattr(method, field.name)
+        if info is None:
+            continue
+        if info.variants is None:
+            values[field.name] = value
+            continue
+        kind = next((key for key, cls in info.variants.items() if type(value) is cls), None)
+        if kind is None:
+            raise InvalidInput(f"{field.name}: expected one of {', '.join(info.variants)}")
+        if len(info.variants) > 1:
+            values[field.name] = kind
+        for name, inner in values_of(value).items():
+            values[f"{field.name}.{name}"] = inner
+    return values
 
 
 def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:
@@ -282,6 +344,23 @@ def to_plain(value: object) -> Any:
             known = {"kind": kinds[0]} | to_plain(inner) if kinds else {"kind": None}
             plain[field.name] = known
     return plain
+
+
+def flatten(method: object) -> dict[str, object]:
+    """Return the parameters of a method by dotted name, as `build` takes them."""
+    known = {item.name for item in describe(type(method))}
+    found: dict[str, object] = {}
+
+    def walk(plain: Mapping[str, Any], prefix: str) -> None:
+        for key, value in plain.items():
+            if isinstance(value, dict):
+                found[prefix + key] = value.get("kind")
+                walk({k: v for k, v in value.items() if k != "kind"}, f"{prefix}{key}.")
+            else:
+                found[prefix + key] = np.asarray(value) if isinstance(value, list) else value
+
+    walk(to_plain(method), "")
+    return {key: value for key, value in found.items() if key in known}
 
 
 def from_plain(method: type[T], plain: object, where: str = "parameters") -> T:

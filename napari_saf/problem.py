@@ -22,70 +22,12 @@ from napari_saf.graph import (
     coarse_means,
     coarse_shape,
 )
-from napari_saf.groups import check_group_source, image_groups
+from napari_saf.groups import image_groups
+from napari_saf.image_options import ImageOptions, check_options
 
-__all__ = ["WEIGHTS", "ImageOptions", "Problem"]
+__all__ = ["ImageOptions", "Problem"]
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImageOptions:
-    """How images became a problem; with it a recipe does the same again.
-
-    Attributes
-    ----------
-    features : str
-        Name of the features, ``"array"`` for features that were given.
-    window : int or tuple of int
-        Odd side length of the averaging window.
-    weights : {"uniform", "nonlocal", "contrast"}
-        Weights within the window.
-    channel_axis : int or None
-        Axis of the channels; None if a last axis of 3 or 4 is RGB(A), others have none.
-    scaling : Scaling or None
-        Values that became 0 and 1; None: found from the image.
-    groups : str or None
-        What made the groups, see `Problem.from_image`; None if there are none, or arrays.
-    max_side : int or None
-        Longest side at which to work; None: that of the image.
-    """
-
-    features: str = "intensity"
-    window: int | tuple[int, ...] = 3
-    weights: str = "uniform"
-    channel_axis: int | None = None
-    scaling: Scaling | None = None
-    groups: str | None = None
-    max_side: int | None = None
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the options as values that JSON can hold."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_plain(cls, plain: object) -> ImageOptions:
-        """Return the options that `to_plain` wrote.
-
-        Raises
-        ------
-        InvalidInput
-            If an entry is unknown or malformed.
-        """
-        if not isinstance(plain, dict):
-            raise InvalidInput(f"input: expected an object, got {plain!r}")
-        unknown = sorted(set(plain) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise InvalidInput(f"input: unknown entry {unknown[0]!r}")
-        entries = dict(plain)
-        if isinstance(entries.get("window"), list):
-            entries["window"] = tuple(entries["window"])
-        scaling = entries.get("scaling")
-        if scaling is not None:
-            if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
-                raise InvalidInput(f"input.scaling: expected low and high, got {scaling!r}")
-            entries["scaling"] = Scaling(float(scaling["low"]), float(scaling["high"]))
-        return cls(**entries)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -233,7 +175,7 @@ class Problem:
             fit the image.
         """
         given = None if isinstance(features, str) else [np.asarray(features)]
-        options = _check_options(features, window, weights, channel_axis, scaling, groups, max_side)
+        options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         parts, options = _read([image], [mask], given, options)
         grid = parts[0].grid(options)
         found = groups if parts[0].groups is None else parts[0].groups
@@ -283,7 +225,7 @@ class Problem:
         """
         count = len(images)
         given = None if isinstance(features, str) else [np.asarray(x) for x in features]
-        options = _check_options(features, window, weights, channel_axis, scaling, groups, max_side)
+        options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
         parts, options = _read(list(images), every_mask, given, options)
         grids = [part.grid(options) for part in parts]
@@ -350,33 +292,6 @@ _CONTRAST_RHO = 0.005
 _WIDE_WINDOW = 9
 """From this side on, contrast is taken with every second pixel: a quarter of the work, and with
 a side of 13 objects from strokes are found as well."""
-WEIGHTS = ("uniform", "nonlocal", "contrast")
-
-
-def _check_options(
-    features: object,
-    window: object,
-    weights: str,
-    channel_axis: int | None,
-    scaling: Any,
-    groups: object,
-    max_side: int | None,
-) -> ImageOptions:
-    name = features if isinstance(features, str) else "array"
-    if isinstance(features, str) and features not in FEATURES:
-        raise InvalidInput(
-            f"features: expected {', '.join(FEATURES)} or an array, got {features!r}"
-        )
-    if weights not in WEIGHTS:
-        raise InvalidInput(f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}")
-    sides = np.asarray(window)
-    plain = int(sides) if sides.ndim == 0 else tuple(int(side) for side in sides)
-    if (sides != np.asarray(plain)).any():
-        raise InvalidInput(f"window: expected whole numbers, got {window}")
-    source = check_group_source(groups) if isinstance(groups, str) else None
-    if max_side is not None and (max_side != int(max_side) or max_side < 1):
-        raise InvalidInput(f"max_side: expected a whole number of 1 or more, got {max_side}")
-    return ImageOptions(name, plain, weights, channel_axis, scaling, source, max_side)
 
 
 def _read(

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
+
+from napari_saf.errors import SafError
 
 __all__ = ["History", "LabelImage", "Record", "Segmentation", "Snapshot", "Status"]
 
@@ -77,6 +80,7 @@ class Snapshot:
     seconds: float
     _read_labels: Callable[[], LabelImage | list[LabelImage]]
     _read_prototypes: Callable[[], NDArray[np.float32]]
+    _read_logarithm: Callable[[], NDArray[np.floating]] | None = None
 
     @property
     def labels(self) -> LabelImage | list[LabelImage]:
@@ -95,6 +99,38 @@ class Snapshot:
     def prototypes(self) -> NDArray[np.float32]:
         """Mean feature of every column, of shape (n_columns, n_features); as `labels`."""
         return self._read_prototypes()
+
+    @property
+    def has_assignment(self) -> bool:
+        """Whether the run tells its soft labels on the way."""
+        return self._read_logarithm is not None
+
+    @property
+    def assignment(self) -> NDArray[np.float32]:
+        """Soft labels (n_nodes, n_columns), rows sum to 1, a column that died is 0; as `labels`.
+
+        `AbstractMethod.iterate` goes on from them.
+
+        Raises
+        ------
+        SafError
+            If the run has moved on, or tells no soft labels on the way.
+        """
+        return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
+
+    def read_logarithm(self) -> NDArray[np.floating]:
+        """Return the logarithm of `assignment` up to a constant a row, whose largest entry is 0.
+
+        It may be the memory of the run: read only, and done with before the run goes on.
+
+        Raises
+        ------
+        SafError
+            As `assignment`.
+        """
+        if self._read_logarithm is None:
+            raise SafError("this run tells no soft labels on the way")
+        return self._read_logarithm()
 
     @property
     def n_labels(self) -> int:
@@ -152,6 +188,10 @@ class History:
             **joined,
             measures=measures,
         )
+
+    def nearest(self, time: float) -> int:
+        """Return the number of the step whose time is nearest; there must be one."""
+        return int(np.abs(self.time - time).argmin())
 
     def __len__(self) -> int:
         return len(self.time)

@@ -13,11 +13,13 @@ PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"errors", "device", "parameters"},
     {"geometry", "graph", "features", "groups"},
-    {"problem", "result"},
+    {"image_options"},
+    {"problem", "recording", "result"},
     {"affinity", "integrate"},
     {"methods"},
     {"dictionary"},
     {"io", "metrics", "samples"},
+    {"comparison"},
     {"cli", "_gui"},
 ]
 """From the ground up; a module may import from lower layers and from its own."""

@@ -23,7 +23,8 @@ _COLOR, _NAME, _SHARE, _LOCK = range(4)
 _HEADERS = ("", "Class", "Share", "Lock")
 _HELP = (
     "Click to choose another colour",
-    "Click to paint this class, double-click to rename it",
+    "Click to paint this class, double-click to rename it; the keys . and , go on to the next "
+    "class and back",
     "Share of the labelled pixels",
     "Keep the pixels of this class as they are now",
 )
@@ -79,6 +80,13 @@ class ClassTable(QTableWidget):
         """Return the class of the chosen row, or None."""
         row = self.currentRow()
         return self._number(row) if row >= 0 else None
+
+    def step(self, n_rows: int) -> None:
+        """Paint the class so many rows on, around the ends."""
+        numbers, now = self.numbers(), self.current_number()
+        if numbers:
+            at = -1 if now is None else numbers.index(now)
+            self._strokes.paint_with(numbers[(at + n_rows) % len(numbers)])
 
     def share_text(self, number: int) -> str:
         """Return what the table says of the share of a class."""

@@ -81,7 +81,10 @@ class DictionaryWidget(TaskDock):
         self.applying = ApplySection(viewer, _is_image)
         self.partitions = Partitions(viewer)
         self._learn = QPushButton("Learn")
-        self._learn.setToolTip("Learn atoms from the ticked images; what is learned is shown live.")
+        self._learn.setToolTip(
+            "Learn atoms from the ticked images; what is learned is shown live "
+            f"({self._key_of('run_or_stop')})."
+        )
         self._channels = QComboBox()
         self._channels.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._create_layout()

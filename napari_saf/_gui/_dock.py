@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import napari
 from napari.utils.notifications import show_error
-from qtpy.QtCore import QTimer
+from qtpy.QtCore import QEvent, QTimer
 from qtpy.QtWidgets import (
     QHBoxLayout,
     QPushButton,
@@ -17,7 +18,8 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui._dock_life import DockLife
 from napari_saf._gui._form_layout import create_scroll_area
-from napari_saf._gui._session import Session
+from napari_saf._gui._session import Session, connect_run
+from napari_saf._gui._shortcuts import Shortcuts, in_words
 from napari_saf._gui._status import StatusArea
 from napari_saf._gui._worker import Frame
 from napari_saf.errors import SafError
@@ -39,7 +41,8 @@ STATUS_WORDS = {
 class RunDock(QWidget):
     """A dock with a session: says how its run goes, stops it, ends it when the dock goes.
 
-    Subclasses lay themselves out with `_lay_out` and release what they hold in `_release`.
+    Subclasses lay themselves out with `_lay_out` and release what they hold in `_release`. Their
+    `shortcuts` are keys of the viewer and the methods that those call.
 
     Parameters
     ----------
@@ -51,6 +54,8 @@ class RunDock(QWidget):
     status : StatusArea
     """
 
+    shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
+
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
@@ -58,11 +63,31 @@ class RunDock(QWidget):
         self.session = Session(viewer, self)
         self.status = StatusArea()
         self._stop_button = QPushButton("Stop")
+        self._stop_button.setToolTip(
+            f"End the work with what there is ({self._key_of('run_or_stop')})."
+        )
         self._clock = QTimer(self)
         self._clock.setInterval(500)
         self.setMinimumWidth(_LEAST_WIDTH)
+        self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._life = DockLife(self, self._on_gone)
         self._connect_session()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start a run with what the dock says."""
+
+    def run_or_stop(self) -> None:
+        """Stop what goes on; else start a run."""
+        if self._stop_button.isEnabled():
+            self._on_stop_clicked()
+        else:
+            self.start()
+
+    def enterEvent(self, event: QEvent) -> None:
+        """Take the shortcuts that other docks have too."""
+        self._keys.visit()
+        super().enterEvent(event)
 
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
@@ -70,6 +95,7 @@ class RunDock(QWidget):
 
     def _on_gone(self) -> None:
         self._clock.stop()
+        self._keys.release()
         self.session.shut_down()
         self._release()
 
@@ -97,15 +123,13 @@ class RunDock(QWidget):
         layout.addWidget(create_scroll_area(content), stretch=1)
         layout.addLayout(area)
 
+    def _key_of(self, method: str) -> str:
+        """Return the key that calls a method, as a tooltip names it."""
+        return next(in_words(key) for key, name in self.shortcuts.items() if name == method)
+
     def _connect_session(self) -> None:
         self._stop_button.clicked.connect(self._on_stop_clicked)
-        self._clock.timeout.connect(self._on_clock)
-        self.session.began.connect(self._on_began)
-        self.session.advanced.connect(self._on_advanced)
-        self.session.returned.connect(self._on_returned)
-        self.session.failed.connect(self._on_failed)
-        self.session.abandoned.connect(self._on_abandoned)
-        self.session.finished.connect(self._on_finished)
+        connect_run(self.session, self._clock, self)
 
     def _on_began(self) -> None:
         self._frame = None

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 from qtpy.QtCore import QEvent, QObject, QTimer
 from qtpy.QtWidgets import QApplication, QWidget
+
+from napari_saf._gui._help import HelpButton
 
 __all__ = ["DockLife"]
 
 
 class DockLife(QObject):
     """Follows a dock and calls back once, when it is of no use any more.
+
+    As long as it is of use, the title of its frame has a button for help.
 
     Parameters
     ----------
@@ -30,9 +35,19 @@ class DockLife(QObject):
         self._dock = dock
         self._ended = ended
         self.has_ended = False
-        self._window: QWidget | None = None
+        self._help = HelpButton(dock)
+        self._has_been_shown = False
+        self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
         QApplication.instance().aboutToQuit.connect(self.end)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the window of the dock is still there, as far as is known."""
+        if not self._has_been_shown:
+            return True
+        window = self._window()
+        return window is not None and bool(window.isVisible())
 
     def end(self) -> None:
         """Call back, unless it was done."""
@@ -47,13 +62,17 @@ class DockLife(QObject):
             if self._dock.parent() is None:
                 self.end()
         elif watched is self._dock and kind == QEvent.Type.Show:
-            if self._window is not self._dock.window():
-                self._window = self._dock.window()
-                self._window.installEventFilter(self)
-        elif watched is self._window and kind == QEvent.Type.Close:
+            self._help.follow()
+            self._has_been_shown = True
+            window = self._dock.window()
+            if self._window() is not window:
+                # The window may be gone before the dock.
+                self._window = weakref.ref(window)
+                window.installEventFilter(self)
+        elif watched is self._window() and kind == QEvent.Type.Close:
             QTimer.singleShot(0, self._on_close_asked)
         return False
 
     def _on_close_asked(self) -> None:
-        if self._window is None or not self._window.isVisible():
+        if not self.has_window:
             self.end()

@@ -8,8 +8,8 @@ from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QSizePolicy, QWidget
 
 from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES
-from napari_saf.io._binary import PROTOTYPE_SUFFIXES
 from napari_saf.io._export import Wanted
+from napari_saf.io._prototypes import PROTOTYPE_SUFFIXES
 
 __all__ = ["ExportChoice"]
 

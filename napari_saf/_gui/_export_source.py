@@ -18,7 +18,16 @@ from napari_saf.io import Recipe
 from napari_saf.io._export import Labelling
 from napari_saf.io._legend import Legend
 
-__all__ = ["LabelSource", "image_part", "prototypes_of", "raw_recipe", "recipe_of", "source_of"]
+__all__ = [
+    "LabelSource",
+    "class_names",
+    "image_part",
+    "kept_axes",
+    "prototypes_of",
+    "raw_recipe",
+    "recipe_of",
+    "source_of",
+]
 
 _CLASS_NAMES = "class_names"
 """Entry of a layer's metadata: the name of each label."""
@@ -66,14 +75,14 @@ class LabelSource:
 
 def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> LabelSource:
     """Return what is exported of a layer; axes of length 1 beside the plane are left out."""
-    kept = _kept_axes(layer)
+    kept = kept_axes(layer)
     part = None if image is None else image_part(layer, image)
     known = Labelling(
         np.empty(0),
         scale=tuple(abs(float(layer.scale[axis])) for axis in kept),
         units=tuple(str(layer.units[axis]) for axis in kept),
         axes=_letters([layer.axis_labels[axis] for axis in kept]),
-        names=_class_names(layer),
+        names=class_names(layer),
         prototypes=prototypes_of(layer),
         recipe=_entry(layer).get("recipe"),
         plane=_plane(viewer, layer, kept[:-2]),
@@ -140,7 +149,7 @@ def image_part(layer: Labels, image: Image) -> tuple[Index, int | None] | None:
 
 def _part(layer: Labels, image: Image, axes: list[int]) -> Index | None:
     """Return the index of some axes of an image that the labels cover, or None."""
-    kept, found = _kept_axes(layer), []
+    kept, found = kept_axes(layer), []
     for k, axis in enumerate(axes):
         side, whole = _pixels(layer).shape[k], _pixels(image).shape[axis]
         start = 0
@@ -152,7 +161,8 @@ def _part(layer: Labels, image: Image, axes: list[int]) -> Index | None:
     return tuple(found)
 
 
-def _kept_axes(layer: Labels) -> list[int]:
+def kept_axes(layer: Labels) -> list[int]:
+    """Return the axes of labels but those of length 1 before the plane."""
     shape = _pixels(layer).shape
     last = len(shape) - 2
     return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
@@ -165,7 +175,7 @@ def _plane(viewer: napari.Viewer, layer: Labels, axes: list[int]) -> tuple[int, 
     return tuple(int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes)
 
 
-def _class_names(layer: Labels) -> dict[int, str]:
+def class_names(layer: Labels) -> dict[int, str]:
     """Return the names of labels that the metadata hold, as far as they are names."""
     names = layer.metadata.get(_CLASS_NAMES)
     if not isinstance(names, dict):

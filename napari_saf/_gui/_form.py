@@ -7,6 +7,7 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui._fields import Field, PrototypesField, create_field
 from napari_saf._gui._form_layout import FormSection
+from napari_saf._gui._settings import current_settings
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter, build, describe
 
@@ -16,12 +17,18 @@ __all__ = ["MethodForm"]
 class MethodForm(QObject):
     """Fields for the parameters of a method, in two sections.
 
+    They begin with the defaults of the method, and with the device of the settings.
+
     Parameters
     ----------
     method : type
     viewer : napari.Viewer
     asks_prototypes : bool
         Whether prototypes of an earlier result may be chosen.
+    has_seeds : bool
+        Whether pixels come with strokes: without, what acts on them alone is not asked for.
+    asks_start : bool
+        Whether to ask for what counts only where no assignment to start from is given.
 
     Attributes
     ----------
@@ -37,19 +44,25 @@ class MethodForm(QObject):
         viewer: napari.Viewer,
         *,
         asks_prototypes: bool = True,
+        has_seeds: bool = True,
+        asks_start: bool = True,
     ) -> None:
         super().__init__()
         self.method = method
+        self._has_seeds = has_seeds
         self.basic, self.advanced = FormSection(), FormSection()
         self._rows: list[tuple[Parameter, Field, FormSection]] = []
         for parameter in describe(method):
             if parameter.kind == "array" and not asks_prototypes:
+                continue
+            if parameter.at_start and not asks_start:
                 continue
             field = create_field(parameter, viewer)
             section = self.advanced if parameter.advanced else self.basic
             section.add_row(parameter.label, field, parameter.help)
             self._rows.append((parameter, field, section))
             field.changed.connect(self._on_field_changed)
+        self.set_values({"device": current_settings().device})
         self._show_what_holds()
 
     @property
@@ -78,6 +91,12 @@ class MethodForm(QObject):
             if parameter.name in values and self._holds(parameter):
                 field.set_value(values[parameter.name])
 
+    def set_has_seeds(self, has_seeds: bool) -> None:
+        """Ask for what acts on strokes alone, or do not."""
+        if has_seeds != self._has_seeds:
+            self._has_seeds = has_seeds
+            self._show_what_holds()
+
     def visible_names(self) -> list[str]:
         """Return the names of the fields that are not hidden, once for each."""
         return [p.name for p, field, section in self._rows if section.is_shown(field)]
@@ -88,7 +107,7 @@ class MethodForm(QObject):
             field.release()
 
     def _holds(self, parameter: Parameter) -> bool:
-        if not parameter.in_form:
+        if not parameter.in_form or (parameter.for_seeds and not self._has_seeds):
             return False
         if parameter.depends_on is None:
             return True

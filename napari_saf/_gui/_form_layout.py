@@ -14,7 +14,7 @@ from qtpy.QtWidgets import (
 )
 from superqt import QCollapsible
 
-__all__ = ["FormSection", "create_fold", "create_scroll_area"]
+__all__ = ["FormSection", "create_fold", "create_row", "create_scroll_area"]
 
 _LABEL_WIDTH = 104
 _SPACING = 6
@@ -59,6 +59,7 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold = QCollapsible(f"▸  {title}")
     button = fold.toggleButton()
     button.setIconSize(QSize(0, 0))
+    button.setToolTip("Show or hide what is below.")
     fold.toggled.connect(lambda is_open: button.setText(f"{'▾' if is_open else '▸'}  {title}"))
     fold.setDuration(0)
     fold.layout().setContentsMargins(0, 0, 0, 0)
@@ -66,6 +67,16 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold.addWidget(content)
     fold.collapse(animate=False)
     return fold
+
+
+def create_row(*widgets: QWidget) -> QWidget:
+    """Return widgets side by side."""
+    row = QWidget()
+    layout = QHBoxLayout(row)
+    layout.setContentsMargins(0, 0, 0, 0)
+    for widget in widgets:
+        layout.addWidget(widget, stretch=1)
+    return row
 
 
 def create_scroll_area(content: QWidget) -> QScrollArea:

@@ -96,7 +96,7 @@ class LayerChoice(QComboBox):
         """Stop following the viewer and let go of its layers."""
         for event in self._events:
             event.disconnect(self.refresh)
-        self._values = []
+        self._values, self._others = [], []
 
     def _on_index_changed(self, index: int) -> None:
         self.layer_changed.emit(self.layer)

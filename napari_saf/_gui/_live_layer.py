@@ -14,10 +14,10 @@ from napari_saf._gui._placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["METADATA_KEY", "LiveLayer", "UncertaintyLayer", "is_result"]
+__all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
 
 METADATA_KEY = "napari_saf"
-"""Entry of a result layer's metadata: recipe, prototypes, columns, status."""
+"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history."""
 
 _N_COLORS = 255
 
@@ -45,6 +45,8 @@ class LiveLayer:
         Where the labels lie.
     strokes : Labels, optional
         Strokes whose colours the labels take.
+    colors : array of shape (256, 4), optional
+        The colour of each label, where it is known before the run.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class LiveLayer:
         title: str,
         placement: Placement,
         strokes: Labels | None = None,
+        colors: NDArray[np.floating] | None = None,
     ) -> None:
         self.image = image
         self.layer: Any = None
@@ -64,7 +67,9 @@ class LiveLayer:
         self._strokes = strokes
         self._pixels: NDArray[Any] | None = None
         self._prepared: Labels | None = None
-        self._colors = label_colormap(_N_COLORS).colors
+        self._keeps_colors = strokes is not None or colors is not None
+        self._is_by_rank = False
+        self._colors = label_colormap(_N_COLORS).colors if colors is None else colors
         self._take_colors()
 
     @property
@@ -102,6 +107,9 @@ class LiveLayer:
             self._add(labels, n_labels)
         elif not self.is_lost:
             self._write(labels)
+            if self._is_by_rank:
+                self._is_by_rank = False
+                self.layer.colormap = self._colormap()
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
@@ -116,13 +124,15 @@ class LiveLayer:
         if self.is_lost:
             return
         self._write(result.labels)
-        if self._strokes is None:
+        if not self._keeps_colors:
             self.layer.colormap = self._colormap_by_rank(result.columns)
+            self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             "columns": result.columns,
             "status": result.status.value,
+            "history": result.history,
         }
         self.layer.refresh(extent=False)
         if result.exemplars is not None and isinstance(graph, GridGraph):
@@ -203,20 +213,68 @@ class LiveLayer:
         return CyclicLabelColormap(colors=colors, background_value=0)
 
 
+class EditedLayer(LiveLayer):
+    """A Labels layer that was there before, with its own colours and metadata.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    image : Image
+        What was labelled.
+    layer : Labels
+        Whose pixels are a numpy array.
+    """
+
+    def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
+        shape = layer.data.shape
+        alone = tuple(axis for axis, side in enumerate(shape[:-2]) if side == 1)
+        super().__init__(viewer, image, "", Placement(alone, {}))
+        self.layer, self._pixels = layer, layer.data
+
+    def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:
+        """Change some pixels; both arrays are without axes of length 1 before the plane."""
+        if not self.is_lost:
+            assert self._pixels is not None
+            pixels = np.squeeze(self._pixels, axis=self.placement.singletons)
+            np.copyto(pixels, labels, where=where, casting="unsafe")
+            self.layer.refresh(extent=False)
+
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+        """Show the final labels; metadata are for the one who edits."""
+        assert not isinstance(result.labels, list)
+        if not self.is_lost:
+            self._write(result.labels)
+            self.layer.refresh(extent=False)
+
+
 class UncertaintyLayer:
-    """An image of how uncertain each pixel is, over the labels and below the strokes.
+    """An image of how uncertain each pixel is, over the labels and below strokes, if there are.
 
     Parameters
     ----------
     viewer : napari.Viewer
     name : str
     placement : Placement
-    strokes : Labels
+    strokes : Labels, optional
+    full : float
+        The uncertainty that is brightest, at most 1.
+    covers : bool
+        Whether it hides what lies below.
     """
 
     def __init__(
-        self, viewer: napari.Viewer, name: str, placement: Placement, strokes: Labels
+        self,
+        viewer: napari.Viewer,
+        name: str,
+        placement: Placement,
+        strokes: Labels | None = None,
+        full: float = 0.5,
+        covers: bool = False,
     ) -> None:
+        self._look = {"blending": "additive", "opacity": 0.7}
+        if covers:
+            self._look = {"blending": "translucent", "opacity": 1.0}
+        self._full = full
         self._viewer, self._name = viewer, name
         self._placement, self._strokes = placement, strokes
         self.layer: Any = None
@@ -232,13 +290,13 @@ class UncertaintyLayer:
             pixels,
             name=self._name,
             colormap="magma",
-            blending="additive",
-            opacity=0.7,
-            contrast_limits=(0, 0.5),
+            **self._look,
+            contrast_limits=(0, self._full),
             metadata={METADATA_KEY: {}},
             **self._placement.transform,
         )
-        put_below(self._viewer, self.layer, self._strokes)
+        if self._strokes is not None:
+            put_below(self._viewer, self.layer, self._strokes)
 
     def hide(self) -> None:
         """Hide the layer, if there is one."""

@@ -24,6 +24,8 @@ class MethodChoice(QObject):
         What is offered.
     asks_prototypes : bool
         Whether prototypes of an earlier result may be chosen.
+    has_seeds : bool
+        Whether there are strokes: see `MethodForm`.
 
     Attributes
     ----------
@@ -43,10 +45,12 @@ class MethodChoice(QObject):
         methods: Iterable[type[AbstractMethod]],
         *,
         asks_prototypes: bool = True,
+        has_seeds: bool = True,
     ) -> None:
         super().__init__()
         self._viewer = viewer
         self._asks_prototypes = asks_prototypes
+        self._has_seeds = has_seeds
         self._methods = {method.name: method for method in methods}
         self.box = QComboBox()
         self.box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -60,13 +64,23 @@ class MethodChoice(QObject):
         """Choose a method by its name."""
         self.box.setCurrentIndex(self.box.findData(name))
 
+    def set_has_seeds(self, has_seeds: bool) -> None:
+        """Ask for what acts on strokes alone, or do not, whatever the method."""
+        self._has_seeds = has_seeds
+        self.form.set_has_seeds(has_seeds)
+
     def release(self) -> None:
         """Let go of the viewer."""
         self.form.release()
 
     def _create_form(self) -> MethodForm:
         method = self._methods[self.box.currentData()]
-        form = MethodForm(method, self._viewer, asks_prototypes=self._asks_prototypes)
+        form = MethodForm(
+            method,
+            self._viewer,
+            asks_prototypes=self._asks_prototypes,
+            has_seeds=self._has_seeds,
+        )
         self.basic.layout().addWidget(form.basic)
         self.advanced.layout().addWidget(form.advanced)
         form.changed.connect(self.form_changed)

@@ -212,10 +212,9 @@ class ProblemReader:
         seeds = job.read_seeds(cancelled)
         if seeds is None:
             return problem
-        graph = problem.graph
-        if isinstance(graph, GraphUnion):
-            own = graph.grids[0].from_image(seeds).astype(np.int64)
-            return problem.with_seeds(np.pad(own, (0, graph.n_nodes - len(own))))
+        if isinstance(problem.graph, GraphUnion):
+            others = [None] * (len(problem.graph.grids) - 1)
+            return problem.with_seeds([seeds, *others])
         return problem.with_seeds(seeds)
 
     def forget(self) -> None:

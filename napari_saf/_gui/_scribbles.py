@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import napari
 import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
-from qtpy.QtWidgets import (
-    QCheckBox,
-    QHBoxLayout,
-    QPushButton,
-    QWidget,
-)
+from qtpy.QtWidgets import QCheckBox, QPushButton
 
 from napari_saf._gui._classes import ClassTable
 from napari_saf._gui._dock import STATUS_WORDS, RunDock
 from napari_saf._gui._form import MethodForm
-from napari_saf._gui._form_layout import FormSection, create_fold
+from napari_saf._gui._form_layout import FormSection, create_fold, create_row
 from napari_saf._gui._input import ImageInput
 from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._live_layer import METADATA_KEY, LiveLayer
@@ -66,6 +62,13 @@ class ScribblesWidget(RunDock):
     strokes : Strokes
     classes : ClassTable
     """
+
+    shortcuts: ClassVar[Mapping[str, str]] = {
+        **RunDock.shortcuts,
+        "Shift-S": "suggest",
+        ".": "choose_next_class",
+        ",": "choose_previous_class",
+    }
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -134,6 +137,14 @@ class ScribblesWidget(RunDock):
         self._marker.mark(result, spot)
         self.status.set_text("paint in the ring: there a stroke helps most")
 
+    def choose_next_class(self) -> None:
+        """Paint the class in the next row, after the last one the first."""
+        self.classes.step(1)
+
+    def choose_previous_class(self) -> None:
+        """Paint the class in the row before."""
+        self.classes.step(-1)
+
     def _create_controls(self) -> None:
         self._new, self._add, self._erase = (
             QPushButton("New"),
@@ -150,9 +161,13 @@ class ScribblesWidget(RunDock):
             "Show how uncertain each pixel is: bright where a stroke helps most."
         )
         self._suggest = QPushButton("Suggest spot")
-        self._suggest.setToolTip("Mark the place where the next stroke would help most.")
+        self._suggest.setToolTip(
+            f"Mark the place where the next stroke would help most ({self._key_of('suggest')})."
+        )
         self._update = QPushButton("Update")
-        self._update.setToolTip("Label the image by the strokes that there are now.")
+        self._update.setToolTip(
+            f"Label the image by the strokes that there are now ({self._key_of('run_or_stop')})."
+        )
         viewer = self._viewer
         self._base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
         self._other = LayerChoice(viewer, self._is_other_image, none="choose an image")
@@ -166,9 +181,9 @@ class ScribblesWidget(RunDock):
         self._lay_out(
             [
                 self.input.section,
-                _row(self._new, self._add, self._erase),
+                create_row(self._new, self._add, self._erase),
                 self.classes,
-                _row(self._follow, self._show_doubt, self._suggest),
+                create_row(self._follow, self._show_doubt, self._suggest),
                 choice,
                 self.methods.basic,
                 create_fold("Start from labels, apply elsewhere", self._create_more()),
@@ -331,6 +346,11 @@ class ScribblesWidget(RunDock):
             self.new_strokes()
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
+        try:
+            self._given()
+        except SafError as error:
+            self._show_error(str(error))
+            return
         for number in np.unique(self._read(base)):
             if number > 0:
                 self.strokes.names.setdefault(int(number), f"label {number}")
@@ -424,13 +444,3 @@ class ScribblesWidget(RunDock):
 
 def _is_doubt(layer: Image) -> bool:
     return METADATA_KEY in layer.metadata
-
-
-def _row(*widgets: QWidget) -> QWidget:
-    """Return widgets side by side."""
-    row = QWidget()
-    layout = QHBoxLayout(row)
-    layout.setContentsMargins(0, 0, 0, 0)
-    for widget in widgets:
-        layout.addWidget(widget, stretch=1)
-    return row

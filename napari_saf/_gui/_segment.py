@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import Any
 
@@ -61,7 +60,9 @@ class SegmentWidget(RunDock):
         super().__init__(viewer)
         self._last_request: Request | None = None
         self.input = ImageInput(viewer)
-        self.methods = MethodChoice(viewer, METHODS.values())
+        self.methods = MethodChoice(
+            viewer, METHODS.values(), has_seeds=self.input.strokes is not None
+        )
         self.swatches = Swatches()
         self.fairness = FairnessSection(viewer)
         self._shown: tuple[LiveLayer, Problem, Request] | None = None
@@ -96,6 +97,9 @@ class SegmentWidget(RunDock):
 
     def _create_controls(self) -> None:
         self._run_button = QPushButton("Run")
+        self._run_button.setToolTip(
+            f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
+        )
         self._device = QLabel()
         self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
@@ -119,6 +123,7 @@ class SegmentWidget(RunDock):
     def _connect(self) -> None:
         self.methods.method_changed.connect(self._on_method_changed)
         self.methods.form_changed.connect(self._on_form_changed)
+        self.input.strokes_changed.connect(self._on_strokes_chosen)
         self._run_button.clicked.connect(self.start)
         self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
         self.fairness.sweep_clicked.connect(self.start_sweep)
@@ -155,12 +160,17 @@ class SegmentWidget(RunDock):
         self.fairness.setVisible(spreads)
         self._show_what_is_possible()
 
+    def _on_strokes_chosen(self) -> None:
+        self.methods.set_has_seeds(self.input.strokes is not None)
+
     def _on_form_changed(self) -> None:
-        with contextlib.suppress(SafError):
-            uses_window = self.form.read().uses_window
-            self._choice.show_row(self.input.scale, uses_window)
-            self.input.show_weights(uses_window)
-        values, field = self.form.values(), self.form.prototypes_field
+        try:
+            values, uses_window = self.form.values(), self.form.read().uses_window
+        except SafError:
+            return  # what is wrong is said when it is run
+        self._choice.show_row(self.input.scale, uses_window)
+        self.input.show_weights(uses_window)
+        field = self.form.prototypes_field
         features = None if field is None else field.input_entry("features")
         if isinstance(features, str):
             self.input.choose_features(features)

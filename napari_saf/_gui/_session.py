@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,16 +13,19 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from qtpy.QtWidgets import QWidget
 
-from napari_saf._gui._fluency import painted_later, prepare_lines
+from napari_saf._gui._fluency import FullCollections, painted_later, prepare_lines
+from napari_saf._gui._hub import hub_of
 from napari_saf._gui._live_layer import LiveLayer
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._worker import Frame, Run, WarmStart
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
+from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import Segmentation
 
-__all__ = ["Request", "Session"]
+__all__ = ["Request", "Session", "connect_run"]
 
 _CLOSING_SECONDS = 5.0
 _TURN_MILLISECONDS = 15
@@ -34,7 +36,9 @@ class Request:
     """What a click on Run asks for, as read at that moment.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
-    this one is then left as it is. The `others` are images labelled together with this one.
+    this one is then left as it is. With `columns`, labels have these numbers. The `others` are
+    images labelled together with this one. A run that starts from a recorded moment goes on with
+    its `recording`.
     """
 
     image: Image
@@ -46,6 +50,9 @@ class Request:
     live: LiveLayer | None = None
     warm: WarmStart | None = None
     others: tuple[Image, ...] = ()
+    columns: ColumnNumbers | None = None
+    start: StateMoment | None = None
+    recording: Recording | None = None
 
 
 class Session(QObject):
@@ -60,6 +67,11 @@ class Session(QObject):
     viewer : napari.Viewer
     widget : QWidget, optional
         In the window of the viewer; without it a new layer is painted at once.
+
+    Attributes
+    ----------
+    reader : ProblemReader
+        Of the runs; for work beside them while there is none.
     """
 
     began = Signal()
@@ -78,10 +90,12 @@ class Session(QObject):
         self._has_returned = False
         self._next: Request | None = None
         self._results: list[tuple[Image, Labels]] = []
-        self._reader = ProblemReader()
+        self.reader = ProblemReader()
         self.request: Request | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
+        self._hub = hub_of(viewer)
+        self._hub.join(self)
         QTimer.singleShot(0, prepare_lines)
 
     @property
@@ -104,6 +118,19 @@ class Session(QObject):
         """The numbers with which the classes of the run's strokes were painted."""
         return np.arange(0) if self._run is None else self._run.numbers
 
+    def record(self) -> Recording | None:
+        """Return what takes note of the run, from now on if nothing did; None for a sweep."""
+        if self._run is None or self._run.is_sweep:
+            return None
+        if self._run.recording is None:
+            self._run.recording = Recording()
+        return self._run.recording
+
+    def stop_recording(self) -> None:
+        """Take no more note of the run."""
+        if self._run is not None:
+            self._run.recording = None
+
     @property
     def is_stopping(self) -> bool:
         """Whether the run was told to end."""
@@ -123,18 +150,24 @@ class Session(QObject):
         if self._run is not None:
             self._run.cancel()
 
+    def adopt(self, image: Image, layer: Labels) -> None:
+        """Count a layer among the results that go out of sight once there is a newer one."""
+        if (image, layer) not in self._results:
+            self._results.append((image, layer))
+
     def forget_image(self) -> None:
         """Read the image anew in the next run."""
-        self._reader.forget()
+        self.reader.forget()
 
     def shut_down(self) -> None:
         """End the run, if there is one, and take no notice of it any more."""
         self.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
+        self._hub.leave(self)
         if run is None:
             return
-        gc.unfreeze()
+        FullCollections.release()
         for signal in (
             run.advanced,
             run.swept,
@@ -157,17 +190,24 @@ class Session(QObject):
         )
         self._has_returned = False
         run = self._run = Run(
-            request.job, request.method, request.is_sweep, self._reader, request.warm
+            request.job,
+            request.method,
+            request.is_sweep,
+            self.reader,
+            request.warm,
+            request.columns,
+            request.start,
         )
+        run.recording = request.recording
         run.advanced.connect(self._on_advanced)
         run.swept.connect(self.swept)
         run.returned.connect(self._on_returned)
         run.failed.connect(self.failed)
         run.abandoned.connect(self.abandoned)
         run.finished.connect(self._on_finished)
-        # A full garbage collection among all the objects of napari halts every thread for 0.4 s.
-        gc.freeze()
+        FullCollections.hold()
         self.began.emit()
+        self._hub.began(self)
         run.start()
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -223,21 +263,23 @@ class Session(QObject):
             with painted_later(self._widget if self.live.layer is None else None):
                 self.live.finish(result, None if problem is None else problem.graph)
             self._hide_earlier_results()
+        self._hub.returned(self, result)
         self.returned.emit(result)
 
     def _on_finished(self) -> None:
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
         self._run = self.request = self.live = None
-        gc.unfreeze()
+        FullCollections.release()
         request, self._next = self._next, None
+        self._hub.ended(self)
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:
             self._begin(request)
 
     def _on_layer_removed(self, event: Any) -> None:
         self._results = [pair for pair in self._results if event.value not in pair]
-        self._reader.forget()
+        self.reader.forget()
         if self._run is None or self.request is None:
             return
         result = None if self.live is None else self.live.layer
@@ -259,3 +301,19 @@ class Session(QObject):
             if image == new[0]:
                 result.visible = False
         self._results.append(new)
+
+
+def connect_run(session: Session, clock: QTimer, listener: Any) -> None:
+    """Connect what a session tells to the methods of a listener.
+
+    The clock of the listener stands once the run has told how it ended, so that this stays.
+    """
+    clock.timeout.connect(listener._on_clock)
+    for ended in (session.returned, session.failed, session.abandoned):
+        ended.connect(clock.stop)
+    session.began.connect(listener._on_began)
+    session.advanced.connect(listener._on_advanced)
+    session.returned.connect(listener._on_returned)
+    session.failed.connect(listener._on_failed)
+    session.abandoned.connect(listener._on_abandoned)
+    session.finished.connect(listener._on_finished)

@@ -39,6 +39,7 @@ class StatusArea(QWidget):
         self._line.setWordWrap(True)
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self._way_on = QPushButton()
+        self._way_on.setToolTip("Do this, and then what was asked for.")
         self._way_on.clicked.connect(self.way_on_clicked)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

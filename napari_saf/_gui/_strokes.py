@@ -14,6 +14,7 @@ from scipy.ndimage import gaussian_filter
 
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import fingerprint
+from napari_saf.errors import InvalidInput
 
 __all__ = ["NAMES_KEY", "Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
 
@@ -185,13 +186,27 @@ def follow_strokes(
     array of int of that shape
         A label on which one class was painted has become that class; a label on which several
         were painted is 0, to be divided between them; others are what they were.
+
+    Raises
+    ------
+    InvalidInput
+        If the shapes differ.
     """
+    if base.shape != strokes.shape:
+        raise InvalidInput(
+            f"start from: expected labels of {_sides(strokes)} pixels, as many as the strokes "
+            f"have, got {_sides(base)}"
+        )
     becomes = np.arange(int(base.max(initial=0)) + 1)
     both = (base > 0) & (strokes > 0)
     for label in np.unique(base[both]):
         painted = np.unique(strokes[both & (base == label)])
         becomes[label] = painted[0] if len(painted) == 1 else 0
     return np.asarray(becomes[base])
+
+
+def _sides(pixels: NDArray[Any]) -> str:
+    return " x ".join(map(str, pixels.shape))
 
 
 def suggest_spot(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QLabel, QWidget
 from skimage.color import lab2rgb
 from superqt import QFlowLayout
@@ -19,11 +20,15 @@ _SIDE = 24
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Swatch:
-    """A square on screen: colours (r, g, b, ...) in [0, 1] and the words on it."""
+    """A square on screen: colours (r, g, b, ...) in [0, 1] and the words on it.
+
+    One that is crossed stands for a label that is not there.
+    """
 
     fill: NDArray[Any]
     border: NDArray[Any]
     tooltip: str
+    is_crossed: bool = False
 
 
 class Swatches(QWidget):
@@ -40,15 +45,17 @@ class Swatches(QWidget):
         while len(self._squares) < len(swatches):
             square = QLabel()
             square.setFixedSize(_SIDE, _SIDE)
+            square.setAlignment(Qt.AlignmentFlag.AlignCenter)
             self._layout.addWidget(square)
             self._squares.append(square)
         for square in self._squares[len(swatches) :]:
             square.hide()
         for square, swatch in zip(self._squares, swatches, strict=False):
             square.setToolTip(swatch.tooltip)
+            square.setText("✕" if swatch.is_crossed else "")
             style = (
                 f"background-color: {_css(swatch.fill)}; border: 3px solid {_css(swatch.border)};"
-                "border-radius: 5px;"
+                f"border-radius: 5px; color: {_ink(swatch.fill)};"
             )
             if style != square.styleSheet():
                 square.setStyleSheet(style)
@@ -70,6 +77,11 @@ def fill_color(
     if features == "lab":
         return np.asarray(lab2rgb(100 * prototype.astype(float)[None])[0])
     return otherwise
+
+
+def _ink(fill: NDArray[Any]) -> str:
+    """Return a colour that can be read on another."""
+    return "black" if float(np.mean(fill[:3])) > 0.5 else "white"
 
 
 def _css(color: NDArray[Any]) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from qtpy.QtCore import QObject, Signal
 
+from napari_saf._gui._settings import current_settings
+from napari_saf.device import memory_limit
 from napari_saf.errors import ComputeError, SafError
 from napari_saf.methods._method import Cancelled
 
@@ -26,7 +28,7 @@ class AbstractTask(QObject):
 
     Signals arrive in the thread of the receiver. Exactly one of `returned`, `failed` and
     `abandoned` is sent, then `finished`. Subclasses do the work in `_compute`, and raise
-    `Cancelled` there to abandon it.
+    `Cancelled` there to abandon it. The settings of the moment at which it is made hold.
     """
 
     advanced = Signal(object)
@@ -37,6 +39,7 @@ class AbstractTask(QObject):
 
     def __init__(self) -> None:
         super().__init__()
+        self._settings = current_settings()
         self._began = time.perf_counter()
         self._cancelled = threading.Event()
         self._over = threading.Event()
@@ -76,7 +79,8 @@ class AbstractTask(QObject):
 
     def _work(self) -> None:
         try:
-            with _CORES.one_left_free():
+            settings = self._settings
+            with _CORES.taken(settings.threads), memory_limit(settings.memory_limit):
                 self.returned.emit(self._compute())
         except Cancelled:
             self.abandoned.emit()
@@ -113,9 +117,10 @@ class FunctionTask(AbstractTask):
 
 
 class _Cores:
-    """Has torch use one thread less than there are cores while there is work.
+    """Says how many threads torch uses while there is work.
 
-    So the screen stays fluent. Tasks overlap: the last one to end sets the number back.
+    With one less than there are cores the screen stays fluent. Tasks overlap: the first one's
+    wish holds, and the last one to end sets the number back.
     """
 
     def __init__(self) -> None:
@@ -124,20 +129,22 @@ class _Cores:
         self._before = 1
 
     @contextmanager
-    def one_left_free(self) -> Iterator[None]:
-        self._count(1)
+    def taken(self, n_threads: int) -> Iterator[None]:
+        """Use so many threads; 0: one less than before."""
+        self._count(1, n_threads)
         try:
             yield
         finally:
             self._count(-1)
 
-    def _count(self, change: int) -> None:
+    def _count(self, change: int, n_threads: int = 0) -> None:
         with self._lock:
             if self._n_tasks == 0:
                 self._before = torch.get_num_threads()
+                torch.set_num_threads(n_threads or max(1, self._before - 1))
             self._n_tasks += change
-            is_busy = self._n_tasks > 0
-            torch.set_num_threads(max(1, self._before - 1) if is_busy else self._before)
+            if self._n_tasks == 0:
+                torch.set_num_threads(self._before)
 
 
 _CORES = _Cores()

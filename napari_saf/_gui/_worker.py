@@ -5,27 +5,25 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Generator
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Signal
 
 from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods._method import Cancelled, drain
 from napari_saf.problem import Problem
+from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Run", "WarmStart"]
+__all__ = ["Frame", "Run", "WarmStart", "without_gaps"]
 
-_FRAME_SECONDS = 0.1
 _FIRST_FRAME_SECONDS = 1.0
 _LEAST = 1e-10
 _SOFTENING = 0.1
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +51,8 @@ class Frame:
 class WarmStart:
     """The end of an earlier run, from which another may go on.
 
-    On photographs with strokes this saves a third of the evaluations, and 0.5 to 4 % of the
-    pixels get another label than from a fresh start: what was painted first counts for more.
+    This saves evaluations, and some pixels get another label than from a fresh start: what was
+    painted first counts for more.
 
     Attributes
     ----------
@@ -94,9 +92,16 @@ class Run(AbstractTask):
         What reads the image; one that read it before saves the time.
     warm : WarmStart, optional
         What to go on from, where it fits.
+    columns : ColumnNumbers, optional
+        The labels that columns have on screen, and perhaps edited labels to go on from.
+    start : StateMoment, optional
+        What to start from, as it is.
 
     Attributes
     ----------
+    recording : Recording or None
+        What takes note of each step; it can be set while the run goes on. A sweep is not recorded,
+        nor are edited labels that go on.
     problem : Problem or None
         What was read, once it was; strokes numbered without gaps.
     numbers : array of int
@@ -112,9 +117,14 @@ class Run(AbstractTask):
         is_sweep: bool = False,
         reader: ProblemReader | None = None,
         warm: WarmStart | None = None,
+        columns: ColumnNumbers | None = None,
+        start: StateMoment | None = None,
     ) -> None:
         super().__init__()
         self._warm = warm
+        self._columns = columns
+        self._start = start
+        self.recording: Recording | None = None
         self._reader = reader or ProblemReader()
         self.job = job
         self.method = method
@@ -138,36 +148,50 @@ class Run(AbstractTask):
 
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
-        problem, self.numbers = _without_gaps(read)
+        if self._columns is None:
+            problem, self.numbers = without_gaps(read)
+        else:
+            problem, self.numbers = self._columns.begin(read), self._columns.numbers
         self.problem = problem
         if self.is_cancelled:
             raise Cancelled
         if not self.is_sweep:
             initial = self._initial(problem)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._follow(steps)
+            result = drain(steps, self._look)
+            if self._columns is not None:
+                return self._columns.finish(result)
+            result = self._recorded(result)
             return dataclasses.replace(result, labels=self._as_painted(result.labels))
         assert isinstance(self.method, SweepMethod)
-        found = self._follow(self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set))
+        weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
+        found = drain(weights, self._look)
         if not found.points:
             raise Cancelled
         self.swept.emit(found)
         return found.points[-1].segmentation
 
-    def _follow(self, steps: Generator[Snapshot, None, T]) -> T:
-        """Go to the end, with a frame now and then, and return what comes of it."""
-        while True:
-            try:
-                snapshot = next(steps)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            if self._frame_is_due():
-                self._send(snapshot)
+    def _look(self, snapshot: Snapshot) -> None:
+        recording = self.recording
+        if recording is not None and not self.is_sweep and self._columns is None:
+            recording.watch(snapshot)
+        if self._frame_is_due():
+            self._send(snapshot)
+
+    def _recorded(self, result: Segmentation) -> Segmentation:
+        """Return a result whose history goes back to before the moment from which it started."""
+        recording = self.recording
+        if recording is None:
+            return result
+        recording.finish(result)
+        if self._start is None or not len(recording):
+            return result
+        return dataclasses.replace(result, history=recording.history())
 
     def _frame_is_due(self) -> bool:
         """Tell whether the screen wants another frame: it gets half of the time at most."""
-        rested = time.perf_counter() - self._last_frame >= max(_FRAME_SECONDS, 2 * self._lag)
+        since = time.perf_counter() - self._last_frame
+        rested = since >= max(1 / self._settings.frames, 2 * self._lag)
         return rested and self._consumed.is_set() and not self.is_cancelled
 
     def _send(self, snapshot: Snapshot) -> None:
@@ -190,7 +214,11 @@ class Run(AbstractTask):
             self._consumed.wait(_FIRST_FRAME_SECONDS)
 
     def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
-        """Return the assignment to go on from; new labels would have no column in it."""
+        """Return the assignment to go on from; new labels would have no column in a warm one."""
+        if self._columns is not None:
+            return self._columns.initial(problem)
+        if self._start is not None:
+            return self._start.assignment()
         if self._warm is None or not self.method.follows_seeds:
             return None
         return self._warm.initial(problem.n_nodes, self.numbers)
@@ -198,6 +226,8 @@ class Run(AbstractTask):
     def _as_painted(self, labels: LabelImage | list[LabelImage]) -> LabelImage:
         """Return the labels of the image that is asked for, numbered as the strokes are."""
         own = labels[-1] if isinstance(labels, list) else labels
+        if self._columns is not None:
+            return self._columns.paint(own)
         n_columns = int(own.max(initial=0))
         numbers = self._numbers(n_columns)
         if (numbers == np.arange(1, n_columns + 1)).all():
@@ -212,7 +242,7 @@ class Run(AbstractTask):
         return np.concatenate([self.numbers, more])[:n_columns]
 
 
-def _without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
     """Return the problem with seeds 1, 2, ... and the numbers that they had."""
     if problem.seeds is None:
         return problem, np.arange(0)

@@ -16,6 +16,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "segment": "Label one image, several, or a folder of them.",
     "export": "Save a label image for other programs: masks, table, figure, prototypes.",
+    "compare": "Label one image in several ways, and show the results side by side.",
     "fair-sweep": "Show what fairness costs: one clustering for each weight.",
     "dictionary": "Learn, show and apply patch dictionaries.",
     "methods": "List the methods and their parameters.",

@@ -22,9 +22,9 @@ from napari_saf.io import (
     read_image,
     read_labels,
 )
-from napari_saf.io._binary import PROTOTYPE_SUFFIXES
 from napari_saf.io._export import Export, Labelling, Wanted
 from napari_saf.io._figure import FIGURE_SUFFIXES
+from napari_saf.io._prototypes import PROTOTYPE_SUFFIXES
 from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["command"]

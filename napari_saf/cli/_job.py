@@ -26,7 +26,9 @@ __all__ = [
     "GROUPS_HELP",
     "GROUPS_METAVAR",
     "Settings",
+    "problem_of",
     "read_group_option",
+    "read_options",
     "read_problem",
     "run_job",
     "save_labels",
@@ -140,8 +142,8 @@ def read_problem(
         If an image cannot be read or does not suit the settings.
     """
     images = [read_image(path) for path in paths]
-    options = _options_for(images[0], settings)
-    return images, _problem(images, options, settings), options.channel_axis
+    options = read_options(images[0], settings)
+    return images, problem_of(images, options, settings), options.channel_axis
 
 
 def read_group_option(value: str | None) -> tuple[str | None, Path | None]:
@@ -153,7 +155,7 @@ def read_group_option(value: str | None) -> tuple[str | None, Path | None]:
     return None, Path(value)
 
 
-def _options_for(image: ImageFile, settings: Settings) -> ImageOptions:
+def read_options(image: ImageFile, settings: Settings) -> ImageOptions:
     """Return the options with the file's axis of channels, unless it is the last of RGB(A)."""
     axis = image.channel_axis
     is_last = axis == image.array.ndim - 1 and image.array.shape[-1] in (3, 4)
@@ -162,7 +164,8 @@ def _options_for(image: ImageFile, settings: Settings) -> ImageOptions:
     return dataclasses.replace(settings.options, channel_axis=axis)
 
 
-def _problem(images: list[ImageFile], options: ImageOptions, settings: Settings) -> Problem:
+def problem_of(images: list[ImageFile], options: ImageOptions, settings: Settings) -> Problem:
+    """Return the problem of images that were read, with the mask, seeds and groups of settings."""
     mask: Any = settings.mask
     if mask is not None and mask != "finite":
         mask = read_image(mask).array != 0

@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import click
-import numpy as np
 
 from napari_saf.cli._values import ParameterValue
 from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import Parameter, build, describe, to_plain
+from napari_saf.parameters import Parameter, build, describe, values_of
 
 __all__ = ["given_parameters", "make_method", "make_of", "method_options", "summary"]
 
@@ -70,7 +69,7 @@ def make_method(
 
 def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod | None = None) -> T:
     """Make a method of a class; see `make_method`."""
-    values = {} if base is None else _flatten(base)
+    values = {} if base is None else values_of(base)
     known = {item.name: item for item in describe(method)}
     given = {_own_name(key, known): value for key, value in given.items()}
     values |= given
@@ -141,20 +140,3 @@ def _flag(name: str) -> str:
 
 def _none_or(value: object) -> object:
     return None if isinstance(value, str) and value == "none" else value
-
-
-def _flatten(method: AbstractMethod) -> dict[str, object]:
-    """Return the parameters of a method by dotted name, as `build` takes them."""
-    known = {item.name for item in describe(type(method))}
-    found: dict[str, object] = {}
-
-    def walk(plain: Mapping[str, Any], prefix: str) -> None:
-        for key, value in plain.items():
-            if isinstance(value, dict):
-                found[prefix + key] = value.get("kind")
-                walk({k: v for k, v in value.items() if k != "kind"}, f"{prefix}{key}.")
-            else:
-                found[prefix + key] = np.asarray(value) if isinstance(value, list) else value
-
-    walk(to_plain(method), "")
-    return {key: value for key, value in found.items() if key in known}

@@ -22,9 +22,9 @@ from napari_saf.cli._resume import split
 from napari_saf.cli._values import WindowSize
 from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES
+from napari_saf.image_options import WEIGHTS, ImageOptions
 from napari_saf.io import MASK_SUFFIXES, Recipe, load_recipe
 from napari_saf.methods import METHODS
-from napari_saf.problem import WEIGHTS, ImageOptions
 
 __all__ = ["command"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError
-from napari_saf.io import read_image
+from napari_saf.io._array import read_array
 
-__all__ = ["ParameterValue", "WindowSize", "read_array"]
+__all__ = ["ParameterValue", "WindowSize"]
 
 
 class ParameterValue(click.ParamType):  # type: ignore[type-arg]
@@ -84,32 +83,3 @@ class WindowSize(click.ParamType):  # type: ignore[type-arg]
 
 def _read_list(text: str) -> NDArray[np.float64]:
     return np.array([float(number) for number in text.split(",")])
-
-
-def read_array(path: str) -> NDArray[Any]:
-    """Read an array of numbers from ``.npy`` or ``.csv`` (comma separated, no header).
-
-    Raises
-    ------
-    FormatError
-        Naming the file and what is wrong with it.
-    """
-    file = Path(path)
-    suffix = file.suffix.lower()
-    if suffix not in (".npy", ".csv"):
-        raise FormatError(f"{file}: expected a .npy or .csv file")
-    return read_image(file).array if suffix == ".npy" else _read_csv(file)
-
-
-def _read_csv(file: Path) -> NDArray[np.float64]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-        rows = [[float(cell) for cell in line.split(",")] for line in lines if line.strip()]
-        array = np.array(rows, dtype=float)
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise FormatError(f"{file}: not a table of numbers: {error}") from error
-    if array.size == 0:
-        raise FormatError(f"{file}: expected numbers, the file is empty")
-    return array

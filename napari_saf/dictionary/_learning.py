@@ -19,6 +19,7 @@ from napari_saf.methods import Iteration, SelfAssignmentFlow
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._method import relay
 from napari_saf.methods._self_assignment import SelfAssignmentField
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -293,13 +294,7 @@ def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
 
 def _follow(steps: Iteration, training: Training) -> Iteration:
     """Pass the snapshots of the flow on, at the size of the images and with atoms."""
-    while True:
-        try:
-            snapshot = next(steps)
-        except StopIteration as stop:
-            result: Segmentation = stop.value
-            return result
-        yield training.wrap(snapshot, _SHARE_OF_FLOW * snapshot.fraction)
+    return relay(steps, lambda one: training.wrap(one, _SHARE_OF_FLOW * one.fraction))
 
 
 def _grids(graph: AbstractGraph) -> tuple[GridGraph, ...]:

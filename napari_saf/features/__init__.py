@@ -2,11 +2,10 @@
 
 from napari_saf.features._image import (
     FEATURES,
-    FeatureName,
     Scaling,
     channels_last,
     is_rgb,
     standardized,
 )
 
-__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb", "standardized"]
+__all__ = ["FEATURES", "Scaling", "channels_last", "is_rgb", "standardized"]

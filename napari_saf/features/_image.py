@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +13,7 @@ from skimage.feature import multiscale_basic_features
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["FEATURES", "FeatureName", "Scaling", "channels_last", "is_rgb", "standardized"]
-
-FeatureName = Literal["intensity", "lab", "multiscale"]
+__all__ = ["FEATURES", "Scaling", "channels_last", "is_rgb", "standardized"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

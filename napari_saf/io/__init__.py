@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from napari_saf.io._binary import save_binary_masks, save_prototypes
+from napari_saf.io._binary import save_binary_masks
 from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
 from napari_saf.io._dictionary_batch import FileOutcome, apply_to_files
 from napari_saf.io._find import LABELS_MARK, find_images, is_zarr
 from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._masks import MASK_SUFFIXES, mask_stem, mask_suffix, save_masks
+from napari_saf.io._prototypes import PrototypeSet, load_prototypes, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
 from napari_saf.io._regions import TABLE_SUFFIXES, region_table, save_regions
 from napari_saf.io._replace import replacing
@@ -29,11 +30,13 @@ __all__ = [
     "TABLE_SUFFIXES",
     "FileOutcome",
     "ImageFile",
+    "PrototypeSet",
     "Recipe",
     "apply_to_files",
     "find_images",
     "is_zarr",
     "load_dictionary",
+    "load_prototypes",
     "load_recipe",
     "mask_stem",
     "mask_suffix",

@@ -1,4 +1,4 @@
-"""One mask a label, and what stands for the labels."""
+"""One mask a label."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from napari_saf.errors import InvalidInput
 from napari_saf.io._legend import Legend, file_stem
 from napari_saf.io._masks import mask_stem, mask_suffix, save_masks
-from napari_saf.io._replace import replacing
 
-__all__ = ["PROTOTYPE_SUFFIXES", "binary_paths", "save_binary_masks", "save_prototypes"]
+__all__ = ["binary_paths", "save_binary_masks"]
 
-PROTOTYPE_SUFFIXES = (".npy", ".csv")
-"""What the name of a file of prototypes may end in."""
 _INSIDE = 255
 
 
@@ -75,47 +72,3 @@ def binary_paths(path: str | os.PathLike[str], legend: Legend) -> dict[int, Path
         words = "" if name == f"label {label}" else f"_{file_stem(name)}"
         found[label] = target.with_name(f"{stem}_{label:0{width}d}{words}{suffix}")
     return found
-
-
-def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike) -> Path:
-    """Save prototypes, a row a label, as ``--prototypes`` of the command line reads them.
-
-    Labels without pixels, whose prototypes are not finite, are left out.
-
-    Parameters
-    ----------
-    path : path
-        Ends in ``.npy`` or ``.csv`` (comma separated, no header).
-    prototypes : array of shape (n_prototypes, n_features)
-        Row l - 1 stands for label l.
-
-    Raises
-    ------
-    InvalidInput
-        If the suffix is unknown or there are no prototypes.
-    SafError
-        If the file cannot be written.
-    """
-    target, rows = Path(path), np.asarray(prototypes, dtype=np.float32)
-    suffix = target.suffix.lower()
-    if suffix not in PROTOTYPE_SUFFIXES:
-        known = ", ".join(PROTOTYPE_SUFFIXES)
-        raise InvalidInput(f"{target}: expected a name that ends in {known}")
-    if rows.ndim != 2:
-        raise InvalidInput(f"prototypes: expected a row for each, got shape {rows.shape}")
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    if not rows.size:
-        raise InvalidInput("prototypes: expected at least one of finite numbers")
-    with replacing(target) as temporary:
-        _write_rows(temporary, rows, suffix)
-    return target
-
-
-def _write_rows(path: Path, rows: NDArray[np.float32], suffix: str) -> None:
-    if suffix == ".npy":
-        with path.open("wb") as file:
-            np.save(file, rows, allow_pickle=False)
-        return
-    # repr of a float32 is the shortest text that gives it back.
-    lines = [",".join(str(value) for value in row) for row in rows]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.io._binary import binary_paths, save_binary_masks, save_prototypes
+from napari_saf.features import FEATURES
+from napari_saf.io._binary import binary_paths, save_binary_masks
 from napari_saf.io._legend import Legend
 from napari_saf.io._masks import save_masks
+from napari_saf.io._prototypes import PrototypeSet, save_prototypes
 from napari_saf.io._recipe import save_recipe
 from napari_saf.io._regions import save_regions
+from napari_saf.problem import ImageOptions
 
 __all__ = ["Export", "Labelling", "Wanted"]
 
@@ -189,13 +192,34 @@ class Export:
         prototypes = self._labelling.prototypes
         if prototypes is None:
             raise InvalidInput("prototypes: these labels come without any")
-        self._steps.append(([path], lambda: save_prototypes(path, prototypes)))
+        named = _named(prototypes, self._labelling)
+        self._steps.append(([path], lambda: save_prototypes(path, named)))
 
     def _add_recipe(self, path: Path) -> None:
         recipe = self._labelling.recipe
         if recipe is None:
             raise InvalidInput("recipe: these labels come without one")
         self._steps.append(([path], lambda: save_recipe(path, recipe)))
+
+
+def _named(prototypes: NDArray[np.floating], known: Labelling) -> PrototypeSet:
+    """Return prototypes, row l - 1 for label l, with what is known of their labels.
+
+    Raises
+    ------
+    InvalidInput
+        If none of them is finite, or what is known is malformed.
+    """
+    kept = np.flatnonzero(np.isfinite(prototypes).all(axis=1))
+    said = (known.recipe or {}).get("input")
+    is_computed = isinstance(said, dict) and said.get("features") in FEATURES
+    return PrototypeSet(
+        np.asarray(prototypes, np.float32)[kept],
+        kept + 1,
+        {label: name for label, name in known.names.items() if label - 1 in kept},
+        {label: color for label, color in known.colors.items() if label - 1 in kept},
+        ImageOptions.from_plain(said) if is_computed else None,
+    )
 
 
 def _with(stem: Path, end: str) -> Path:

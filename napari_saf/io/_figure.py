@@ -20,7 +20,14 @@ from napari_saf.io._axes import Axes, label_axes
 from napari_saf.io._legend import Legend
 from napari_saf.io._replace import replacing
 
-__all__ = ["FIGURE_SUFFIXES", "middle_plane", "save_figure", "show_image"]
+__all__ = [
+    "FIGURE_SUFFIXES",
+    "displayed_plane",
+    "middle_plane",
+    "save_figure",
+    "show_image",
+    "thinned",
+]
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 """What the name of a figure may end in."""
@@ -82,7 +89,9 @@ def save_figure(
     placed = label_axes(array.ndim, axes, scale, units)
     legend = Legend.of(array, names, colors)
     index = tuple(side // 2 for side in array.shape[:-2]) if plane is None else tuple(plane)
-    shown = None if image is None else _displayed(np.asarray(image), array, channel_axis, index)
+    shown = (
+        None if image is None else displayed_plane(np.asarray(image), array, channel_axis, index)
+    )
     figure = _draw(array[index], shown, legend, placed, title)
     with replacing(target) as temporary:
         figure.savefig(temporary, dpi=_DPI, format=target.suffix.lower()[1:])
@@ -103,7 +112,7 @@ def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
     panel.set_axis_off()
 
 
-def _displayed(
+def displayed_plane(
     image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None, index: tuple[int, ...]
 ) -> NDArray[Any]:
     """Return a plane of the image in [0, 1], grey or of up to three channels."""
@@ -112,7 +121,7 @@ def _displayed(
     channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
     if channels.shape[:-1] != labels.shape:
         raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
-    plane = _thinned(channels[index])[..., :3]
+    plane = thinned(channels[index])[..., :3]
     values = np.where(np.isfinite(plane), plane, 0) if plane.dtype.kind == "f" else plane
     if values.dtype == np.uint8 and values.shape[-1] == 3:
         return np.asarray(values)
@@ -128,7 +137,8 @@ def _stretched(values: NDArray[Any]) -> NDArray[np.float32]:
     return Scaling.of([values]).apply(values)
 
 
-def _thinned(plane: NDArray[Any]) -> NDArray[Any]:
+def thinned(plane: NDArray[Any]) -> NDArray[Any]:
+    """Return every n-th pixel of a plane that is too large to draw."""
     step = -(-max(plane.shape[:2]) // _MOST_PIXELS)
     return plane[::step, ::step]
 
@@ -149,7 +159,7 @@ def _draw(
         show_image(panels[0], image, title)
     count = len(legend.labels)
     words = f"{count} label{'s' * (count != 1)}"
-    show_image(panels[-2], _coloured(_thinned(labels), legend), words if n_panels > 1 else title)
+    show_image(panels[-2], _coloured(thinned(labels), legend), words if n_panels > 1 else title)
     for panel in panels[:-1]:
         panel.set_aspect(sizes[0] / sizes[1])
     _draw_bar(panels[0], labels, axes)

@@ -13,12 +13,12 @@ import numpy as np
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.groups import check_group_source
+from napari_saf.image_options import WEIGHTS, ImageOptions
 from napari_saf.io._replace import replacing
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
-from napari_saf.problem import WEIGHTS, ImageOptions
 
-__all__ = ["Recipe", "load_recipe", "save_recipe"]
+__all__ = ["Recipe", "load_recipe", "refuse_options", "save_recipe"]
 
 _SCHEMA = 1
 _ENTRIES = {"schema", "method", "parameters", "input", "versions", "images"}
@@ -128,7 +128,7 @@ def _parse(raw: object) -> Recipe:
     _check_arrays(method, "parameters")
     options = None if raw.get("input") is None else ImageOptions.from_plain(raw["input"])
     if options is not None:
-        _check_options(options)
+        refuse_options(options)
     return Recipe(method, options, raw)
 
 
@@ -153,7 +153,14 @@ def _check_arrays(value: Any, where: str) -> None:
                 raise InvalidInput(f"{name}: expected finite numbers, got {inner.dtype}")
 
 
-def _check_options(options: ImageOptions) -> None:
+def refuse_options(options: ImageOptions) -> None:
+    """Refuse options that no file may hold.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the entry.
+    """
     if options.features not in FEATURES:
         known = ", ".join(FEATURES)
         raise InvalidInput(f"input.features: expected one of {known}, got {options.features!r}")

@@ -2,6 +2,7 @@
 
 from napari_saf.methods._assignment import AssignmentFlow
 from napari_saf.methods._bavardage import Bavardage
+from napari_saf.methods._editing import method_with_prototypes, restarting
 from napari_saf.methods._fair import FairClustering
 from napari_saf.methods._laplacian_shot import LaplacianShot
 from napari_saf.methods._method import AbstractMethod, Iteration
@@ -35,4 +36,6 @@ __all__ = [
     "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
+    "method_with_prototypes",
+    "restarting",
 ]

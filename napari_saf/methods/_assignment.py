@@ -90,6 +90,7 @@ class AssignmentFlow(AbstractFlowMethod):
         maximum=1000,
         advanced=True,
         none="their mean",
+        for_seeds=True,
     )
     paths: float = parameter(
         1.0,
@@ -100,6 +101,7 @@ class AssignmentFlow(AbstractFlowMethod):
         maximum=10,
         step=0.1,
         advanced=True,
+        for_seeds=True,
     )
     rounds: int = parameter(
         4,
@@ -109,12 +111,14 @@ class AssignmentFlow(AbstractFlowMethod):
         minimum=0,
         maximum=20,
         advanced=True,
+        for_seeds=True,
     )
     connected: bool = parameter(
         False,
         label="One piece",
         help="Keep only regions that a stroke touches; what is left over goes to the region "
         "around it.",
+        for_seeds=True,
     )
 
     @property

@@ -181,6 +181,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             state.v.shape[1],
             call.began,
             lambda: labels[place],
+            lambda: state.v[place],
             keeps_numbers=call.seeds is not None,
         )
         records, gains = reporter.records, list[float]()
@@ -239,6 +240,7 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         help="Number of labels (K); some may end empty.",
         minimum=2,
         maximum=255,
+        at_start=True,
     )
     seed: int = parameter(
         0,
@@ -248,6 +250,11 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         maximum=2**31 - 1,
         advanced=True,
     )
+
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are: the prototypes follow it."""
+        return True
 
     def _n_columns(self, problem: Problem) -> int:
         n_seeded = 0 if problem.seeds is None else int(problem.seeds.max())

@@ -21,6 +21,7 @@ from napari_saf.problem import Problem
 __all__ = ["AbstractFewShotMethod", "Preprocessing", "start_of"]
 
 _MOST_TURNED_NODES = 512
+_TASKS_IN_CACHE = 8
 
 Preprocessing = Literal["scaled", "centred unit", "unit", "none"]
 
@@ -137,8 +138,11 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
         n_nodes, n_features = blocks.shape[1:]
         if n_features <= n_nodes or n_nodes > _MOST_TURNED_NODES:
             return self._preprocess(blocks)
-        centred = self._centred(blocks)
-        products = (centred @ centred.mT).double()
+        products = blocks.new_empty((len(blocks), n_nodes, n_nodes), dtype=torch.float64)
+        parts = (torch.split(whole, _TASKS_IN_CACHE) for whole in (blocks, products))
+        for some, own in zip(*parts, strict=True):
+            centred = self._centred(some)
+            own.copy_(centred @ centred.mT)
         diagonal = products.diagonal(dim1=1, dim2=2)
         if self.preprocessing == "scaled":
             products /= diagonal.mean(dim=1).clamp(min=1e-60)[:, None, None]

@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.geometry import (
+    FLOOR,
     entropy,
     normalize_,
     one_hot_,
     softmax,
+    take_columns,
     with_columns,
 )
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
@@ -131,53 +133,103 @@ class _CountedField:
         self._field.keep_columns(kept)
 
 
+class _Nodes:
+    """The nodes of a flow: log coordinates, columns that are left, which of them is preferred.
+
+    Apart from the state, which keeps the stepper and the reporter: those call back here, and all
+    of it is gone as soon as nobody needs it.
+
+    Attributes
+    ----------
+    v : Tensor of shape (n_nodes, n_active)
+        Log coordinates.
+    active : Tensor of int of shape (n_active,)
+        The columns of the start that are left.
+    labels : Tensor of int of shape (n_nodes,)
+        Which of them each node prefers.
+    """
+
+    def __init__(self, start: torch.Tensor, seeds: torch.Tensor | None) -> None:
+        self.n_start_columns = start.shape[1]
+        self.active = torch.arange(self.n_start_columns, device=start.device)
+        self._seeds = seeds
+        self.v = self.constrain(start)
+        self.labels = self.v.argmax(dim=1)
+
+    def columns(self) -> torch.Tensor:
+        """Return the column of the start that each node prefers."""
+        return self.active[self.labels]
+
+    def whole_logarithm(self) -> torch.Tensor:
+        """Return log coordinates of all columns of the start."""
+        if len(self.active) == self.n_start_columns:
+            return self.v
+        whole = self.v.new_full((len(self.v), self.n_start_columns), FLOOR)
+        return whole.index_copy_(1, self.active, self.v)
+
+    def constrain(self, v: torch.Tensor) -> torch.Tensor:
+        """Normalise log coordinates in place; rows of seeds are those of their labels."""
+        normalize_(v)
+        if self._seeds is None:
+            return v
+        rows = self._seeds.nonzero()[:, 0]
+        column_of = torch.full_like(torch.arange(self.n_start_columns + 1), -1)
+        column_of[self.active.cpu() + 1] = torch.arange(len(self.active))
+        return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Keep only the columns of the given indices; no node prefers the others."""
+        new_number = torch.full_like(self.active, -1)
+        new_number[kept] = torch.arange(len(kept), device=kept.device)
+        self.labels = new_number[self.labels]
+        self.active = self.active[kept]
+
+
 class _State:
     """A flow under way: the run of the stepper, the labels, the records."""
 
     def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
-        self._seeds = call.seeds
         self._tick = call.tick
-        self._n_start_columns = flow.start.shape[1]
-        self._active = torch.arange(self._n_start_columns, device=flow.start.device)
-        self._v = self._constrain(flow.start)
-        self._labels = self._v.argmax(dim=1)
+        nodes = self._nodes = _Nodes(flow.start, call.seeds)
         if flow.first_labels is not None:
-            undecided = self._v.amin(dim=1) == self._v.amax(dim=1)
-            self._labels = torch.where(undecided, flow.first_labels, self._labels)
-        self._doubt = torch.zeros_like(self._v[:, 0])
+            undecided = self._nodes.v.amin(dim=1) == self._nodes.v.amax(dim=1)
+            nodes.labels = torch.where(undecided, flow.first_labels, nodes.labels)
+        self._doubt = torch.zeros_like(self._nodes.v[:, 0])
         self._run: Run | None = None
         self._reporter = Reporter(
             flow.method,
             call.problem,
-            self._n_start_columns,
+            nodes.n_start_columns,
             call.began,
-            lambda: self.columns_of_nodes,
-            keeps_numbers=flow.fixed_meaning or self._seeds is not None,
+            nodes.columns,
+            nodes.whole_logarithm,
+            keeps_numbers=flow.fixed_meaning or call.seeds is not None,
         )
         self.records = self._reporter.records
 
     @property
     def columns_of_nodes(self) -> torch.Tensor:
         """Column of the start that each node prefers."""
-        return self._active[self._labels]
+        return self._nodes.columns()
 
     def begin(self) -> None:
         """Make the field and record the start."""
         self._tick()
         self._field = self._flow.field(self._tick)
+        self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
-        self._run = self._flow.stepper.start(self._counted, self._v, self._constrain)
+        self._run = self._flow.stepper.start(self._counted, self._nodes.v, self._nodes.constrain)
         if not self._counted.n_evaluations:
-            self._counted(self._v, self._field.scratch[0])
+            self._counted(self._nodes.v, self._field.scratch[0])
         self._record(changed=0.0, assignment=self._field.assignment)
 
     def advance(self) -> None:
         """Make a step, record it, and drop the columns that died in it."""
         assert self._run is not None
         self._run.advance()
-        self._v = self._run.v
-        changed = update_labels(self._labels, self._v)
+        self._nodes.v = self._run.v
+        changed = update_labels(self._nodes.labels, self._nodes.v)
         self._tick()
         self._record(changed, self._run.assignment)
         self._drop_dead_columns()
@@ -189,8 +241,8 @@ class _State:
     def finish(self, status: Status) -> Segmentation:
         """Return what the run leaves."""
         # Fresh memory would cost more than the softmax.
-        assignment = softmax(self._v, out=self._v)
-        return self._reporter.finish(
+        assignment = softmax(self._nodes.v, out=self._nodes.v)
+        result = self._reporter.finish(
             status,
             self._whole_assignment(assignment),
             self._prototypes(assignment),
@@ -198,31 +250,25 @@ class _State:
             notes=self._flow.notes,
             uncertainty=self._uncertainty(assignment),
         )
+        # The last snapshot still shows labels, and would keep the field.
+        self._nodes.v = assignment.new_empty(0)
+        return result
 
     def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""
         time = self.records[-1].time if self.records else 0.0
         doubt = self._doubt / time if time > 0 else 1 - assignment.amax(dim=1)
-        scale = self._n_start_columns / max(self._n_start_columns - 1, 1)
+        scale = self._nodes.n_start_columns / max(self._nodes.n_start_columns - 1, 1)
         return (scale * doubt).clamp(0, 1).float().cpu().numpy()
 
-    def _constrain(self, v: torch.Tensor) -> torch.Tensor:
-        normalize_(v)
-        if self._seeds is None:
-            return v
-        rows = self._seeds.nonzero()[:, 0]
-        column_of = torch.full_like(torch.arange(self._n_start_columns + 1), -1)
-        column_of[self._active.cpu() + 1] = torch.arange(len(self._active))
-        return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
-
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
-        field, n_nodes = self._field, len(self._labels)
-        highest = assignment.gather(1, self._labels[:, None])[:, 0]
-        mean_entropy = entropy(assignment, self._v, highest)
+        field, n_nodes = self._field, len(self._nodes.labels)
+        highest = assignment.gather(1, self._nodes.labels[:, None])[:, 0]
+        mean_entropy = entropy(assignment, self._nodes.v, highest)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
-        sizes = torch.bincount(self._labels, minlength=len(self._active)).cpu().double()
-        shares = np.zeros(self._n_start_columns)
-        shares[self._active.cpu().numpy()] = (sizes / n_nodes).numpy()
+        sizes = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)).cpu().double()
+        shares = np.zeros(self._nodes.n_start_columns)
+        shares[self._nodes.active.cpu().numpy()] = (sizes / n_nodes).numpy()
         time = 0.0 if self._run is None else self._run.time
         if self.records:
             self._doubt.add_(1 - highest, alpha=time - self.records[-1].time)
@@ -238,6 +284,14 @@ class _State:
             )
         )
 
+    def _leave_out_empty_columns(self) -> None:
+        """Take out columns that are 0 for every node of the start: they died in a run before."""
+        kept = (self._nodes.v > FLOOR).any(dim=0).nonzero()[:, 0]
+        if len(kept) < len(self._nodes.active):
+            self._field.keep_columns(kept)
+            self._nodes.keep_columns(kept)
+            self._nodes.v = take_columns(self._nodes.v, kept)
+
     def _drop_dead_columns(self) -> None:
         """Take out columns that no node prefers and that hold less than half a node.
 
@@ -247,24 +301,21 @@ class _State:
         saved up to a fifth of the evaluations.
         """
         assert self._run is not None
-        shares = self.records[-1].label_shares[self._active.cpu().numpy()]
+        shares = self.records[-1].label_shares[self._nodes.active.cpu().numpy()]
         masses = self._field.overlap.sum(dim=0)
         alive = torch.from_numpy(shares > 0) | (masses >= 0.5)
-        kept = alive.nonzero()[:, 0].to(self._active.device)
-        if len(kept) == len(self._active):
+        kept = alive.nonzero()[:, 0].to(self._nodes.active.device)
+        if len(kept) == len(self._nodes.active):
             return
-        new_number = torch.full_like(self._active, -1)
-        new_number[kept] = torch.arange(len(kept), device=kept.device)
-        self._labels = new_number[self._labels]
-        self._active = self._active[kept]
+        self._nodes.keep_columns(kept)
         self._run.keep_columns(kept)
-        self._v = self._run.v
+        self._nodes.v = self._run.v
 
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        if len(self._active) < self._n_start_columns:
+        if len(self._nodes.active) < self._nodes.n_start_columns:
             own = assignment
-            assignment = with_columns(self._field.scratch[0], self._n_start_columns).zero_()
-            assignment.index_copy_(1, self._active, own)
+            assignment = with_columns(self._field.scratch[0], self._nodes.n_start_columns).zero_()
+            assignment.index_copy_(1, self._nodes.active, own)
         whole: NDArray[np.float32] = assignment.float().cpu().numpy()
         return whole
 
@@ -272,6 +323,6 @@ class _State:
         if self._run is None:
             return self._reporter.mean_features()
         own = self._field.prototypes(assignment)
-        whole = np.full((self._n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
-        whole[self._active.cpu().numpy()] = own
+        whole = np.full((self._nodes.n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
+        whole[self._nodes.active.cpu().numpy()] = own
         return whole

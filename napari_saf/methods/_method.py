@@ -16,9 +16,11 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never"]
+__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never", "relay"]
 
+S = TypeVar("S")
 T = TypeVar("T")
+U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 
@@ -31,11 +33,22 @@ def never() -> bool:
     return False
 
 
-def drain(steps: Generator[Snapshot, None, T]) -> T:
-    """Go through all steps, look at none, and return what comes of them."""
+def relay(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
+    """Yield every step changed, and return what comes of them."""
     while True:
         try:
-            next(steps)
+            step = next(steps)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        yield change(step)
+
+
+def drain(steps: Generator[S, None, T], look: Callable[[S], object] = lambda _: None) -> T:
+    """Go through all steps, look at each, and return what comes of them."""
+    while True:
+        try:
+            look(next(steps))
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -60,6 +73,11 @@ class AbstractMethod(ABC):
         """Whether the labels are the classes of the seeds and no others."""
         return False
 
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are, with or without seeds."""
+        return False
+
     @abstractmethod
     def iterate(
         self,
@@ -76,7 +94,8 @@ class AbstractMethod(ABC):
         problem : Problem
             What to label.
         initial : array of shape (n_nodes, n_columns), optional
-            Assignment to start from, rows summing to 1.
+            Assignment to start from, rows summing to 1. In a flow a column that is 0 for every
+            node takes no part.
         max_iterations : int, optional
             >= 1; stop after so many recorded steps, whatever the method's own rule says.
         cancelled : callable

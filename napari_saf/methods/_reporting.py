@@ -31,6 +31,8 @@ class Reporter:
         When the run began, by `time.perf_counter`.
     columns_of_nodes : callable
         Returns the column of the start, of shape (n_nodes,), that each node prefers now.
+    logarithm : callable
+        Returns log coordinates of the state now, of shape (n_nodes, n_columns).
     keeps_numbers : bool
         Whether label l is column l - 1, rather than the l-th largest.
     """
@@ -42,6 +44,7 @@ class Reporter:
         n_columns: int,
         began: float,
         columns_of_nodes: Callable[[], torch.Tensor],
+        logarithm: Callable[[], torch.Tensor],
         *,
         keeps_numbers: bool,
     ) -> None:
@@ -51,6 +54,7 @@ class Reporter:
         self._n_columns = n_columns
         self._began = began
         self._columns_of_nodes = columns_of_nodes
+        self._logarithm = logarithm
         self._keeps_numbers = keeps_numbers
         self._n_snapshots = 0
 
@@ -72,8 +76,12 @@ class Reporter:
             check()
             return self.mean_features()
 
+        def read_logarithm() -> NDArray[np.floating]:
+            check()
+            return np.asarray(self._logarithm().cpu().numpy())
+
         seconds = time.perf_counter() - self._began
-        return Snapshot(record, fraction, seconds, read_labels, read_prototypes)
+        return Snapshot(record, fraction, seconds, read_labels, read_prototypes, read_logarithm)
 
     def finish(
         self,
@@ -90,6 +98,7 @@ class Reporter:
 
         `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
         """
+        self._logarithm = _ended
         nodes = self._columns_of_nodes().cpu().numpy()
         sizes = np.bincount(nodes, minlength=self._n_columns)
         columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
@@ -124,6 +133,10 @@ class Reporter:
         sizes = np.bincount(nodes, minlength=self._n_columns)
         c = float(self._n_columns)
         return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
+
+
+def _ended() -> torch.Tensor:
+    raise SafError("this run has ended: read the assignment of a snapshot before it goes on")
 
 
 def _doubt(assignment: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Iteration
+from napari_saf.methods._method import Iteration, relay
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.result import Segmentation, Snapshot, Status
 
@@ -74,15 +74,13 @@ def _as_part(
     call: Call, flow: Flow, before: Segmentation | None, begin: float, n_rounds: int
 ) -> Iteration:
     """Run a flow whose snapshots go on from an earlier one."""
-    steps = run_flow(flow, call)
-    while True:
-        try:
-            snapshot = next(steps)
-        except StopIteration as stop:
-            result: Segmentation = stop.value
-            return result
-        snapshot = dataclasses.replace(snapshot, fraction=begin + snapshot.fraction / n_rounds)
-        yield snapshot if before is None else _after(snapshot, before)
+
+    def as_part(snapshot: Snapshot) -> Snapshot:
+        fraction = begin + snapshot.fraction / n_rounds
+        snapshot = dataclasses.replace(snapshot, fraction=fraction)
+        return snapshot if before is None else _after(snapshot, before)
+
+    return relay(run_flow(flow, call), as_part)
 
 
 def _after(snapshot: Snapshot, before: Segmentation) -> Snapshot:
@@ -97,6 +95,7 @@ def _after(snapshot: Snapshot, before: Segmentation) -> Snapshot:
         record=record,
         _read_labels=lambda: before.labels,
         _read_prototypes=lambda: before.prototypes,
+        _read_logarithm=lambda: np.log(before.assignment.clip(1e-10)),
     )
 
 

@@ -65,6 +65,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         help="Most labels that may come out; the image decides how many survive (c).",
         minimum=2,
         maximum=255,
+        at_start=True,
     )
     s: float = parameter(
         0.0,
@@ -84,6 +85,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         maximum=100,
         step=0.1,
         advanced=True,
+        at_start=True,
     )
     affinity: GaussianAffinity | KernelAffinity = parameter(
         GaussianAffinity(),
@@ -106,7 +108,13 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         label="New labels",
         help="With strokes: whether labels that no stroke has may come out too.",
         advanced=True,
+        for_seeds=True,
     )
+
+    @property
+    def goes_on_from_any_labels(self) -> bool:
+        """Whether `initial` alone says how many labels there are: the prototypes follow it."""
+        return True
 
     def _prepare(self, call: Call) -> Flow:
         n_labels = self._n_columns(call.problem)

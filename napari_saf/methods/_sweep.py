@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.methods._method import AbstractMethod, Iteration, never
+from napari_saf.methods._method import AbstractMethod, Iteration, never, relay
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot, Status
 
@@ -129,14 +129,12 @@ def _starts(points: list[TradeOffPoint]) -> list[NDArray[np.floating] | None]:
 
 def _in_part(steps: Iteration, done: int, attempt: int, count: int) -> Iteration:
     """Go through the steps of one of several runs, with the fraction of all of them."""
-    while True:
-        try:
-            snapshot = next(steps)
-        except StopIteration as stop:
-            result: Segmentation = stop.value
-            return result
+
+    def as_part(snapshot: Snapshot) -> Snapshot:
         fraction = 1 - (1 - snapshot.fraction) / 2**attempt
-        yield dataclasses.replace(snapshot, fraction=(done + fraction) / count)
+        return dataclasses.replace(snapshot, fraction=(done + fraction) / count)
+
+    return relay(steps, as_part)
 
 
 @runtime_checkable

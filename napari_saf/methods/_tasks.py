@@ -23,7 +23,7 @@ from napari_saf.methods._field_method import Call
 
 __all__ = ["AbstractTaskClustering", "TaskNeighbourhood", "Tasks", "check_classes", "label_tasks"]
 
-_CHUNK_BYTES = 2**26
+_CHUNK_BYTES = 2**28
 _MOST_DENSE_NODES = 4096
 
 

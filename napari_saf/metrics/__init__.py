@@ -11,7 +11,7 @@ from napari_saf.metrics._regions import (
     segmentation_covering,
     variation_of_information,
 )
-from napari_saf.metrics._scatter import class_separability
+from napari_saf.metrics._scatter import class_separability, pairwise_separability
 
 __all__ = [
     "RegionAgreement",
@@ -25,6 +25,7 @@ __all__ = [
     "mean_entropy",
     "ncut_objective",
     "normalized_mutual_information",
+    "pairwise_separability",
     "probabilistic_rand_index",
     "region_agreement",
     "segmentation_covering",

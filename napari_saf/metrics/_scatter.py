@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["class_separability"]
+__all__ = ["class_separability", "pairwise_separability"]
 
 
 def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
@@ -43,24 +43,78 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     Fukunaga, "Introduction to statistical pattern recognition", 2nd ed. (1990), section 10.2,
     criterion J4, https://doi.org/10.1016/C2009-0-27872-X.
     """
+    sizes, means, within = _scatters(features, labels)
+    present = sizes > 0
+    centre = sizes @ means / sizes.sum()
+    between = float(sizes[present] @ np.square(means[present] - centre).sum(axis=1))
+    return _ratio(between, float(within.sum()))
+
+
+def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
+    """Return the class separability of every two labels, as if there were no others.
+
+    Parameters
+    ----------
+    features : array of shape (..., n_features)
+        Finite numbers.
+    labels : array of int of shape (...)
+        Label of each node or pixel; those that are 0 are left out.
+
+    Returns
+    -------
+    array of shape (n_labels, n_labels)
+        Entry (j - 1, k - 1) for labels j and k, n_labels the largest label: >= 0, larger is
+        better; infinite if both have one feature only, NaN on the diagonal and where one of the
+        two has no node.
+
+    Raises
+    ------
+    InvalidInput
+        As `class_separability`.
+
+    Notes
+    -----
+    n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within both.
+    """
+    sizes, means, within = _scatters(features, labels)
+    count = len(sizes)
+    found = np.full((count, count), np.nan)
+    for j in np.flatnonzero(sizes):
+        for k in np.flatnonzero(sizes[:j]):
+            weight = sizes[j] * sizes[k] / (sizes[j] + sizes[k])
+            between = weight * float(np.square(means[j] - means[k]).sum())
+            found[j, k] = found[k, j] = _ratio(between, float(within[j] + within[k]))
+    return found
+
+
+def _ratio(between: float, within: float) -> float:
+    if within == 0:
+        return 0.0 if between == 0 else float("inf")
+    return between / within
+
+
+def _scatters(
+    features: ArrayLike, labels: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return size, mean feature and scatter of each label 1, 2, ..., all 0 for an empty one."""
     owner = np.asarray(labels)
     if owner.dtype.kind not in "biu" or (owner.size and owner.min() < 0):
         raise InvalidInput("labels: expected whole numbers 0, 1, 2, ...")
     array = np.asarray(features, dtype=np.float64)
     if array.shape[:-1] != owner.shape or array.ndim < 2:
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
-    array, owner = array[owner > 0], owner[owner > 0]
+    array, owner = array[owner > 0], owner[owner > 0].astype(np.int64) - 1
     if not owner.size:
         raise InvalidInput("labels: expected labelled nodes, got 0 everywhere")
     if not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers")
-    owner, sizes = np.unique(owner, return_inverse=True, return_counts=True)[1:]
-    centred = array - array.mean(axis=0)
-    sums = np.zeros((len(sizes), array.shape[1]))
-    np.add.at(sums, owner, centred)
-    means = sums / sizes[:, None]
-    within = float(np.square(centred - means[owner]).sum())
-    between = float(sizes @ np.square(means).sum(axis=1))
-    if within == 0:
-        return 0.0 if between == 0 else float("inf")
-    return between / within
+    count = int(owner.max()) + 1
+    sizes = np.bincount(owner, minlength=count).astype(np.float64)
+    origin = array.mean(axis=0)
+    sums = [np.bincount(owner, weights=f, minlength=count) for f in (array - origin).T]
+    means = np.where(
+        sizes[:, None] > 0, origin + np.stack(sums, axis=1) / sizes.clip(1)[:, None], 0.0
+    )
+    away = np.square(array - means[owner]).sum(axis=1)
+    within: NDArray[np.float64] = np.bincount(owner, weights=away, minlength=count)  # type: ignore[assignment]
+    return sizes, np.asarray(means), within

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
+import napari.settings
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 
@@ -21,10 +23,25 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
+def quick_collections():
+    """Leave what stands before a test out of collections: each viewer that goes asks for three."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
 def no_thread_left():
     yield
     left = [thread.name for thread in threading.enumerate() if "napari-saf" in thread.name]
     assert not left
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path, monkeypatch):
+    """Settings of the plugin that are of this test alone, in a file of its own."""
+    napari.settings._clear_plugin_settings_cache()
+    monkeypatch.setattr(napari.settings, "_CFG_PATH", str(tmp_path / "settings.yaml"))
+    yield
+    napari.settings._clear_plugin_settings_cache()
 
 
 @pytest.fixture

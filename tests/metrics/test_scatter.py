@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics import class_separability
+from napari_saf.metrics import class_separability, pairwise_separability
 
 
 @pytest.fixture
@@ -58,3 +58,14 @@ def test_extremes() -> None:
 def test_bad_input_is_named(features, labels) -> None:
     with pytest.raises(InvalidInput, match=r"^(features|labels): expected"):
         class_separability(features, labels)
+
+
+def test_pairs_are_as_if_there_were_no_others(rng) -> None:
+    features, labels = rng.normal(size=(80, 3)), rng.choice([0, 1, 2, 4], 80)
+    table = pairwise_separability(features, labels)
+    assert table.shape == (4, 4)
+    assert np.isnan(np.diag(table)).all() and np.isnan(table[2]).all()
+    for j, k in ((1, 2), (1, 4), (4, 2)):
+        only = np.where(np.isin(labels, (j, k)), labels, 0)
+        expected = class_separability(features, only)
+        assert table[j - 1, k - 1] == table[k - 1, j - 1] == pytest.approx(expected)

@@ -1,0 +1,143 @@
+"""How far apart labels are in what describes a pixel: a line and a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt
+from qtpy.QtGui import QColor, QIcon, QPixmap
+from qtpy.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QLabel,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from napari_saf.metrics import class_separability, pairwise_separability
+
+__all__ = ["Separability", "SeparabilityTable", "separate"]
+
+_ROW_HEIGHT = 22
+_MOST_ROWS = 6
+_HEADERS = ("Label", "Most like", "Apart")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Separability:
+    """How far apart labels are.
+
+    Attributes
+    ----------
+    whole : float
+        Of all labels: see `class_separability`.
+    pairs : array of shape (n_columns, n_columns)
+        Of every two columns: see `pairwise_separability`.
+    """
+
+    whole: float
+    pairs: NDArray[np.float64]
+
+    def rows(self) -> list[tuple[int, int, float]]:
+        """Return each column with the one least apart from it and how far, ascending."""
+        present = np.flatnonzero(~np.isnan(self.pairs).all(axis=1))
+        rows = []
+        for column in present:
+            other = int(np.nanargmin(self.pairs[column]))
+            rows.append((int(column), other, float(self.pairs[column, other])))
+        return sorted(rows, key=lambda row: row[2])
+
+
+def separate(features: NDArray[np.floating], columns: NDArray[np.int64]) -> Separability:
+    """Return how far apart the columns of nodes are."""
+    labels = columns + 1
+    whole = class_separability(features, labels)
+    return Separability(whole, pairwise_separability(features, labels))
+
+
+class SeparabilityTable(QWidget):
+    """A line with the number for all labels, and a row a label, the least apart first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._words = QLabel()
+        self._words.setWordWrap(True)
+        self._words.setToolTip(
+            "How far apart labels are in colour or whatever describes a pixel: the scatter "
+            "between them over the scatter within them; larger is better (tr S_B / tr S_W)."
+        )
+        self._table = _create_table()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._words)
+        layout.addWidget(self._table)
+        self.say("")
+
+    @property
+    def words(self) -> str:
+        """The line."""
+        return str(self._words.text())
+
+    def say(self, words: str) -> None:
+        """Show a line and no table."""
+        self._words.setText(words)
+        self._table.hide()
+
+    def show_separability(
+        self,
+        found: Separability,
+        numbers: NDArray[np.int64],
+        color: Callable[[int], NDArray[np.floating]],
+    ) -> None:
+        """Show it, with the number on screen and the colour of each column."""
+        rows = found.rows()
+        if not rows:
+            self.say("One label only: nothing to tell apart.")
+            return
+        one, other, least = rows[0]
+        first, second = sorted((int(numbers[one]), int(numbers[other])))
+        self._words.setText(
+            f"All labels: {found.whole:.3g}. Least apart: {first} and {second} ({least:.2g})."
+        )
+        self._table.setRowCount(len(rows))
+        for row, (column, nearest, apart) in enumerate(rows):
+            for place, own in enumerate((column, nearest)):
+                self._table.setItem(row, place, _cell(f"{numbers[own]}", color(own)))
+            self._table.setItem(row, 2, _cell(f"{apart:.3g}"))
+        header = self._table.horizontalHeader().sizeHint().height()
+        self._table.setFixedHeight(header + min(len(rows), _MOST_ROWS) * _ROW_HEIGHT + 4)
+        self._table.show()
+
+    def table_texts(self) -> list[list[str]]:
+        """Return what the table shows, row by row."""
+        rows = range(0 if self._table.isHidden() else self._table.rowCount())
+        return [[str(self._table.item(row, c).text()) for c in range(3)] for row in rows]
+
+
+def _create_table() -> QTableWidget:
+    table = QTableWidget(0, len(_HEADERS))
+    table.setHorizontalHeaderLabels(_HEADERS)
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    table.verticalHeader().hide()
+    table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
+    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+    table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+    table.setToolTip("Each label, the label it is least apart from, and how far apart they are.")
+    return table
+
+
+def _cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
+    item = QTableWidgetItem(text)
+    item.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
+    if color is not None:
+        square = QPixmap(12, 12)
+        square.fill(QColor.fromRgbF(*(float(x) for x in color[:3])))
+        item.setIcon(QIcon(square))
+    return item

@@ -1,0 +1,55 @@
+"""What a person set in napari's Preferences, under Plugin Preferences > napari-saf."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from napari.settings import get_plugin_settings
+
+__all__ = ["Settings", "current_settings"]
+
+_logger = logging.getLogger(__name__)
+_PLUGIN = "napari-saf"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """How runs behave, whatever they compute; the manifest has bounds and the same defaults.
+
+    Attributes
+    ----------
+    device : str
+        What the device field of a form begins with.
+    memory : float
+        GiB that a run may take at most; 0: all that is free.
+    threads : int
+        Processor cores that a run uses; 0: all but one.
+    frames : float
+        How often a second labels on screen are refreshed, at most.
+    """
+
+    device: str = "auto"
+    memory: float = 0.0
+    threads: int = 0
+    frames: float = 10.0
+
+    @property
+    def memory_limit(self) -> float | None:
+        """The most bytes that a run may take, or None."""
+        return self.memory * 2**30 or None
+
+
+def current_settings() -> Settings:
+    """Return the settings as they are now; the defaults where napari cannot tell them."""
+    try:
+        found = get_plugin_settings(_PLUGIN)
+        return Settings(
+            device=str(found.computing.device),
+            memory=float(found.computing.memory),
+            threads=int(found.computing.threads),
+            frames=float(found.screen.frames),
+        )
+    except (AttributeError, KeyError, ValueError) as error:
+        _logger.warning("settings cannot be read, the defaults hold: %s", error)
+        return Settings()

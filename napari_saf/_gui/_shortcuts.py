@@ -1,0 +1,82 @@
+"""Keys of the viewer that act on docks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import napari
+from napari.utils.key_bindings import coerce_keybinding
+from qtpy.QtWidgets import QWidget
+
+__all__ = ["Shortcuts", "in_words"]
+
+
+class Shortcuts:
+    """The keys of a dock.
+
+    A key acts on the dock in sight that has it, of several on the one that the mouse visited
+    last. A key for which the person has another use is left alone.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    dock : QWidget
+        Owns this object.
+    keys : mapping of str to str
+        From keys, as napari writes them, to names of methods of the dock.
+    """
+
+    def __init__(self, viewer: napari.Viewer, dock: QWidget, keys: Mapping[str, str]) -> None:
+        self._viewer, self._dock, self._keys = viewer, dock, keys
+        _visits.append(weakref.ref(self))
+        for key in keys:
+            if coerce_keybinding(key) not in viewer.keymap:
+                viewer.bind_key(key, _create_action(key))
+
+    def visit(self) -> None:
+        """Let the keys act on this dock before others."""
+        self._forget()
+        _visits.append(weakref.ref(self))
+
+    def release(self) -> None:
+        """Let go of the dock, and of keys that no other dock has."""
+        self._forget()
+        left = {key for other in _latest_first(self._viewer) for key in other._keys}
+        for key in set(self._keys) - left:
+            action = self._viewer.keymap.get(coerce_keybinding(key))
+            if getattr(action, "is_of_docks", False):
+                self._viewer.bind_key(key, None)
+
+    def act(self, key: str) -> bool:
+        """Do what a key is for; return whether the dock has it and is in sight."""
+        if key not in self._keys or not self._dock.isVisible():
+            return False
+        getattr(self._dock, self._keys[key])()
+        return True
+
+    def _forget(self) -> None:
+        _visits[:] = [ref for ref in _visits if ref() not in (None, self)]
+
+
+_visits: list[weakref.ref[Shortcuts]] = []
+"""Of all docks; that of the dock that was visited last comes last."""
+
+
+def in_words(key: str) -> str:
+    """Return a key as a tooltip names it."""
+    return key.replace("-", "+")
+
+
+def _latest_first(viewer: napari.Viewer) -> list[Shortcuts]:
+    found = [ref() for ref in reversed(_visits)]
+    return [one for one in found if one is not None and one._viewer == viewer]
+
+
+def _create_action(key: str) -> Callable[[Any], None]:
+    def act(viewer: Any) -> None:
+        any(shortcuts.act(key) for shortcuts in _latest_first(viewer))
+
+    act.is_of_docks = True  # type: ignore[attr-defined]
+    return act

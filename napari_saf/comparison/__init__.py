@@ -1,0 +1,59 @@
+"""Several methods, or one with several parameters, on one image, side by side."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from napari_saf.comparison._alignment import align
+from napari_saf.comparison._comparison import (
+    Compared,
+    Comparison,
+    ComparisonStep,
+    Failure,
+    compare,
+    iterate_comparison,
+)
+from napari_saf.comparison._table import COLUMNS, Column, Row, comparison_table, save_table
+from napari_saf.comparison._variants import (
+    OPTION_AXES,
+    Layout,
+    Variant,
+    lay_out,
+    short_names,
+    variants_of,
+)
+from napari_saf.comparison._words import read_values
+
+if TYPE_CHECKING:
+    from napari_saf.comparison._save import save_comparison as save_comparison
+
+__all__ = [
+    "COLUMNS",
+    "OPTION_AXES",
+    "Column",
+    "Compared",
+    "Comparison",
+    "ComparisonStep",
+    "Failure",
+    "Layout",
+    "Row",
+    "Variant",
+    "align",
+    "compare",
+    "comparison_table",
+    "iterate_comparison",
+    "lay_out",
+    "read_values",
+    "save_comparison",
+    "save_table",
+    "short_names",
+    "variants_of",
+]
+
+
+def __getattr__(name: str) -> object:
+    # matplotlib takes half a second to load.
+    if name == "save_comparison":
+        return importlib.import_module("napari_saf.comparison._save").save_comparison
+    raise AttributeError(f"module 'napari_saf.comparison' has no attribute {name!r}")

@@ -1,0 +1,277 @@
+"""Prototypes with names and colours, and what they were measured in: a small file."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.io._array import read_array
+from napari_saf.io._recipe import refuse_options
+from napari_saf.io._replace import replacing
+from napari_saf.problem import ImageOptions
+
+__all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
+
+PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
+"""What the name of a file of prototypes may end in."""
+_SCHEMA = 1
+_KIND = "prototypes"
+_ENTRIES = {"schema", "kind", "input", "labels", "software"}
+_LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
+_MOST_BYTES = 16 * 2**20
+_MOST_LABELS = 2**31
+_VERSION = importlib.metadata.version("napari-saf")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PrototypeSet:
+    """What stands for the labels of an image, to label others with.
+
+    Parameters
+    ----------
+    vectors : array of shape (n_prototypes, n_features)
+        Finite numbers.
+    labels : array of int of shape (n_prototypes,), optional
+        The label that each stands for, 1 or more; a label may have several. None: 1, 2, ...
+    names : mapping of int to str
+        Names by label; not all need one.
+    colors : mapping of int to sequence of float
+        Red, green and blue in [0, 1], by label; not all need one.
+    options : ImageOptions or None
+        The features that the prototypes are made of, and the scaling of the image before.
+
+    Raises
+    ------
+    InvalidInput
+        If shapes disagree, a number is not finite, a name or a colour is none, or the features
+        are not computed from the image.
+    """
+
+    vectors: NDArray[np.float32]
+    labels: NDArray[np.int64] | None = None
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
+    options: ImageOptions | None = None
+
+    def __post_init__(self) -> None:
+        vectors = _check_vectors(self.vectors)
+        given = np.arange(1, len(vectors) + 1) if self.labels is None else np.asarray(self.labels)
+        if given.shape != (len(vectors),) or given.dtype.kind not in "iu":
+            raise InvalidInput(
+                f"labels: expected {len(vectors)} whole numbers, got {given.dtype} "
+                f"of shape {given.shape}"
+            )
+        if given.min() < 1 or given.max() >= _MOST_LABELS:
+            raise InvalidInput(f"labels: expected 1 to {_MOST_LABELS - 1}, got {given.tolist()}")
+        for label, name in self.names.items():
+            if not isinstance(name, str) or not name.strip():
+                raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
+        if self.options is not None:
+            refuse_options(self.options)
+        colors = {label: _check_color(color) for label, color in self.colors.items()}
+        object.__setattr__(self, "vectors", vectors)
+        object.__setattr__(self, "labels", given.astype(np.int64))
+        object.__setattr__(self, "colors", colors)
+
+    def by_label(self) -> dict[int, NDArray[np.float32]]:
+        """Return the prototypes (n_own, n_features) of each label, by label, ascending."""
+        assert self.labels is not None
+        return {int(label): self.vectors[self.labels == label] for label in np.unique(self.labels)}
+
+
+def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | PrototypeSet) -> Path:
+    """Save prototypes.
+
+    ``.npy`` and ``.csv`` hold the numbers alone, a row each, as ``--prototypes`` of the command
+    line reads them; ``.json`` holds names, colours, features and scaling as well. Rows of an
+    array that are not finite, those of labels without pixels, are left out.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.npy``, ``.csv`` (comma separated, no header) or ``.json``.
+    prototypes : array of shape (n_prototypes, n_features) or PrototypeSet
+        Row l - 1 of an array stands for label l.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is unknown or there are no prototypes.
+    SafError
+        If the file cannot be written.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in PROTOTYPE_SUFFIXES:
+        known = ", ".join(PROTOTYPE_SUFFIXES)
+        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    found = prototypes if isinstance(prototypes, PrototypeSet) else _from_rows(prototypes)
+    with replacing(target) as temporary:
+        _write(temporary, found, suffix)
+    return target
+
+
+def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
+    """Load what `save_prototypes` wrote; nothing in the file is executed.
+
+    From ``.npy`` and ``.csv`` come the numbers alone: row l - 1 then stands for label l.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it: not JSON, of an unknown version, an entry
+        that is unknown, missing or of the wrong kind, numbers that are not finite.
+    """
+    file = Path(path)
+    try:
+        if file.suffix.lower() == ".json":
+            return _parse(_read(file))
+        return PrototypeSet(_check_vectors(read_array(file)))
+    except InvalidInput as error:
+        raise FormatError(f"{file}: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        fault = " ".join(str(error).split())[:200]
+        raise FormatError(f"{file}: not a file of prototypes: {fault}") from error
+
+
+def _from_rows(prototypes: ArrayLike) -> PrototypeSet:
+    rows = np.asarray(prototypes, dtype=np.float32)
+    if rows.ndim != 2:
+        raise InvalidInput(f"prototypes: expected a row for each, got shape {rows.shape}")
+    kept = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    if not rows[kept].size:
+        raise InvalidInput("prototypes: expected at least one of finite numbers")
+    return PrototypeSet(rows[kept], kept + 1)
+
+
+def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
+    array = np.asarray(vectors)
+    if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
+        raise InvalidInput(
+            f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    with np.errstate(over="ignore"):
+        rows = array.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise InvalidInput("prototypes: expected finite numbers")
+    return rows
+
+
+def _check_color(color: object) -> tuple[float, ...]:
+    values = np.asarray(color)
+    is_color = values.ndim == 1 and len(values) >= 3 and values.dtype.kind in "iuf"
+    if not is_color or not ((values >= 0) & (values <= 1)).all():
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {color!r:.60}")
+    return tuple(float(value) for value in values[:3])
+
+
+def _write(path: Path, found: PrototypeSet, suffix: str) -> None:
+    if suffix == ".npy":
+        with path.open("wb") as file:
+            np.save(file, found.vectors, allow_pickle=False)
+    elif suffix == ".csv":
+        # repr of a float32 is the shortest text that gives it back.
+        lines = [",".join(str(value) for value in row) for row in found.vectors]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    else:
+        path.write_text(_to_text(found), encoding="utf-8")
+
+
+def _to_text(found: PrototypeSet) -> str:
+    """Return the content of a file, with a line for each label."""
+    options = None if found.options is None else found.options.to_plain()
+    head = {"schema": _SCHEMA, "kind": _KIND, "software": _VERSION, "input": options}
+    lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
+    rows = []
+    for label, vectors in found.by_label().items():
+        row: dict[str, Any] = {"label": label}
+        if label in found.names:
+            row["name"] = found.names[label].strip()
+        if label in found.colors:
+            row["color"] = [round(value, 4) for value in found.colors[label]]
+        # The shortest numbers that are the same in float32.
+        row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
+        rows.append(_json(row))
+    return "\n".join(["{", *lines, '"labels": [', ",\n".join(rows), "]", "}"]) + "\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def _read(file: Path) -> object:
+    with file.open("rb") as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB")
+    plain: object = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    return plain
+
+
+def _refuse_constant(name: str) -> object:
+    raise InvalidInput(f"expected finite numbers, got {name}")
+
+
+def _parse(raw: object) -> PrototypeSet:
+    plain = _object(raw, _ENTRIES, _ENTRIES - {"software"}, "file")
+    if plain["kind"] != _KIND:
+        raise InvalidInput(f"kind: expected {_KIND!r}, got {plain['kind']!r:.60}")
+    if plain["schema"] != _SCHEMA or isinstance(plain["schema"], bool):
+        raise InvalidInput(f"schema: expected {_SCHEMA}, got {plain['schema']!r:.60}")
+    options = None if plain["input"] is None else ImageOptions.from_plain(plain["input"])
+    if not isinstance(plain["labels"], list) or not plain["labels"]:
+        raise InvalidInput("labels: expected a list of one or more")
+    rows = [_parse_label(row, f"labels[{k}]") for k, row in enumerate(plain["labels"])]
+    vectors = [_rows_of(row["prototypes"], f"label {row['label']}") for row in rows]
+    if len({own.shape[1] for own in vectors}) > 1:
+        raise InvalidInput("prototypes: expected as many numbers for each label")
+    labels = [row["label"] for row in rows]
+    if len(set(labels)) < len(labels):
+        raise InvalidInput("labels: expected each label once")
+    return PrototypeSet(
+        np.concatenate(vectors),
+        np.repeat(np.array(labels), [len(own) for own in vectors]),
+        {row["label"]: row["name"] for row in rows if "name" in row},
+        {row["label"]: row["color"] for row in rows if "color" in row},
+        options,
+    )
+
+
+def _parse_label(raw: object, where: str) -> dict[str, Any]:
+    row = _object(raw, _LABEL_ENTRIES, {"label", "prototypes"}, where)
+    label = row["label"]
+    if not isinstance(label, int) or isinstance(label, bool) or not 0 < label < _MOST_LABELS:
+        raise InvalidInput(f"{where}.label: expected a whole number above 0, got {label!r:.60}")
+    return row
+
+
+def _rows_of(rows: object, where: str) -> NDArray[np.float32]:
+    """Return the prototypes of a label; numpy would take texts and booleans for numbers, too."""
+    is_table = isinstance(rows, list) and all(isinstance(row, list) for row in rows)
+    numbers = [value for row in rows for value in row] if is_table else [None]  # type: ignore[attr-defined]
+    if not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in numbers):
+        raise InvalidInput(f"{where}.prototypes: expected rows of numbers")
+    return _check_vectors(np.asarray(rows, dtype=np.float64))
+
+
+def _object(raw: object, known: set[str], needed: set[str], where: str) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise InvalidInput(f"{where}: expected an object, got {type(raw).__name__}")
+    unknown, missing = sorted(set(raw) - known), sorted(needed - set(raw))
+    if unknown:
+        raise InvalidInput(f"{where}: unknown entry {unknown[0]!r}")
+    if missing:
+        raise InvalidInput(f"{where}: missing entry {missing[0]!r}")
+    return raw

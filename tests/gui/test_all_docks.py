@@ -1,0 +1,133 @@
+"""What holds for every dock in the manifest: tooltips, help, width, shortcuts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import npe2
+import pytest
+from monkey import dock_names
+from napari.layers import Image, Labels, Points
+from napari.utils.key_bindings import coerce_keybinding
+from napari.utils.shortcuts import default_shortcuts
+from qtpy.QtCore import QPointF
+from qtpy.QtGui import QDesktopServices, QEnterEvent
+from qtpy.QtWidgets import (
+    QAbstractButton,
+    QAbstractSlider,
+    QAbstractSpinBox,
+    QComboBox,
+    QLineEdit,
+    QScrollBar,
+    QTableWidget,
+    QToolButton,
+)
+
+from napari_saf._gui._dock import RunDock
+from napari_saf._gui._help import SITE
+
+pytestmark = pytest.mark.gui
+
+DOCS = Path(__file__).parents[2] / "docs"
+INTERACTIVE = (QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit)
+WIDEST = 380
+
+
+@pytest.fixture
+def frames(viewer):
+    """The frames of all docks, by name, in the same window."""
+    docks = {}
+    for name in dock_names():
+        docks[name] = viewer.window.add_plugin_dock_widget("napari-saf", name)
+    viewer.window._qt_window.show()
+    return docks
+
+
+def needs_words(widget):
+    if isinstance(widget, QScrollBar) or widget.objectName().startswith("qt_"):
+        return False
+    if isinstance(widget.parentWidget(), QTableWidget):
+        return False
+    return isinstance(widget, INTERACTIVE)
+
+
+def words_on(widget, dock):
+    """Return what the mouse over a widget tells: its own words, or those of what it lies in."""
+    while widget is not dock and not widget.toolTip():
+        widget = widget.parentWidget()
+    return "" if widget is dock else widget.toolTip()
+
+
+def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypatch, qtbot):
+    silent = [
+        f"{name}: {type(widget).__name__} {getattr(widget, 'text', str)()!r}"
+        for name, (_, dock) in frames.items()
+        for widget in dock.findChildren(INTERACTIVE)
+        if needs_words(widget) and not words_on(widget, dock)
+    ]
+    assert not silent, "\n".join(silent)
+
+    opened = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toString()))
+    manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
+    for widget in manifest.contributions.widgets:
+        frame, dock = frames[widget.display_name]
+        frame.raise_()
+        qtbot.waitUntil(dock.isVisible)
+        assert dock.minimumSizeHint().width() <= WIDEST
+        page = widget.command.partition(".")[2]
+        for _ in range(2):
+            (button,) = [b for b in frame.findChildren(QToolButton) if "help" in b.objectName()]
+            button.click()
+            assert opened.pop() == f"{SITE}/{page}.html"
+            frame.setFloating(not frame.isFloating())
+        assert (DOCS / f"{page}.md").exists()
+
+
+def test_shortcuts_are_free_and_act_on_the_dock_visited_last(frames, viewer, monkeypatch):
+    keys = {
+        coerce_keybinding(key)
+        for _, dock in frames.values()
+        for key in getattr(dock, "shortcuts", ())
+    }
+    assert keys and keys <= set(viewer.keymap)
+    taken = {key for bindings in default_shortcuts.values() for key in bindings}
+    for kind in (Image, Labels, Points, type(viewer)):
+        taken |= set(kind.class_keymap)
+    assert not keys & taken
+
+    called = []
+    docks = [dock for _, dock in frames.values() if isinstance(dock, RunDock)][:2]
+    for dock in docks:
+        monkeypatch.setattr(dock, "run_or_stop", lambda dock=dock: called.append(dock))
+        monkeypatch.setattr(dock, "isVisible", lambda: True)
+    for dock in docks:
+        dock.enterEvent(QEnterEvent(*[QPointF(1, 1)] * 3))
+        viewer.keymap[coerce_keybinding("Shift-R")](viewer)
+    assert called == docks
+
+    for frame, _ in frames.values():
+        viewer.window.remove_dock_widget(frame)
+    assert not keys & set(viewer.keymap)
+
+
+def test_shortcuts_of_a_person_are_left_alone(viewer):
+    def own(viewer):
+        """Do what the person wants."""
+
+    viewer.bind_key("Shift-R", own)
+    frame, _ = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
+    assert viewer.keymap[coerce_keybinding("Shift-R")] is own
+    viewer.window.remove_dock_widget(frame)
+    assert viewer.keymap[coerce_keybinding("Shift-R")] is own
+
+
+def test_every_dock_is_in_a_menu_of_layers():
+    manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
+    offered = {
+        item.command
+        for menu, items in manifest.contributions.menus.items()
+        for item in items
+        if menu.startswith("napari/layers/")
+    }
+    assert {widget.command for widget in manifest.contributions.widgets} <= offered

@@ -1,0 +1,33 @@
+"""Keys of the Scribbles dock, pressed in the window."""
+
+from __future__ import annotations
+
+import pytest
+from gui_cases import blocks
+from qtpy.QtCore import Qt
+from qtpy.QtTest import QTest
+
+pytestmark = pytest.mark.gui
+
+
+def test_keys_go_through_the_classes_and_around_the_ends(viewer, qtbot):
+    image = viewer.add_image(blocks(), name="blocks")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    window = viewer.window._qt_window
+    window.show()
+    qtbot.waitUntil(dock.isVisible)
+    dock.new_strokes()
+    dock._on_add_clicked()
+    strokes = dock.input.strokes
+    assert dock.input.image == image and strokes.selected_label == 3
+
+    def press(key):
+        QTest.keyClick(dock, key)
+        return int(strokes.selected_label)
+
+    assert [press(Qt.Key.Key_Period) for _ in range(4)] == [1, 2, 3, 1]
+    assert [press(Qt.Key.Key_Comma) for _ in range(2)] == [3, 2]
+    QTest.keyClick(dock, Qt.Key.Key_S, Qt.KeyboardModifier.ShiftModifier)
+    assert "paint two classes first" in dock.status.text
+    QTest.keyClick(dock, Qt.Key.Key_R, Qt.KeyboardModifier.ShiftModifier)
+    assert "paint a few pixels of class 1" in dock.status.text

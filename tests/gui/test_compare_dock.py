@@ -1,0 +1,223 @@
+"""The Compare dock from click to grid, table, page."""
+
+import csv
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks, stack
+from qtpy.QtCore import QPoint, Qt
+from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
+
+import napari_saf as saf
+from napari_saf._gui._live_layer import METADATA_KEY
+from napari_saf.io import Recipe
+
+pytestmark = pytest.mark.gui
+IMAGE = blocks(16)
+
+
+@pytest.fixture
+def compare(viewer):
+    """The dock, opened through the manifest, in a viewer that has an RGB image."""
+    viewer.add_image(IMAGE, name="blocks", rgb=True)
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    dock.choice.vary(0, "max_labels", "2, 5")
+    dock.choice.vary(1, None)
+    return dock
+
+
+def button(dock, words):
+    return next(b for b in dock.findChildren(QPushButton) if b.text().startswith(words))
+
+
+def click(qtbot, widget):
+    assert widget.isEnabled()
+    place = QPoint(12, widget.height() // 2)
+    qtbot.mouseClick(widget, Qt.MouseButton.LeftButton, pos=place)
+
+
+def run(qtbot, dock):
+    click(qtbot, button(dock, "Compare"))
+    qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+
+
+def results(viewer):
+    return [layer for layer in viewer.layers if METADATA_KEY in layer.metadata]
+
+
+def column(dock, heading):
+    headings = [dock.table.horizontalHeaderItem(k).text() for k in range(dock.table.columnCount())]
+    number = headings.index(heading)
+    assert not dock.table.isColumnHidden(number)
+    return [dock.table.item(row, number).text() for row in range(dock.table.rowCount())]
+
+
+def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
+    grid = viewer.canvas.grid
+    before = grid.shape, grid.stride
+    run(qtbot, compare)
+    assert not compare.status.is_error, compare.status.text
+    assert [layer.name for layer in results(viewer)] == ["max labels = 2", "max labels = 5"]
+    assert grid.enabled and button(compare, "Side by side").isChecked()
+    assert [layer.visible for layer in viewer.layers] == [True, True, True]
+    assert grid.actual_shape(viewer.layers) == (2, 2)
+    assert results(viewer)[0].name_overlay.visible
+    # the same as in Python, and the same colours for what is the same
+    variants = saf.variants_of(
+        [saf.SelfAssignmentFlow()], {"max_labels": [2, 5]}, compare.input.job().options
+    )
+    expected = saf.compare(IMAGE, variants)
+    for layer, one in zip(results(viewer), expected.results, strict=True):
+        np.testing.assert_array_equal(layer.data, one.labels)
+        assert Recipe.from_plain(layer.metadata[METADATA_KEY]["recipe"]).method.name == "saf"
+    first, second = results(viewer)
+    for label in range(1, expected.n_numbers + 1):
+        np.testing.assert_array_equal(first.get_color(label), second.get_color(label))
+    assert column(compare, "Labels") == [str(len(one.present)) for one in expected.results]
+    # napari's own button leaves the grid, too
+    grid.enabled = False
+    assert not button(compare, "Side by side").isChecked()
+    assert (grid.shape, grid.stride) == before
+    assert not first.name_overlay.visible and first.opacity < 1
+    compare.table.choose(0)
+    assert [layer.visible for layer in results(viewer)] == [True, False]
+    click(qtbot, button(compare, "Side by side"))
+    assert grid.enabled and all(layer.visible for layer in results(viewer))
+
+
+def test_a_table_of_two_parameters_is_shown_as_one(viewer, qtbot):
+    """And slices that are labelled each by itself have windows in their plane."""
+    viewer.add_image(stack(n_slices=3, side=12), name="stack")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    dock.input.choose_extent("each")
+    dock.choice.vary(0, "window", "3, 5")
+    dock.choice.vary(1, "max_labels", "2, 3")
+    run(qtbot, dock)
+    assert viewer.canvas.grid.actual_shape(viewer.layers) == (2, 2)
+    assert not viewer.layers["stack"].visible
+    recipes = [layer.metadata[METADATA_KEY]["recipe"] for layer in results(viewer)]
+    found = [(one["input"]["window"], one["parameters"]["max_labels"]) for one in recipes]
+    assert found == [((1, w, w), c) for w in (3, 5) for c in (2, 3)]
+
+
+def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkeypatch):
+    run(qtbot, compare)
+    truth = np.kron([[1, 2], [3, 4]], np.ones((8, 8), np.uint8))
+    compare.choose_truth(viewer.add_labels(truth, name="truth"))
+    qtbot.waitUntil(lambda: compare.outcome.truth is not None, timeout=TIMEOUT)
+    measured = [saf.metrics.segmentation_covering(one.data, truth) for one in results(viewer)]
+    assert column(compare, "Covering") == [f"{value:.3f}" for value in measured]
+    assert measured[0] != measured[1]
+    # numbers are sorted as numbers, and a row still means its result
+    compare.table.sortItems(2, Qt.SortOrder.DescendingOrder)
+    assert column(compare, "Covering") == [f"{v:.3f}" for v in sorted(measured, reverse=True)]
+    compare.table.selectRow(0)
+    assert viewer.layers.selection.active == results(viewer)[int(np.argmax(measured))]
+    # labels that died are crossed
+    compare.table.choose(0)
+    dead = compare.outcome.comparison.dead(0)
+    words = compare.swatches.tooltips()
+    assert len(dead) and sum("died" in one for one in words) == len(dead)
+    assert len(words) == compare.outcome.comparison.n_numbers
+    for name in ("a", "b.csv"):
+        path = str(tmp_path / name)
+        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, path=path: (path, ""))
+        click(qtbot, button(compare, "Save"))
+        qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+        assert compare.status.text.startswith("saved "), compare.status.text
+    assert "max labels = 5" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    with (tmp_path / "b.csv").open(encoding="utf-8") as file:
+        assert [float(row["covering"]) for row in csv.DictReader(file)] == measured
+
+
+def test_stop_keeps_what_is_finished(compare, qtbot, viewer):
+    boxes = {box.text(): box for box in compare.findChildren(QCheckBox)}
+    click(qtbot, boxes["Laplacian K-modes"])
+    assert compare.choice.names == ["saf", "slk"]
+    compare.choice.vary(0, "stop.max_steps", "1, 1000000")
+    compare.choice.vary(1, "stop.entropy", "0")
+    compare.choice.follow_segment(True)
+    segment = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    segment.form.set_values({"stepper": "euler", "stepper.step": 1e-4, "stop.changed": 0.0})
+    click(qtbot, button(compare, "Compare"))
+    qtbot.waitUntil(lambda: any("SAF" in one.name for one in viewer.layers), timeout=TIMEOUT)
+    click(qtbot, button(compare, "Stop"))
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    assert "stopped" in compare.status.text
+    (kept,) = results(viewer)
+    recipe = kept.metadata[METADATA_KEY]["recipe"]
+    assert recipe["parameters"]["stepper"]["kind"] == "euler"
+    assert compare.table.rowCount() == 1
+
+
+def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
+    box = next(b for b in compare.findChildren(QComboBox) if b.findData("max_labels") >= 0)
+    compare.choice.tick("slk")
+    assert box.findData("n_clusters") >= 0 and box.findData("max_labels") < 0
+    assert compare.choice.axis_names == []
+    compare.choice.tick("saf")
+    compare.choice.vary(0, "max_labels")
+    typed = next(one for one in compare.findChildren(QLineEdit) if one.text() == "8, 16, 32")
+    typed.selectAll()
+    qtbot.keyClicks(typed, "2, x")
+    assert button(compare, "Compare").text() == "Compare"
+    click(qtbot, button(compare, "Compare"))
+    assert compare.status.is_error and "max_labels" in compare.status.text
+    compare.choice.vary(0, "max_labels", "2")
+    compare.choice.tick("saf", "bavardage")
+    assert button(compare, "Compare").text() == "Compare 2"
+    compare.choose_truth(viewer.add_labels(np.ones((5, 5), np.uint8)))
+    run(qtbot, compare)
+    assert compare.status.is_error and "truth" in compare.status.text
+    assert not results(viewer)
+    compare.choose_truth(None)
+    run(qtbot, compare)
+    assert "not run: BAVARDAGE" in compare.status.text
+    assert len(results(viewer)) == 1
+
+
+def test_layers_may_go_at_any_time(compare, qtbot, viewer):
+    run(qtbot, compare)
+    viewer.layers.remove(results(viewer)[0])
+    compare.table.choose(0)
+    click(qtbot, button(compare, "Side by side"))
+    click(qtbot, button(compare, "Side by side"))
+    assert viewer.canvas.grid.enabled and len(results(viewer)) == 1
+    click(qtbot, button(compare, "Compare"))
+    viewer.layers.remove("blocks")
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    click(qtbot, button(compare, "Compare"))
+    assert compare.status.is_error and "no image" in compare.status.text
+
+
+def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(compare, qtbot, viewer):
+    click(qtbot, button(compare, "Compare"))
+    layers = weakref.ref(compare._layers)
+    viewer.window.remove_dock_widget(compare)
+    gc.collect()
+    assert layers() is None and compare.outcome is None
+
+
+def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
+    strokes = np.zeros(IMAGE.shape[:2], np.uint8)
+    strokes[:3, :3], strokes[-3:, -3:] = 1, 4
+    compare.input.choose_strokes(viewer.add_labels(strokes, name="strokes"))
+    compare.choice.tick("laplacianshot", "af")
+    run(qtbot, compare)
+    assert len(results(viewer)) == 2, compare.status.text
+    for layer in results(viewer):
+        assert layer.data[0, 0] == 1 and layer.data[-1, -1] == 2
+
+
+def test_pixels_that_are_no_numbers_can_be_left_out(compare, qtbot, viewer):
+    image = IMAGE[..., 0].astype(float)
+    image[0, :4] = np.nan
+    compare.input.choose_image(viewer.add_image(image, name="holes"))
+    run(qtbot, compare)
+    assert compare.status.is_error and "4 " in compare.status.text
+    click(qtbot, button(compare, "Mask them and run"))
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    assert len(results(viewer)) == 2
+    assert all(not layer.data[0, :4].any() for layer in results(viewer))

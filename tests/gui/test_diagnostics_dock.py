@@ -1,0 +1,306 @@
+"""The Diagnostics dock: curves, back in time, on from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks
+from napari.layers import Labels
+from qtpy.QtCore import QEvent, QPoint, QPointF, Qt
+from qtpy.QtGui import QMouseEvent
+from qtpy.QtWidgets import QApplication
+
+import napari_saf as saf
+from napari_saf._gui._curves import Curve, CurvePlot
+from napari_saf._gui._hub import hub_of
+from napari_saf._gui._live_layer import METADATA_KEY
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def diagnostics(viewer, dock, monkeypatch):
+    """The dock beside the Segment dock; every step is recorded."""
+    monkeypatch.setattr(saf.Recording.__init__, "__kwdefaults__", {"memory": 2**24, "share": 1e9})
+    return open_diagnostics(viewer)
+
+
+def open_diagnostics(viewer):
+    widget = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
+    widget._asides["load"].wait(TIMEOUT / 1000)
+    return widget
+
+
+def settle(qtbot, widget):
+    """Wait until what was calculated aside is on screen."""
+    qtbot.waitUntil(lambda: not widget._asides, timeout=TIMEOUT)
+
+
+def slide(qtbot, widget, place):
+    """Move the slider and wait until the labels of that time are on screen."""
+    widget._slider.setValue(place)
+    at_end = place == widget._slider.maximum()
+
+    def is_shown():
+        layer = widget.earlier.labels
+        return layer is not None and layer.name.endswith(f"t = {widget.time:.3g}")
+
+    qtbot.waitUntil(lambda: at_end or is_shown(), timeout=TIMEOUT)
+    settle(qtbot, widget)
+
+
+def layers_named(viewer, part):
+    return [layer for layer in viewer.layers if part in layer.name]
+
+
+def result_of(viewer):
+    return next(layer for layer in viewer.layers if layer.name == "blocks [SAF]")
+
+
+def point_to(plot, time):
+    """Click on the curves at a time."""
+    x = next(x for x in range(3000) if plot.time_at(x) >= time)
+    at, left = QPointF(QPoint(x, 20)), Qt.MouseButton.LeftButton
+    none = Qt.KeyboardModifier.NoModifier
+    plot.mousePressEvent(QMouseEvent(QEvent.Type.MouseButtonPress, at, at, left, left, none))
+
+
+def stop(qtbot, dock):
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock._stop_button.click()
+
+
+def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, run, qtbot):
+    result = run(dock)
+    layer, entropy = result_of(viewer), result.history.entropy
+    before = layer.data.copy()
+    names = {"undecided", "label shares", "labels in use, at most", "objective", "changed"}
+    assert set(diagnostics.plot.words) == names
+    assert diagnostics.plot.words["undecided"] == f"{entropy[-1]:.3g} nats"
+    assert diagnostics.times[0] == 0
+    assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
+    assert diagnostics.minimumSizeHint().width() <= 380
+
+    slide(qtbot, diagnostics, 3)
+    (earlier,) = layers_named(viewer, "at t =")
+    assert earlier.visible and not layer.visible
+    assert "step 3" in diagnostics._words.text()
+    assert diagnostics.plot.words["undecided"] == f"{entropy[3]:.3g} nats"
+    own = diagnostics._run.recording.label_moments[3].labels()[0]
+    for number, column in enumerate(result.columns, start=1):
+        np.testing.assert_array_equal(earlier.data == number, own == column + 1)
+        np.testing.assert_allclose(earlier.get_color(number), layer.get_color(number))
+
+    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    assert layer.visible and not earlier.visible
+    np.testing.assert_array_equal(layer.data, before)
+    middle = diagnostics.times[-1] / 2
+    point_to(diagnostics.plot, middle)
+    nearest = np.abs(diagnostics.times - middle).min()
+    assert abs(diagnostics.time - middle) <= nearest + diagnostics.times[-1] / 200
+    settle(qtbot, diagnostics)
+    check_entropy_and_separability(viewer, diagnostics, result, qtbot)
+
+
+def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
+    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    diagnostics._entropy.setChecked(True)
+    settle(qtbot, diagnostics)
+    (layer,) = layers_named(viewer, "entropy at t =")
+    assert layer.data.shape == blocks().shape[:2]
+    late = layer.data.mean()
+    slide(qtbot, diagnostics, 0)
+    assert layer.data.mean() > late and layer.data.max() <= 1
+    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    diagnostics._apart.expand(animate=False)
+    settle(qtbot, diagnostics)
+    features = diagnostics._run.problem.features
+    whole = saf.metrics.class_separability(features, result.labels.ravel())
+    assert f"{whole:.3g}" in diagnostics.separability.words
+    assert len(diagnostics.separability.table_texts()) == result.n_labels
+    diagnostics._entropy.setChecked(False)
+    assert not layer.visible
+
+
+def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
+    run(dock)
+    layer = result_of(viewer)
+    before, history = layer.data.copy(), layer.metadata[METADATA_KEY]["history"]
+    slide(qtbot, diagnostics, 4)
+    at = diagnostics.time
+    later = run(diagnostics, diagnostics._resume.click)
+    assert result_of(viewer) == layer and layer.visible
+    assert np.mean(layer.data == before) >= 0.99
+    assert later.status is saf.Status.CONVERGED
+    joined = layer.metadata[METADATA_KEY]["history"]
+    np.testing.assert_array_equal(joined.time[:5], history.time[:5])
+    assert joined.time[4] == at and (np.diff(joined.time) > 0).all()
+    assert diagnostics.times[-1] == joined.time[-1]
+
+    before = layer.data.copy()
+    viewer.layers["blocks"].data = blocks(16)
+    diagnostics._runs[-1].request = dataclasses.replace(
+        diagnostics._runs[-1].request, job=dock.input.job()
+    )
+    run(diagnostics, diagnostics._resume.click)
+    assert diagnostics.status.is_error and "expected shape" in diagnostics.status.text
+    np.testing.assert_array_equal(layer.data, before)
+    np.testing.assert_array_equal(diagnostics.times[-1:], joined.time[-1:])
+
+    slide(qtbot, diagnostics, 1)
+    viewer.layers.remove(diagnostics.earlier.labels)
+    assert layer.visible and diagnostics.time == diagnostics.times[-1]
+
+
+def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
+    run(dock)
+    layer = result_of(viewer)
+    before = layer.data.copy()
+    slide(qtbot, diagnostics, 4)
+    form = diagnostics.branch.form
+    assert "max_labels" not in form.visible_names() and "s" in form.visible_names()
+    assert diagnostics.branch.scale.value == dock.input.scale.value
+    form.set_values({"s": 0.5})
+    diagnostics.branch.scale.set_value(9)
+    run(diagnostics, diagnostics.branch.button.click)
+    (branch,) = layers_named(viewer, "[SAF from t =")
+    recipe = branch.metadata[METADATA_KEY]["recipe"]
+    assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == 9
+    np.testing.assert_array_equal(layer.data, before)
+    assert branch.visible and not layer.visible
+    diagnostics.choose(layer)
+    assert diagnostics.time == diagnostics.times[-1]
+    slide(qtbot, diagnostics, 0)
+    assert layers_named(viewer, "blocks [SAF] at t = 0")
+
+
+def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
+    long_run(dock)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording.label_moments) > 4, timeout=TIMEOUT)
+    diagnostics._refresh(is_at_end=True)
+    slide(qtbot, diagnostics, 1)
+    at = diagnostics.time
+    assert not diagnostics._resume.isEnabled()
+    diagnostics._refresh(is_at_end=diagnostics._is_at_end)
+    assert diagnostics.time == at
+    stop(qtbot, dock)
+    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    assert result_of(viewer).visible
+
+    stopped_at = diagnostics.times[-1]
+    with qtbot.waitSignal(diagnostics.session.advanced, timeout=TIMEOUT):
+        diagnostics._resume.click()
+    n_before = len(diagnostics._run.recording)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording) > n_before, timeout=TIMEOUT)
+    stop(qtbot, diagnostics)
+    assert diagnostics.times[-1] > stopped_at
+    assert [layer.name for layer in viewer.layers if layer.visible] == ["blocks", "blocks [SAF]"]
+
+
+def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtbot):
+    long_run(dock)
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        viewer.layers.remove(result_of(viewer))
+    assert not diagnostics._runs and not len(diagnostics.times)
+    long_run(dock)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording.label_moments) > 1, timeout=TIMEOUT)
+    stop(qtbot, dock)
+    slide(qtbot, diagnostics, 0)
+    viewer.layers.remove(result_of(viewer))
+    settle(qtbot, diagnostics)
+    assert [layer.name for layer in viewer.layers] == ["blocks"]
+    assert not len(diagnostics.times) and not diagnostics._resume.isEnabled()
+    assert diagnostics._run is None and not diagnostics._runs
+
+
+def test_opened_and_closed_while_running(viewer, dock, long_run, qtbot):
+    long_run(dock)
+    assert dock.session._run.recording is None
+    diagnostics = open_diagnostics(viewer)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording) > 2, timeout=TIMEOUT)
+    recording = weakref.ref(diagnostics._run.recording)
+    viewer.window.remove_dock_widget(diagnostics)
+    diagnostics.shut_down()
+    assert not hub_of(viewer).is_watched
+    assert dock.session._run.recording is None
+    stop(qtbot, dock)
+    gc.collect()
+    assert recording() is None
+
+
+def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
+    recordings = []
+    dock.session.began.connect(lambda: recordings.append(dock.session._run.recording))
+    run(dock)
+    assert recordings == [None]
+    diagnostics = open_diagnostics(viewer)
+    history = result_of(viewer).metadata[METADATA_KEY]["history"]
+    np.testing.assert_array_equal(diagnostics.times, history.time)
+    assert "not recorded" in diagnostics._words.text()
+    assert not diagnostics._resume.isEnabled()
+
+    dock.choose_method("fair")
+    dock.input.choose_groups("channel:0")
+    dock.form.set_values({"n_clusters": 2})
+    run(dock, dock.start_sweep)
+    assert not diagnostics._runs
+    assert "balance" in diagnostics.plot.words
+
+
+def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, dock, run, qtbot):
+    dock.form.set_values({"stop.max_steps": 6})
+    for _ in range(3):
+        run(dock)
+    assert len(diagnostics._runs) == 2
+    assert diagnostics._choice.count() == 3
+    slide(qtbot, diagnostics, 2)
+    kept = [part for run in diagnostics._runs for part in (run.recording, run.problem.features)]
+    left = [weakref.ref(one) for one in [*kept, layers_named(viewer, "at t =")[0]]]
+    del kept
+    viewer.window.remove_dock_widget(diagnostics)
+    diagnostics.shut_down()
+    dock.session.forget_image()
+    dock._shown = None
+    QApplication.processEvents()
+    gc.collect()
+    assert [one() for one in left] == [None] * len(left)
+    assert len([one for one in viewer.layers if isinstance(one, Labels)]) == 3
+
+
+def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run):
+    scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    scribbles.follow(False)
+    scribbles.input.choose_max_side(None)
+    scribbles.new_strokes()
+    strokes = scribbles.strokes.layer
+    strokes.data[2:6, 2:6] = 2
+    strokes.data[26:30, 26:30] = 5
+    run(scribbles)
+    result = scribbles.result
+    slide(qtbot, diagnostics, 1)
+    (earlier,) = layers_named(viewer, "at t =")
+    assert set(np.unique(earlier.data)) <= {2, 5}
+    np.testing.assert_allclose(earlier.get_color(5), result.get_color(5))
+    run(diagnostics, diagnostics._resume.click)
+    assert set(np.unique(result.data)) == {2, 5}
+
+
+def test_the_cursor_leaves_no_trace(qtbot):
+    plot, times = CurvePlot(), np.linspace(0, 9, 10)
+    qtbot.addWidget(plot)
+    curve = Curve("a", "", times**2, "{:.3g}".format)
+    plot.show_curves(times, [curve], lambda column: np.ones(4))
+    canvas = plot._rows[0].canvas
+    for width in range(250, 262):
+        canvas.resize(width, 38)
+        canvas.draw()
+        plot.move_cursor(3)
+        before = np.array(canvas.buffer_rgba())
+        for time in (9, 0, 3):
+            plot.move_cursor(time)
+        np.testing.assert_array_equal(np.array(canvas.buffer_rgba()), before)
+    assert plot.words == {"a": "9"}

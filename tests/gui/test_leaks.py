@@ -1,0 +1,72 @@
+"""Nothing is left of docks that were closed and layers that were removed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks
+from monkey import dock_names
+from qtpy.QtWidgets import QApplication
+
+pytestmark = pytest.mark.gui
+
+
+def start_and_wait(dock, qtbot):
+    """Start what a dock is for, if it is for something, and wait for the end."""
+    session = getattr(dock, "session", None)
+    if session is None:
+        return
+    with qtbot.waitSignal(session.finished, timeout=TIMEOUT):
+        dock.start()
+    qtbot.waitUntil(lambda: not getattr(dock, "is_busy", False), timeout=TIMEOUT)
+
+
+def prepare(dock):
+    """Give a dock what it needs for a short run."""
+    if hasattr(dock, "form"):
+        dock.form.set_values({"stop.max_steps": 5, "max_iterations": 2, "n_atoms": 3})
+    if hasattr(dock, "new_strokes"):
+        dock.follow(False)
+        dock.new_strokes()
+        strokes = dock.input.strokes
+        strokes.data_setitem((np.array([3, 3]), np.array([3, 4])), 1)
+        strokes.data_setitem((np.array([20, 20]), np.array([20, 21])), 2)
+
+
+def run_all(viewer, qtbot):
+    """Open all docks, run each, remove everything; return weak references to what there was."""
+    viewer.add_image(blocks(), name="blocks")
+    refs = []
+    for name in dock_names():
+        frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", name)
+        prepare(dock)
+        start_and_wait(dock, qtbot)
+        refs += [(name, weakref.ref(dock)), (f"frame of {name}", weakref.ref(frame))]
+        refs += [
+            (f"{name}: {attribute}", weakref.ref(value))
+            for attribute, value in vars(dock).items()
+            if type(value).__module__.startswith("napari_saf") and hasattr(value, "__weakref__")
+        ]
+        viewer.window.remove_dock_widget(frame)
+    refs += [
+        (layer.name, weakref.ref(layer.__wrapped__ if hasattr(layer, "__wrapped__") else layer))
+        for layer in viewer.layers
+    ]
+    viewer.layers.clear()
+    return refs
+
+
+def test_nothing_is_left_of_docks_and_layers(viewer, qtbot):
+    n_threads = threading.active_count()
+    refs = run_all(viewer, qtbot)
+    assert len(refs) > 2 * len(dock_names())
+    for _ in range(3):
+        QApplication.processEvents()
+        gc.collect()
+    left = [name for name, ref in refs if ref() is not None]
+    assert not left
+    assert threading.active_count() <= n_threads

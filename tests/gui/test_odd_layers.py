@@ -1,0 +1,30 @@
+"""What does not go together is refused in words, never by an exception in a slot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gui_cases import blocks
+
+pytestmark = pytest.mark.gui
+
+
+def test_labels_of_another_size_are_no_start_for_strokes(viewer):
+    viewer.add_image(blocks(), name="blocks")
+    other = viewer.add_labels(np.ones((7, 9), np.uint8), name="other")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.new_strokes()
+    dock._base.choose(other)
+    assert dock.status.is_error
+    assert "32 x 32" in dock.status.text and "7 x 9" in dock.status.text
+    assert set(dock.strokes.names) == {1, 2}
+
+
+def test_a_list_that_is_no_list_of_numbers_is_refused_when_it_is_run(viewer, dock):
+    dock.choose_method("fair")
+    line = next(field for p, field, _ in dock.form._rows if p.name == "proportions")._line
+    line.setText("a half")
+    line.editingFinished.emit()
+    assert not dock.status.is_error
+    dock.start()
+    assert dock.status.is_error and "a half" in dock.status.text

@@ -1,0 +1,34 @@
+"""Rows that act on strokes alone are shown only where there are strokes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.parameters import describe
+
+pytestmark = pytest.mark.gui
+
+
+def for_seeds(name):
+    return {p.name for p in describe(saf.METHODS[name]) if p.for_seeds}
+
+
+def test_rows_that_act_on_strokes_come_and_go_with_them(viewer, dock):
+    dock.choose_method("af")
+    assert for_seeds("af") and not for_seeds("af") & set(dock.form.visible_names())
+    strokes = viewer.add_labels(np.zeros((32, 32), np.uint8), name="strokes")
+    dock.input.choose_strokes(strokes)
+    assert for_seeds("af") <= set(dock.form.visible_names())
+    dock.form.set_values({"rounds": 0})
+    assert dock.form.read().rounds == 0
+    dock.input.choose_strokes(None)
+    assert dock.form.read().rounds == saf.AssignmentFlow().rounds
+    dock.input.choose_strokes(strokes)
+    dock.choose_method("saf")
+    assert for_seeds("saf") <= set(dock.form.visible_names())
+    viewer.layers.remove(strokes)
+    assert not for_seeds("saf") & set(dock.form.visible_names())
+    scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    assert for_seeds(scribbles.form.method.name) <= set(scribbles.form.visible_names())

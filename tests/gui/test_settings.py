@@ -1,0 +1,92 @@
+"""Settings of napari's Preferences: they exist there, they are kept, they act."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from napari.settings import get_plugin_settings
+
+from napari_saf._gui._form import MethodForm
+from napari_saf._gui._settings import Settings, current_settings
+from napari_saf._gui._task import FunctionTask
+from napari_saf._gui._worker import Run
+from napari_saf.errors import ComputeError
+from napari_saf.methods import METHODS
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def settings():
+    return get_plugin_settings("napari-saf")
+
+
+def test_the_manifest_and_the_program_have_the_same_defaults(settings):
+    assert current_settings() == Settings()
+    kept = {**settings.computing.model_dump(), **settings.screen.model_dump()}
+    assert kept == dataclasses.asdict(Settings())
+
+
+def test_they_are_kept_in_a_file(settings):
+    settings.computing.threads = 3
+    assert "threads: 3" in settings.config_path.read_text()
+    assert current_settings().threads == 3
+
+
+def test_a_file_that_napari_cannot_read_leaves_the_defaults(settings, monkeypatch, caplog):
+    def fail(plugin):
+        raise KeyError(plugin)
+
+    monkeypatch.setattr("napari_saf._gui._settings.get_plugin_settings", fail)
+    assert current_settings() == Settings()
+    assert "defaults" in caplog.text
+
+
+def test_forms_begin_with_the_device(settings, qtbot):
+    settings.computing.device = "cpu"
+    for method in METHODS.values():
+        form = MethodForm(method, viewer=FakeViewer())
+        qtbot.addWidget(form.basic)
+        qtbot.addWidget(form.advanced)
+        assert form.values().get("device", "cpu") == "cpu"
+
+
+def test_work_takes_so_many_threads_and_gives_them_back(settings, qtbot):
+    before = torch.get_num_threads()
+    settings.computing.threads = before + 2
+    task = FunctionTask(lambda report, cancelled: torch.get_num_threads())
+    with qtbot.waitSignals([task.returned, task.finished]) as signals:
+        task.start()
+    assert signals.all_signals_and_args[0].args == (before + 2,)
+    task.wait(5)
+    assert torch.get_num_threads() == before
+
+
+def test_work_is_refused_above_the_memory_limit(settings, dock, qtbot):
+    settings.computing.memory = 1e-5
+    with qtbot.waitSignal(dock.session.failed) as failed:
+        dock.start()
+    assert isinstance(failed.args[0], ComputeError) and "memory" in dock.status.text
+    qtbot.waitUntil(lambda: not dock.session.is_running)
+
+
+def test_frames_come_as_often_as_wanted(settings, monkeypatch):
+    settings.screen.frames = 2
+    now = 100.0
+    monkeypatch.setattr("napari_saf._gui._worker.time.perf_counter", lambda: now)
+    run = Run(None, None)
+    run._last_frame = now - 0.49
+    assert not run._frame_is_due()
+    run._last_frame = now - 0.51
+    assert run._frame_is_due()
+
+
+class FakeViewer:
+    """Layers that never change."""
+
+    def __init__(self):
+        from napari.components import LayerList
+
+        self.layers = LayerList()

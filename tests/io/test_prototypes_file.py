@@ -1,0 +1,172 @@
+"""Prototypes as files: what is saved comes back, what is damaged is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.features import Scaling
+from napari_saf.io._export import Export, Labelling, Wanted
+from napari_saf.problem import ImageOptions
+
+GOLDEN = Path(__file__).parent / "prototypes_schema_1.json"
+OPTIONS = ImageOptions("lab", window=(5, 5), scaling=Scaling(-1.5, 1e30))
+
+
+def make(**changes):
+    """Two prototypes of label 4, one of label 2."""
+    vectors = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+    known = {
+        "labels": [4, 2, 4],
+        "names": {4: 'Söller, "oben"', 2: "sky"},
+        "colors": {2: (0.25, 0.5, 1)},
+        "options": OPTIONS,
+    }
+    return saf.PrototypeSet(vectors, **{**known, **changes})
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return saf.save_prototypes(tmp_path / "p.json", make())
+
+
+def test_what_is_saved_comes_back(saved):
+    again = saf.load_prototypes(saved)
+    made = make()
+    assert list(again.by_label()) == [2, 4]
+    for label, own in made.by_label().items():
+        np.testing.assert_array_equal(again.by_label()[label], own)
+    assert (again.names, again.colors, again.options) == (made.names, made.colors, OPTIONS)
+    assert [path.name for path in saved.parent.iterdir()] == ["p.json"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_numbers_alone_come_back(tmp_path, suffix):
+    rows = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
+    again = saf.load_prototypes(saf.save_prototypes(tmp_path / f"p{suffix}", rows))
+    np.testing.assert_array_equal(again.vectors, rows)
+    assert again.labels.tolist() == [1, 2, 3, 4]
+    assert again.options is None
+
+
+def test_labels_without_pixels_leave_a_gap(tmp_path):
+    rows = np.array([[0.0, 1], [np.nan, np.nan], [2, 3]])
+    again = saf.load_prototypes(saf.save_prototypes(tmp_path / "p.json", rows))
+    assert again.labels.tolist() == [1, 3]
+
+
+def test_files_of_schema_1_can_be_read_for_ever():
+    found = saf.load_prototypes(GOLDEN)
+    assert found.labels.tolist() == [1, 3, 3]
+    np.testing.assert_allclose(found.vectors, [[0.5], [0.25], [0.75]])
+    assert found.names == {3: "nucleus"}
+    assert found.colors == {1: (1.0, 0.0, 0.0)}
+    assert found.options == ImageOptions(window=5, scaling=Scaling(0.0, 255.0))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (["schema"], 2, "schema: expected 1"),
+        (["schema"], True, "schema"),
+        (["kind"], "recipe", "kind"),
+        (["extra"], 1, "unknown entry 'extra'"),
+        (["labels"], [], "labels: expected a list"),
+        (["labels"], {}, "labels: expected a list"),
+        (["labels", 0], 3, "expected an object"),
+        (["labels", 0, "label"], 0, "label: expected a whole number"),
+        (["labels", 0, "label"], 1.5, "label"),
+        (["labels", 0, "label"], True, "label"),
+        (["labels", 0, "label"], 10**30, "label"),
+        (["labels", 0, "label"], 4, "each label once"),
+        (["labels", 0, "name"], 5, "names"),
+        (["labels", 0, "name"], " ", "names"),
+        (["labels", 0, "color"], [0, 0, 2], "colors"),
+        (["labels", 0, "color"], "red", "colors"),
+        (["labels", 0, "prototypes"], [[1, 2, "3"]], "rows of numbers"),
+        (["labels", 0, "prototypes"], [[1, 2, True]], "rows of numbers"),
+        (["labels", 0, "prototypes"], [[1, 2], [1]], "p.json"),
+        (["labels", 0, "prototypes"], [[1, 2]], "as many numbers"),
+        (["labels", 0, "prototypes"], [], "prototypes"),
+        (["labels", 0, "prototypes"], [[1, 2, 1e300]], "finite"),
+        (["input"], {"features": "array"}, "features"),
+        (["input"], {"window": 4}, "window"),
+        (["input"], {"scaling": {"low": 1, "high": 1}}, "scaling"),
+        (["input"], [], "input"),
+    ],
+)
+def test_what_is_wrong_is_named(saved, path, value, words):
+    plain = json.loads(saved.read_text(encoding="utf-8"))
+    place = plain
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    saved.write_text(json.dumps(plain), encoding="utf-8")
+    with pytest.raises(saf.FormatError, match=words) as caught:
+        saf.load_prototypes(saved)
+    assert str(saved) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"schema": NaN}', b"cos\nsystem\n(S'ls'"],
+    ids=["empty", "cut off", "a list", "not utf-8", "deep", "not a number", "a pickle"],
+)
+def test_what_is_no_such_file_is_refused(tmp_path, content):
+    path = tmp_path / "p.json"
+    path.write_bytes(content)
+    with pytest.raises(saf.FormatError, match=r"p\.json"):
+        saf.load_prototypes(path)
+
+
+def test_a_missing_file_and_another_suffix_are_named(tmp_path):
+    with pytest.raises(saf.FormatError, match=r"none\.json"):
+        saf.load_prototypes(tmp_path / "none.json")
+    with pytest.raises(saf.FormatError, match="txt"):
+        saf.load_prototypes(tmp_path / "p.txt")
+    with pytest.raises(saf.InvalidInput, match="ends in"):
+        saf.save_prototypes(tmp_path / "p.txt", make())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": [0, 1, 2]},
+        {"labels": [1, 2]},
+        {"labels": [1.0, 2.0, 3.0]},
+        {"names": {4: ""}},
+        {"colors": {4: (1, 2, 3)}},
+        {"options": ImageOptions("array")},
+    ],
+)
+def test_what_no_file_may_hold_is_refused(changes):
+    with pytest.raises(saf.InvalidInput):
+        make(**changes)
+
+
+def test_prototypes_from_a_file_label_an_image(tmp_path):
+    image = np.kron([[0.1, 0.5, 0.9]], np.ones((6, 6)))
+    found = saf.PrototypeSet(np.array([[0.1], [0.5], [0.9]]), [7, 3, 7])
+    again = saf.load_prototypes(saf.save_prototypes(tmp_path / "p.json", found))
+    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1))
+    columns = saf.AssignmentFlow(prototypes=again.vectors).run(problem).labels - 1
+    np.testing.assert_array_equal(again.labels[columns], np.where(image == 0.5, 3, 7))
+
+
+def test_an_export_keeps_names_colours_and_scaling(tmp_path):
+    image = np.kron([[0.1, 0.5, 0.9]], np.ones((6, 6)))
+    problem = saf.Problem.from_image(image)
+    labelling = Labelling(
+        np.ones((6, 18), np.uint8),
+        names={1: "dark", 2: "not there"},
+        colors={1: (1, 0, 0, 1)},
+        prototypes=np.array([[0.1], [np.nan], [0.9]]),
+        recipe=saf.SelfAssignmentFlow().recipe(problem),
+    )
+    (path,) = Export(tmp_path, "x", labelling, Wanted(prototypes=".json")).write()
+    found = saf.load_prototypes(path)
+    assert found.labels.tolist() == [1, 3]
+    assert (found.names, found.colors) == ({1: "dark"}, {1: (1.0, 0.0, 0.0)})
+    assert found.options.scaling == problem.options.scaling

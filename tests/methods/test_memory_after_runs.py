@@ -1,0 +1,72 @@
+"""What a run worked with is gone as soon as its result is: nothing waits for a collection."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+import napari_saf as saf
+
+N_NODES = 12 * 13
+FEW = {"max_iterations": 5}
+
+
+def large_fields():
+    """Return the tensors with a row for each node."""
+    with np.errstate(all="ignore"):
+        found = [o for o in gc.get_objects() if type(o) is torch.Tensor]
+    return [tensor for tensor in found if tensor.ndim and len(tensor) == N_NODES]
+
+
+@pytest.fixture
+def no_collection():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def problem():
+    image = np.random.default_rng(0).random((12, 13, 3))
+    seeds = np.zeros((12, 13), int)
+    seeds[2, 2:5], seeds[9, 3:6] = 1, 2
+    groups = np.tile([1, 2], N_NODES // 2).reshape(12, 13)
+    return saf.Problem.from_image(image, seeds=seeds, groups=groups)
+
+
+def learning():
+    return saf.PatchDictionaryLearning(n_atoms=3, patch_size=3)
+
+
+@pytest.mark.parametrize("name", [*saf.METHODS, "dictionary"])
+def test_the_end_of_a_run_frees_its_fields(name, problem, no_collection):
+    method = learning() if name == "dictionary" else saf.METHODS[name]()
+    if name == "dictionary":
+        problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 13)))
+    before = len(large_fields())
+    result = method.run(problem, **FEW)
+    assert result.n_labels
+    del result
+    assert len(large_fields()) == before
+
+
+@pytest.mark.parametrize("name", [*saf.METHODS])
+def test_a_run_that_is_left_frees_its_fields(name, problem, no_collection):
+    before = len(large_fields())
+    steps = saf.METHODS[name]().iterate(problem, **FEW)
+    snapshot = next(steps)
+    next(steps, None)
+    del steps
+    assert snapshot.n_labels
+    del snapshot
+    assert len(large_fields()) == before
+
+
+def test_a_snapshot_of_a_run_that_is_left_can_be_read(problem):
+    for method in saf.METHODS.values():
+        snapshot = next(method().iterate(problem))
+        assert snapshot.labels.shape == (12, 13)

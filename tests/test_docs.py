@@ -1,0 +1,173 @@
+"""The pages say what is there: links, names, commands, docks, examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+
+import napari_saf as saf
+from napari_saf.cli import _group
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+COMING = {"settings"}
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    titles = (re.sub(r"[^\w\- ]", "", title.lower()) for title in HEADING.findall(TEXTS[page]))
+    return {title.replace(" ", "-") for title in titles}
+
+
+def blocks(text: str, *languages: str) -> list[str]:
+    fences = [token for token in MarkdownIt().parse(text) if token.type == "fence"]
+    return [fence.content for fence in fences if fence.info in languages]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(TEXTS[page]):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    shown = {Path(link).name for text in TEXTS.values() for link in LINK.findall(text)}
+    pictures = list((ROOT / "docs/pictures").iterdir())
+    assert {picture.name for picture in pictures} <= shown
+    assert all(picture.stat().st_size < 2**20 for picture in pictures)
+
+
+def test_every_page_is_in_the_list_of_one_page() -> None:
+    listed = []
+    for page, text in TEXTS.items():
+        for entry in itertools.chain(*map(str.splitlines, blocks(text, "{toctree}"))):
+            name = re.sub(r".*<(.*)>", r"\1", entry.strip())
+            if name and not name.startswith(":"):
+                listed.append(page.parent / f"{name}.md")
+    there = {page for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    assert len(listed) == len(set(listed))
+    assert set(listed) - there <= {ROOT / f"docs/{name}.md" for name in COMING}
+    assert there - set(listed) == {ROOT / "docs/index.md"}
+
+
+def extension(name: str) -> ModuleType:
+    path = ROOT / f"docs/_extensions/{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listing = extension("python_reference").listing()
+    found = set(re.findall(r"^   napari_saf\.(\S+)$", listing, re.MULTILINE))
+    values = {"METHODS", "__version__", "metrics"}
+    assert found == set(saf.__all__) - values | {f"metrics.{name}" for name in saf.metrics.__all__}
+    told = TEXTS[ROOT / "docs/reference/python.md"]
+    assert all(f"`saf.{name}`" in told for name in values - {"metrics"})
+
+
+def commands(group: click.Group, words: str) -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield f"{words} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{words} {name}")
+
+
+def test_every_command_is_described_and_shown() -> None:
+    shown = "\n".join(TEXTS.values())
+    for words, command in commands(_group, "napari-saf"):
+        assert command.help, words
+        assert words in shown, words
+        silent = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
+        assert not silent, words
+
+
+def test_every_dock_has_its_page() -> None:
+    manifest = yaml.safe_load((ROOT / "napari.yaml").read_text(encoding="utf-8"))
+    own = [text for page, text in TEXTS.items() if page.parent.name == "docs"]
+    pages = [" ".join(text.split()) for text in own]
+    for widget in manifest["contributions"]["widgets"]:
+        title = f"{widget['display_name']} (napari-saf)"
+        assert any(title in text for text in pages), title
+
+
+def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(TEXTS[ROOT / "docs/quick_start.md"], "python"):
+        exec(compile(block, "quick_start.md", "exec"), names)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"labels.tif", "regions.csv", "labels.recipe.json"} <= written
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_examples_name_what_is_there(page: Path) -> None:
+    for block in blocks(TEXTS[page], "python"):
+        compile(block, page.name, "exec")
+        for name in re.findall(r"\bsaf\.(\w+)", block):
+            assert hasattr(saf, name), name
+
+
+def lines_for_the_terminal(text: str) -> Iterator[list[str]]:
+    for block in blocks(text, "sh", ""):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("napari-saf "):
+                yield shlex.split(line, comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_command_lines_are_understood(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tables").mkdir()
+    Path("tables/labels_prototypes.csv").write_text("0,0\n1,1\n", encoding="utf-8")
+    for _, *words in lines_for_the_terminal(TEXTS[page]):
+        command: click.Command = _group
+        while isinstance(command, click.Group):
+            name = words.pop(0)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, name
+            command = found
+        command.make_context(command.name, words)
+
+
+def test_the_recipe_on_the_page_is_one(tmp_path: Path) -> None:
+    [block] = blocks(TEXTS[ROOT / "docs/file_formats.md"], "json")
+    path = tmp_path / "page.recipe.json"
+    path.write_text(block, encoding="utf-8")
+    recipe = saf.load_recipe(path)
+    assert recipe.method.name == json.loads(block)["method"]
+
+
+def test_the_citation_has_the_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == project["version"]
