@@ -595,12 +595,14 @@ def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
     steps = method.iterate(problem, start)
     while True:
         try:
-            shown = next(steps).labels
+            snapshot = next(steps)
+            shown, seen = snapshot.labels, snapshot.assignment
         except StopIteration as stop:
             moved = stop.value
             break
     np.testing.assert_array_equal(moved.labels, plain.labels)
     np.testing.assert_array_equal(shown, plain.labels)
+    np.testing.assert_allclose(seen, plain.assignment, atol=1e-6)
     np.testing.assert_allclose(moved.assignment, plain.assignment, atol=1e-6)
     np.testing.assert_array_equal(moved.exemplars, plain.exemplars)
     with pytest.raises(saf.InvalidInput, match=r"initial: expected shape \(60, n_labels\)"):
