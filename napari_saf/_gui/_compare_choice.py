@@ -149,6 +149,7 @@ class _AxisRow(QWidget):
         label = QLabel(words)
         label.setFixedWidth(label.fontMetrics().horizontalAdvance("Vary  "))
         self._box, self._line = QComboBox(), QLineEdit()
+        self._box.setToolTip("The parameter that takes several values.")
         self._line.setToolTip(_VALUES_HELP)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

@@ -73,16 +73,18 @@ class RunDock(QWidget):
         self._life = DockLife(self, self._on_gone)
         self._connect_session()
 
-    @abstractmethod
     def start(self) -> None:
-        """Start a run with what the dock says."""
+        """Start a run with what the dock says; nothing in a dock that only follows runs."""
 
-    def run_or_stop(self) -> None:
-        """Stop what goes on; else start a run."""
+    def run_or_stop(self) -> bool:
+        """Stop what goes on, else start a run; return whether the dock can."""
         if self._stop_button.isEnabled():
             self._on_stop_clicked()
+        elif type(self).start is RunDock.start:
+            return False
         else:
             self.start()
+        return True
 
     def enterEvent(self, event: QEvent) -> None:
         """Take the shortcuts that other docks have too."""

@@ -25,7 +25,8 @@ class Shortcuts:
     dock : QWidget
         Owns this object.
     keys : mapping of str to str
-        From keys, as napari writes them, to names of methods of the dock.
+        From keys, as napari writes them, to names of methods of the dock; one that returns False
+        leaves the key to another dock.
     """
 
     def __init__(self, viewer: napari.Viewer, dock: QWidget, keys: Mapping[str, str]) -> None:
@@ -50,11 +51,10 @@ class Shortcuts:
                 self._viewer.bind_key(key, None)
 
     def act(self, key: str) -> bool:
-        """Do what a key is for; return whether the dock has it and is in sight."""
+        """Do what a key is for; return whether the dock is in sight and has a use for it."""
         if key not in self._keys or not self._dock.isVisible():
             return False
-        getattr(self._dock, self._keys[key])()
-        return True
+        return getattr(self._dock, self._keys[key])() is not False
 
     def _forget(self) -> None:
         _visits[:] = [ref for ref in _visits if ref() not in (None, self)]

@@ -14,16 +14,15 @@ from qtpy.QtCore import QPointF
 from qtpy.QtGui import QDesktopServices, QEnterEvent
 from qtpy.QtWidgets import (
     QAbstractButton,
+    QAbstractItemView,
     QAbstractSlider,
     QAbstractSpinBox,
     QComboBox,
     QLineEdit,
     QScrollBar,
-    QTableWidget,
     QToolButton,
 )
 
-from napari_saf._gui._dock import RunDock
 from napari_saf._gui._help import SITE
 
 pytestmark = pytest.mark.gui
@@ -46,7 +45,7 @@ def frames(viewer):
 def needs_words(widget):
     if isinstance(widget, QScrollBar) or widget.objectName().startswith("qt_"):
         return False
-    if isinstance(widget.parentWidget(), QTableWidget):
+    if isinstance(widget.parentWidget(), QAbstractItemView):
         return False
     return isinstance(widget, INTERACTIVE)
 
@@ -97,7 +96,7 @@ def test_shortcuts_are_free_and_act_on_the_dock_visited_last(frames, viewer, mon
     assert not keys & taken
 
     called = []
-    docks = [dock for _, dock in frames.values() if isinstance(dock, RunDock)][:2]
+    docks = [frames[name][1] for name in ("Segment", "Patch dictionary")]
     for dock in docks:
         monkeypatch.setattr(dock, "run_or_stop", lambda dock=dock: called.append(dock))
         monkeypatch.setattr(dock, "isVisible", lambda: True)
@@ -105,6 +104,12 @@ def test_shortcuts_are_free_and_act_on_the_dock_visited_last(frames, viewer, mon
         dock.enterEvent(QEnterEvent(*[QPointF(1, 1)] * 3))
         viewer.keymap[coerce_keybinding("Shift-R")](viewer)
     assert called == docks
+    followers = [dock for _, dock in frames.values() if type(dock).__dict__.get("start") is None]
+    for dock in followers:
+        monkeypatch.setattr(dock, "isVisible", lambda: True)
+        dock.enterEvent(QEnterEvent(*[QPointF(1, 1)] * 3))
+    viewer.keymap[coerce_keybinding("Shift-R")](viewer)
+    assert followers and called == [*docks, docks[-1]]
 
     for frame, _ in frames.values():
         viewer.window.remove_dock_widget(frame)

@@ -20,9 +20,10 @@ def start_and_wait(dock, qtbot):
     session = getattr(dock, "session", None)
     if session is None:
         return
-    with qtbot.waitSignal(session.finished, timeout=TIMEOUT):
-        dock.start()
-    qtbot.waitUntil(lambda: not getattr(dock, "is_busy", False), timeout=TIMEOUT)
+    dock.start()
+    qtbot.waitUntil(
+        lambda: not (session.is_running or getattr(dock, "is_busy", False)), timeout=TIMEOUT
+    )
 
 
 def prepare(dock):
