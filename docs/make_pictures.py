@@ -288,12 +288,17 @@ def make_demo_picture() -> None:
 
 
 def make_compare_pictures() -> None:
-    """Compare s and window on a photograph, and take a picture of the Compare dock."""
+    """Compare s and window on a photograph; take a picture of the Compare dock."""
     picture = str(PICTURES / "compare.png")
     image = str(PICTURES.parent.parent / "sample_images" / "astronaut.png")
     grids = ["--grid", "s=0,0.5,1", "--grid", "window=3,9,41"]
     size = ["--max-side", "256", "--max-labels", "16"]
     command_line(["compare", image, "-o", picture, *grids, *size, "--overwrite"])
+    make_compare_dock_picture()
+
+
+def make_compare_dock_picture() -> None:
+    """Take a picture of a finished comparison in the app."""
     viewer = napari.Viewer()
     viewer.window.resize(1280, 800)
     viewer.open_sample("napari-saf", "colour_wheel")

@@ -21,7 +21,7 @@ _BLOCK_BYTES = 2**24
 _LEAST = 1e-10
 _LABEL_MEMORY = 0.25
 _LABEL_TIME = 0.2
-_FREE_SECONDS = 0.05
+_FREE_SECONDS = 0.02
 """What packing labels, and soft labels, may take in any case: short runs are kept whole."""
 _LABEL_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.NOSHUFFLE)
 _STATE_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.BITSHUFFLE)
@@ -215,7 +215,7 @@ class Recording:
     memory : int
         Bytes for labels and soft labels together.
     share : float
-        Of the processor time of the thread that packing may take, beyond a tenth of a second.
+        Of the processor time of the thread that packing may take, beyond a twentieth of a second.
     """
 
     def __init__(self, *, memory: int = 2**28, share: float = 0.03) -> None:

@@ -136,6 +136,14 @@ def test_a_snapshot_of_the_past_tells_nothing(problem):
         _ = first.assignment
 
 
+@pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(max_labels=4), saf.SLK(n_clusters=4)])
+def test_the_last_snapshot_has_no_assignment_once_the_run_has_ended(problem, method):
+    for snapshot in method.iterate(problem):
+        last = snapshot
+    with pytest.raises(SafError, match="has ended"):
+        _ = last.assignment
+
+
 @pytest.mark.parametrize(
     "method",
     [

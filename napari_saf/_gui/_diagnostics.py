@@ -125,9 +125,11 @@ class DiagnosticsWidget(TaskDock):
         recording, request, live = session.record(), session.request, session.live
         if recording is None or request is None or live is None:
             return
-        self._forget_runs([run for run in self._runs if run.live is live])
+        own_layer = [run for run in self._runs if run.live is live]
+        self._forget_runs(own_layer)
         self._forget_runs(self._runs[: len(self._runs) - _MOST_RUNS + 1])
         run = RecordedRun(session, request, live, recording)
+        run.before = own_layer[-1] if own_layer else None
         self._runs.append(run)
         self._choice.set_others([("the run under way", run)])
         self._choice.choose(run)
@@ -138,7 +140,7 @@ class DiagnosticsWidget(TaskDock):
         run = self._run_of(session)
         if run is not None:
             run.note()
-            run.columns = result.columns
+            run.columns, run.before = result.columns, None
         elif session.live is not None:
             self._choice.refresh()
             self._choice.choose(session.live.layer)
@@ -152,6 +154,8 @@ class DiagnosticsWidget(TaskDock):
         run.session = None
         if run.live.layer is None or run.live.is_lost:
             self._forget_runs([run])
+        elif run.before is not None:
+            self._runs = [run.before if other is run else other for other in self._runs]
         under_way = [(f"run {k + 1}", run) for k, run in enumerate(self._runs) if run.is_running]
         if not under_way:
             self._timer.stop()
@@ -399,6 +403,8 @@ class DiagnosticsWidget(TaskDock):
 
     def _on_layer_removed(self, event: Any) -> None:
         """Forget the runs of a layer that is gone."""
+        if event.value == self.earlier.labels:
+            self._slider.setValue(self._slider.maximum())
         gone = (event.value,)
         self._forget_runs(
             [run for run in self._runs if run.live.layer in gone or run.request.image in gone]

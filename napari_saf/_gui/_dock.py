@@ -18,7 +18,7 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui._dock_life import DockLife
 from napari_saf._gui._form_layout import create_scroll_area
-from napari_saf._gui._session import Session
+from napari_saf._gui._session import Session, connect_run
 from napari_saf._gui._shortcuts import Shortcuts, in_words
 from napari_saf._gui._status import StatusArea
 from napari_saf._gui._worker import Frame
@@ -131,13 +131,7 @@ class RunDock(QWidget):
 
     def _connect_session(self) -> None:
         self._stop_button.clicked.connect(self._on_stop_clicked)
-        self._clock.timeout.connect(self._on_clock)
-        self.session.began.connect(self._on_began)
-        self.session.advanced.connect(self._on_advanced)
-        self.session.returned.connect(self._on_returned)
-        self.session.failed.connect(self._on_failed)
-        self.session.abandoned.connect(self._on_abandoned)
-        self.session.finished.connect(self._on_finished)
+        connect_run(self.session, self._clock, self)
 
     def _on_began(self) -> None:
         self._frame = None

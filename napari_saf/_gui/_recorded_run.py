@@ -38,6 +38,8 @@ class RecordedRun:
         The numbers with which classes were painted.
     columns : array of int or None
         Entry l - 1 is the column of label l, once the run is over.
+    before : RecordedRun or None
+        The run that the same layer shows as long as this one has come to nothing.
     """
 
     session: Session | None
@@ -47,6 +49,7 @@ class RecordedRun:
     problem: Problem | None = None
     numbers: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.arange(0))
     columns: NDArray[np.int64] | None = None
+    before: RecordedRun | None = None
 
     @property
     def is_running(self) -> bool:

@@ -16,7 +16,7 @@ from napari_saf._gui._form_layout import FormSection
 from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._placement import place
 from napari_saf._gui._reading import ImageJob
-from napari_saf._gui._session import Request, Session
+from napari_saf._gui._session import Request, Session, connect_run
 from napari_saf._gui._status import StatusArea
 from napari_saf._gui._worker import Frame
 from napari_saf.errors import InvalidInput, SafError
@@ -158,13 +158,7 @@ class RepeatSection(QWidget):
         self._stop.clicked.connect(self._on_stop_clicked)
         self._save.clicked.connect(self._on_save_clicked)
         self._image.layer_changed.connect(self._show_what_is_possible)
-        self._clock.timeout.connect(self._on_clock)
-        self.session.began.connect(self._on_began)
-        self.session.advanced.connect(self._on_advanced)
-        self.session.returned.connect(self._on_returned)
-        self.session.failed.connect(self._on_failed)
-        self.session.abandoned.connect(lambda: self.status.reset("stopped before the first labels"))
-        self.session.finished.connect(self._on_finished)
+        connect_run(self.session, self._clock, self)
 
     def _on_save_clicked(self) -> None:
         name = f"{file_stem(self._layer.name)}.recipe.json"
@@ -207,6 +201,9 @@ class RepeatSection(QWidget):
     def _on_failed(self, error: Exception) -> None:
         known = isinstance(error, SafError)
         self.status.show_error(str(error) if known else f"{type(error).__name__}: {error}")
+
+    def _on_abandoned(self) -> None:
+        self.status.reset("stopped before the first labels")
 
     def _on_finished(self) -> None:
         self._clock.stop()

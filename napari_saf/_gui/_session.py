@@ -25,7 +25,7 @@ from napari_saf.problem import Problem
 from napari_saf.recording import Recording, StateMoment
 from napari_saf.result import Segmentation
 
-__all__ = ["Request", "Session"]
+__all__ = ["Request", "Session", "connect_run"]
 
 _CLOSING_SECONDS = 5.0
 _TURN_MILLISECONDS = 15
@@ -301,3 +301,19 @@ class Session(QObject):
             if image == new[0]:
                 result.visible = False
         self._results.append(new)
+
+
+def connect_run(session: Session, clock: QTimer, listener: Any) -> None:
+    """Connect what a session tells to the methods of a listener.
+
+    The clock of the listener stands once the run has told how it ended, so that this stays.
+    """
+    clock.timeout.connect(listener._on_clock)
+    for ended in (session.returned, session.failed, session.abandoned):
+        ended.connect(clock.stop)
+    session.began.connect(listener._on_began)
+    session.advanced.connect(listener._on_advanced)
+    session.returned.connect(listener._on_returned)
+    session.failed.connect(listener._on_failed)
+    session.abandoned.connect(listener._on_abandoned)
+    session.finished.connect(listener._on_finished)

@@ -10,7 +10,7 @@ import click
 
 from napari_saf.cli._values import ParameterValue
 from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import Parameter, build, describe, flatten
+from napari_saf.parameters import Parameter, build, describe, values_of
 
 __all__ = ["given_parameters", "make_method", "make_of", "method_options", "summary"]
 
@@ -69,7 +69,7 @@ def make_method(
 
 def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod | None = None) -> T:
     """Make a method of a class; see `make_method`."""
-    values = {} if base is None else flatten(base)
+    values = {} if base is None else values_of(base)
     known = {item.name: item for item in describe(method)}
     given = {_own_name(key, known): value for key, value in given.items()}
     values |= given

@@ -12,7 +12,7 @@ import numpy as np
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
-from napari_saf.parameters import Parameter, build, describe, flatten
+from napari_saf.parameters import Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
 __all__ = [
@@ -165,7 +165,7 @@ def _open_axes(variants: Sequence[Variant]) -> list[str]:
 def _variant(
     method: AbstractMethod, values: dict[str, Any], options: ImageOptions | None
 ) -> Variant:
-    settings = flatten(method)
+    settings = values_of(method)
     found = {name: parameter_named(type(method), name) for name in values}
     place = [(_METHOD, method.name.upper())]
     for name, item in found.items():

@@ -242,7 +242,7 @@ class _State:
         """Return what the run leaves."""
         # Fresh memory would cost more than the softmax.
         assignment = softmax(self._nodes.v, out=self._nodes.v)
-        return self._reporter.finish(
+        result = self._reporter.finish(
             status,
             self._whole_assignment(assignment),
             self._prototypes(assignment),
@@ -250,6 +250,9 @@ class _State:
             notes=self._flow.notes,
             uncertainty=self._uncertainty(assignment),
         )
+        # The last snapshot still shows labels, and would keep the field.
+        self._nodes.v = assignment.new_empty(0)
+        return result
 
     def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""

@@ -98,6 +98,7 @@ class Reporter:
 
         `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
         """
+        self._logarithm = _ended
         nodes = self._columns_of_nodes().cpu().numpy()
         sizes = np.bincount(nodes, minlength=self._n_columns)
         columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
@@ -132,6 +133,10 @@ class Reporter:
         sizes = np.bincount(nodes, minlength=self._n_columns)
         c = float(self._n_columns)
         return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
+
+
+def _ended() -> torch.Tensor:
+    raise SafError("this run has ended: read the assignment of a snapshot before it goes on")
 
 
 def _doubt(assignment: NDArray[np.float32]) -> NDArray[np.float32]:

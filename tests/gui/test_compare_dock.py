@@ -209,3 +209,15 @@ def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
     assert len(results(viewer)) == 2, compare.status.text
     for layer in results(viewer):
         assert layer.data[0, 0] == 1 and layer.data[-1, -1] == 2
+
+
+def test_pixels_that_are_no_numbers_can_be_left_out(compare, qtbot, viewer):
+    image = IMAGE[..., 0].astype(float)
+    image[0, :4] = np.nan
+    compare.input.choose_image(viewer.add_image(image, name="holes"))
+    run(qtbot, compare)
+    assert compare.status.is_error and "4 " in compare.status.text
+    click(qtbot, button(compare, "Mask them and run"))
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    assert len(results(viewer)) == 2
+    assert all(not layer.data[0, :4].any() for layer in results(viewer))

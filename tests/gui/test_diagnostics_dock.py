@@ -149,6 +149,11 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     run(diagnostics, diagnostics._resume.click)
     assert diagnostics.status.is_error and "expected shape" in diagnostics.status.text
     np.testing.assert_array_equal(layer.data, before)
+    np.testing.assert_array_equal(diagnostics.times[-1:], joined.time[-1:])
+
+    slide(qtbot, diagnostics, 1)
+    viewer.layers.remove(diagnostics.earlier.labels)
+    assert layer.visible and diagnostics.time == diagnostics.times[-1]
 
 
 def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):

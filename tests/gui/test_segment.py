@@ -60,6 +60,13 @@ def test_every_region_keeps_its_colour(viewer, dock, qtbot, monkeypatch):
         np.testing.assert_allclose(layer.colormap.map(label), running.map(int(column) + 1))
 
 
+def test_the_clock_stands_once_a_run_has_told_how_it_ended(dock, run):
+    ticking = []
+    dock.session.returned.connect(lambda _: ticking.append(dock._clock.isActive()))
+    run(dock)
+    assert ticking == [False]
+
+
 def test_swatches_are_sorted_by_size(dock, run):
     result = run(dock)
     assert len(dock.swatches.tooltips()) == result.n_labels
