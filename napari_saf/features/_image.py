@@ -108,11 +108,16 @@ def _lab(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _multiscale(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
+    for axis in thin:
+        # Differences want two pixels; along a copy there are none.
+        image = image.repeat(2, axis)
     longest = max(image.shape[:-1])
     features = multiscale_basic_features(
         image, sigma_min=1, sigma_max=min(8, max(1, longest // 8)), channel_axis=-1
     )
-    return standardized(features)
+    first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
+    return standardized(features[first])
 
 
 def standardized(features: NDArray[np.generic]) -> NDArray[np.float32]:

@@ -21,7 +21,7 @@ from napari_saf.parameters import Parameter, describe
 
 pytestmark = pytest.mark.gui
 
-N_EXAMPLES = int(os.environ.get("NAPARI_SAF_EXAMPLES", "5"))
+N_EXAMPLES = int(os.environ.get("NAPARI_SAF_EXAMPLES", "4"))
 SHORT = {"stop.max_steps": 25, "max_iterations": 4, "start_iterations": 3, "n_starts": 2}
 LARGEST = {"max_labels": 9, "n_clusters": 5, "affinity.landmarks": 40}
 FACTORS = (0.25, 0.5, 2.0, 3.0)
