@@ -23,7 +23,7 @@ from napari_saf.cli import _group
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-COMING = {"settings"}
+COMING: set[str] = set()
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,3} (.+)$", re.MULTILINE)
 

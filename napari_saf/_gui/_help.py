@@ -6,29 +6,27 @@ import weakref
 from collections.abc import Callable
 
 import npe2
-from qtpy.QtCore import QObject, QUrl
-from qtpy.QtGui import QDesktopServices
+from qtpy.QtCore import QObject
 from qtpy.QtWidgets import QDockWidget, QToolButton, QWidget
 
-__all__ = ["SITE", "HelpButton", "help_url"]
+from napari_saf._gui._help_page import HelpPage
 
-SITE = "https://napari-saf.readthedocs.io/en/latest"
-"""Where the documentation is; pages are named like the commands that open the docks."""
+__all__ = ["HelpButton", "page_of"]
 
 _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
 
 
-def help_url(dock: QWidget) -> str:
-    """Return the address of the page about a dock; the first page for one that is not known."""
+def page_of(dock: QWidget) -> str:
+    """Return the page about a dock, named like the command that opens it; else the first page."""
     kind = type(dock)
     python_name = f"{kind.__module__}:{kind.__qualname__}"
     manager = npe2.PluginManager.instance()
     if _PLUGIN in manager:
         for command in manager.get_manifest(_PLUGIN).contributions.commands or ():
             if str(command.python_name) == python_name:
-                return f"{SITE}/{command.id.partition('.')[2]}.html"
-    return f"{SITE}/index.html"
+                return str(command.id.partition(".")[2])
+    return "index"
 
 
 class HelpButton(QObject):
@@ -68,9 +66,9 @@ class HelpButton(QObject):
         button.setObjectName(_BUTTON_NAME)
         button.setText("?")
         button.setAutoRaise(True)
-        button.setToolTip(f"What this dock does, with examples: {help_url(self._dock)}")
+        button.setToolTip("What this dock does, with examples.")
         button.clicked.connect(self._open)
         title.layout().addWidget(button)
 
     def _open(self) -> None:
-        QDesktopServices.openUrl(QUrl(help_url(self._dock)))
+        HelpPage(page_of(self._dock), self._dock).show()

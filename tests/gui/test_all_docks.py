@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import npe2
 import pytest
 from monkey import dock_names
 from napari.layers import Image, Labels, Points
 from napari.utils.key_bindings import coerce_keybinding
 from napari.utils.shortcuts import default_shortcuts
-from qtpy.QtCore import QPointF
-from qtpy.QtGui import QDesktopServices, QEnterEvent
+from qtpy.QtCore import QPointF, QUrl
+from qtpy.QtGui import QEnterEvent
 from qtpy.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -23,11 +21,12 @@ from qtpy.QtWidgets import (
     QToolButton,
 )
 
-from napari_saf._gui._help import SITE
+from napari_saf._gui import _help
+from napari_saf._gui._help_page import HelpPage, page_path
+from napari_saf.errors import FormatError
 
 pytestmark = pytest.mark.gui
 
-DOCS = Path(__file__).parents[2] / "docs"
 INTERACTIVE = (QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit)
 WIDEST = 380
 
@@ -67,7 +66,7 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
     assert not silent, "\n".join(silent)
 
     opened = []
-    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toString()))
+    monkeypatch.setattr(_help, "HelpPage", lambda page, dock: Opened(opened, page))
     manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
     for widget in manifest.contributions.widgets:
         frame, dock = frames[widget.display_name]
@@ -78,9 +77,38 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
         for _ in range(2):
             (button,) = [b for b in frame.findChildren(QToolButton) if "help" in b.objectName()]
             button.click()
-            assert opened.pop() == f"{SITE}/{page}.html"
+            assert opened.pop() == page
             frame.setFloating(not frame.isFloating())
-        assert (DOCS / f"{page}.md").exists()
+        assert page_path(page).is_file()
+
+
+class Opened:
+    """A page of help that is not shown."""
+
+    def __init__(self, opened, page):
+        self.show = lambda: opened.append(page)
+
+
+def test_help_shows_pages_with_pictures_that_fit_and_leads_to_others(qtbot):
+    page = HelpPage("segment")
+    qtbot.addWidget(page)
+    page.show()
+    assert "napari-saf" in page.windowTitle()
+    text = page.toPlainText()
+    assert "toctree" not in text and len(text) > 500
+    widths = [
+        page.loadResource(2, QUrl(f"pictures/{path.name}")).width()
+        for path in page_path("segment").parent.glob("pictures/segment_*.png")
+    ]
+    assert widths and max(widths) < page.width()
+    page.setSource(QUrl("export.md"))
+    assert page.source().fileName() == "export.md"
+    assert page.toPlainText() != text
+
+
+def test_a_page_that_is_not_there_is_named():
+    with pytest.raises(FormatError, match=r"nothing\.md"):
+        HelpPage("nothing")
 
 
 def test_shortcuts_are_free_and_act_on_the_dock_visited_last(frames, viewer, monkeypatch):
