@@ -54,14 +54,23 @@ def painted_later(widget: QWidget | None) -> Iterator[None]:
         yield
         return
     window.setUpdatesEnabled(False)
-    timer = QTimer(window)  # with the window it goes, so that no gone window is painted
-    timer.setSingleShot(True)
-    timer.timeout.connect(lambda: window.setUpdatesEnabled(True))
-    timer.timeout.connect(timer.deleteLater)
     try:
         yield
     finally:
-        timer.start(0)
+        _Painting(window).start(0)
+
+
+class _Painting(QTimer):
+    """Has a window painted; with the window it goes, which it does not hold."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self.setSingleShot(True)
+        self.timeout.connect(self._paint)
+
+    def _paint(self) -> None:
+        self.parent().setUpdatesEnabled(True)
+        self.deleteLater()
 
 
 def add_in_turns(

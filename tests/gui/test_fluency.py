@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from napari_saf._gui._fluency import FullCollections
+from napari_saf._gui._fluency import FullCollections, painted_later
 
 pytestmark = pytest.mark.gui
 
@@ -34,3 +34,16 @@ def test_closing_the_dock_during_a_run_releases_them(viewer, dock, long_run):
     assert gc.get_threshold() != before
     viewer.window.remove_dock_widget(dock)
     assert gc.get_threshold() == before
+
+
+def test_a_window_closed_before_it_was_painted_is_let_go(dock):
+    """The fixture of the viewer looks for what is left of it."""
+    with painted_later(dock):
+        assert not dock.window().updatesEnabled()
+
+
+def test_the_window_is_painted_later(dock, qtbot):
+    with painted_later(dock):
+        pass
+    assert not dock.window().updatesEnabled()
+    qtbot.waitUntil(lambda: dock.window().updatesEnabled())
