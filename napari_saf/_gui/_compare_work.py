@@ -10,8 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from napari_saf._gui._origin import without_gaps
 from napari_saf._gui._reading import ImageJob, Index, ProblemReader, read_pixels
-from napari_saf._gui._worker import without_gaps
 from napari_saf.comparison import (
     Compared,
     Comparison,

@@ -19,6 +19,7 @@ from napari_saf._gui._form_layout import FormSection, create_fold
 from napari_saf._gui._hub import hub_of
 from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._live_layer import METADATA_KEY, LiveLayer
+from napari_saf._gui._origin import MomentStart
 from napari_saf._gui._recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui._separability import Separability, SeparabilityTable, separate
 from napari_saf._gui._session import Session
@@ -226,8 +227,7 @@ class DiagnosticsWidget(TaskDock):
         request = dataclasses.replace(
             request,
             is_sweep=False,
-            warm=None,
-            start=moment,
+            origin=MomentStart(moment),
             recording=run.recording.until(moment),
         )
         self.session.start(request)

@@ -138,7 +138,7 @@ class EditDock(TaskDock):
                 self._run_of = (name, book, edited.sheet, edited.restart)
                 place = live.placement
                 self._next = Request(
-                    image, edited.job, edited.method, place, live=live, columns=edited.restart
+                    image, edited.job, edited.method, place, live=live, origin=edited.restart
                 )
 
         self.begin_task(words, lambda report, cancelled: edit(canvas, sheet, cancelled), apply)

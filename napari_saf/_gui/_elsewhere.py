@@ -172,7 +172,7 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
         method,
         request.placement,
         live=live,
-        columns=ColumnNumbers(found.labels),
+        origin=ColumnNumbers(found.labels),
     )
 
 

@@ -19,7 +19,7 @@ from napari_saf._gui._layer_choice import LayerChoice
 from napari_saf._gui._layer_watch import LayerWatch
 from napari_saf._gui._live_layer import METADATA_KEY
 from napari_saf._gui._partitions import find_heart, look_at
-from napari_saf._gui._restart import count_pixels
+from napari_saf._gui._restart import ColumnNumbers, count_pixels
 from napari_saf._gui._sheet import FileBook, LayerBook
 from napari_saf.errors import SafError
 
@@ -123,8 +123,8 @@ class PrototypesWidget(EditDock):
         except SafError as error:
             self._show_error(str(error))
             return
-        assert request.columns is not None
-        self._run_of = (f"use on {image.name}", book, book.sheet, request.columns)
+        assert isinstance(request.origin, ColumnNumbers)
+        self._run_of = (f"use on {image.name}", book, book.sheet, request.origin)
         self.session.start(request)
 
     def save_to(self, path: str) -> None:

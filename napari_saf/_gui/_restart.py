@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
+from napari_saf._gui._origin import Origin
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
+from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
@@ -24,7 +26,7 @@ _MOST_COUNTED = 2**24
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ColumnNumbers:
+class ColumnNumbers(Origin):
     """The label on screen of each column of a run, ascending; several may be of one label.
 
     Attributes
@@ -32,26 +34,23 @@ class ColumnNumbers:
     numbers : array of int of shape (n_columns,)
     """
 
+    is_recorded: ClassVar[bool] = False
     numbers: NDArray[np.int64]
 
-    def begin(self, problem: Problem) -> Problem:
-        """Return the problem to solve."""
-        return problem
+    def begin(self, problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+        """Return the problem to solve, and the numbers on screen of its columns."""
+        return problem, self.numbers
 
-    def initial(self, problem: Problem) -> NDArray[np.float32] | None:
-        """Return the assignment to start from."""
-        return None
-
-    def paint(self, columns: LabelImage) -> LabelImage:
+    def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
         """Return labels on screen for columns counted from 1, 0 for outside."""
         table = np.concatenate([[0], self.numbers])
         return np.asarray(table.astype(np.min_scalar_type(int(table.max())))[columns])
 
-    def finish(self, result: Segmentation) -> Segmentation:
+    def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
         """Return the result with labels as on screen; row l - 1 of the prototypes is label l."""
         assert not isinstance(result.labels, list)
         by_rank = np.concatenate([[0], result.columns + 1])
-        labels = self.paint(by_rank[result.labels])
+        labels = self.paint(by_rank[result.labels], numbers)
         rows = np.full(
             (int(self.numbers.max()), result.prototypes.shape[1]), np.nan, dtype=np.float32
         )
@@ -84,16 +83,18 @@ class Restart(ColumnNumbers):
     free: NDArray[np.bool_]
     holds: bool = True
 
-    def begin(self, problem: Problem) -> Problem:
-        """Return the problem; with seeds, where other pixels hold."""
-        if not self.holds or self.free.all():
-            return problem
-        nodes = self._nodes(problem)
-        is_free = _grid(problem).from_image(self.free.astype(np.uint8)).astype(bool)
-        seeds = np.where(is_free, 0, nodes + 1)
-        return problem.with_seeds(seeds) if seeds.any() else problem
+    def begin(self, problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+        """Return the problem, with seeds where other pixels hold, and the numbers of columns."""
+        if self.holds and not self.free.all():
+            nodes = self._nodes(problem)
+            is_free = _grid(problem).from_image(self.free.astype(np.uint8)).astype(bool)
+            seeds = np.where(is_free, 0, nodes + 1)
+            problem = problem.with_seeds(seeds) if seeds.any() else problem
+        return problem, self.numbers
 
-    def initial(self, problem: Problem) -> NDArray[np.float32]:
+    def initial(
+        self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
+    ) -> NDArray[np.float32]:
         """Return an assignment that is not sure of the labels, so that they can change."""
         nodes = self._nodes(problem)
         start = np.ones((len(nodes), len(self.numbers)), dtype=np.float32)
@@ -101,9 +102,9 @@ class Restart(ColumnNumbers):
         start[known, nodes[known]] = _ODDS
         return np.asarray(start / start.sum(axis=1, keepdims=True))
 
-    def paint(self, columns: LabelImage) -> LabelImage:
+    def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
         """Return labels on screen; pixels that are not free keep theirs."""
-        new = ColumnNumbers.paint(self, columns)
+        new = ColumnNumbers.paint(self, columns, numbers)
         return np.asarray(np.where(self.free, new, self.labels), dtype=self.labels.dtype)
 
     def _nodes(self, problem: Problem) -> NDArray[np.int64]:

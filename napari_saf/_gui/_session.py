@@ -16,13 +16,13 @@ from qtpy.QtWidgets import QWidget
 from napari_saf._gui._fluency import FullCollections, painted_later, prepare_lines
 from napari_saf._gui._hub import hub_of
 from napari_saf._gui._live_layer import LiveLayer
+from napari_saf._gui._origin import Origin
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob, ProblemReader
-from napari_saf._gui._restart import ColumnNumbers
-from napari_saf._gui._worker import Frame, Run, WarmStart
+from napari_saf._gui._worker import Frame, Run
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
-from napari_saf.recording import Recording, StateMoment
+from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
 __all__ = ["Request", "Session", "connect_run"]
@@ -36,9 +36,9 @@ class Request:
     """What a click on Run asks for, as read at that moment.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
-    this one is then left as it is. With `columns`, labels have these numbers. The `others` are
-    images labelled together with this one. A run that starts from a recorded moment goes on with
-    its `recording`.
+    this one is then left as it is. The `others` are images labelled together with this one. The
+    `origin` says where the run begins: one that begins at a recorded moment goes on with its
+    `recording`.
     """
 
     image: Image
@@ -48,10 +48,8 @@ class Request:
     is_sweep: bool = False
     strokes: Labels | None = None
     live: LiveLayer | None = None
-    warm: WarmStart | None = None
+    origin: Origin | None = None
     others: tuple[Image, ...] = ()
-    columns: ColumnNumbers | None = None
-    start: StateMoment | None = None
     recording: Recording | None = None
 
 
@@ -190,13 +188,7 @@ class Session(QObject):
         )
         self._has_returned = False
         run = self._run = Run(
-            request.job,
-            request.method,
-            request.is_sweep,
-            self.reader,
-            request.warm,
-            request.columns,
-            request.start,
+            request.job, request.method, request.is_sweep, self.reader, request.origin
         )
         run.recording = request.recording
         run.advanced.connect(self._on_advanced)

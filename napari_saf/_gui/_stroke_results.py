@@ -12,9 +12,9 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui._live_layer import LiveLayer, UncertaintyLayer
+from napari_saf._gui._origin import WarmStart
 from napari_saf._gui._placement import Placement
 from napari_saf._gui._reading import ImageJob
-from napari_saf._gui._worker import WarmStart
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 

@@ -10,20 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Signal
 
+from napari_saf._gui._origin import Origin, numbers_of_columns
 from napari_saf._gui._reading import ImageJob, ProblemReader
-from napari_saf._gui._restart import ColumnNumbers
 from napari_saf._gui._task import AbstractTask
 from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.methods._method import Cancelled, drain
 from napari_saf.problem import Problem
-from napari_saf.recording import Recording, StateMoment
+from napari_saf.recording import Recording
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Run", "WarmStart", "without_gaps"]
+__all__ = ["Frame", "Run"]
 
 _FIRST_FRAME_SECONDS = 1.0
-_LEAST = 1e-10
-_SOFTENING = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -47,36 +45,6 @@ class Frame:
         return int(self.numbers.max(initial=0))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class WarmStart:
-    """The end of an earlier run, from which another may go on.
-
-    This saves evaluations, and some pixels get another label than from a fresh start: what was
-    painted first counts for more.
-
-    Attributes
-    ----------
-    assignment : array of shape (n_nodes, n_columns)
-        Where it ended.
-    numbers : array of int of shape (n_columns,)
-        The number with which each class was painted.
-    """
-
-    assignment: NDArray[np.float32]
-    numbers: NDArray[np.int64]
-
-    def initial(self, n_nodes: int, numbers: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """Return an assignment to start from, for classes of these numbers; None if none fits."""
-        if len(self.assignment) != n_nodes:
-            return None
-        start = np.full((n_nodes, len(numbers)), _LEAST, dtype=np.float32)
-        _, new, old = np.intersect1d(numbers, self.numbers, return_indices=True)
-        start[:, new] = self.assignment[:, old].clip(_LEAST)
-        # The end of a run is sure of itself: softened, it can be changed.
-        start **= _SOFTENING
-        return np.asarray(start / start.sum(axis=1, keepdims=True))
-
-
 class Run(AbstractTask):
     """One run of one method on one image.
 
@@ -90,12 +58,8 @@ class Run(AbstractTask):
         Whether to go through the fairness weights, with a method that can.
     reader : ProblemReader, optional
         What reads the image; one that read it before saves the time.
-    warm : WarmStart, optional
-        What to go on from, where it fits.
-    columns : ColumnNumbers, optional
-        The labels that columns have on screen, and perhaps edited labels to go on from.
-    start : StateMoment, optional
-        What to start from, as it is.
+    origin : Origin, optional
+        Where to begin; by default from nothing.
 
     Attributes
     ----------
@@ -116,14 +80,10 @@ class Run(AbstractTask):
         method: AbstractMethod,
         is_sweep: bool = False,
         reader: ProblemReader | None = None,
-        warm: WarmStart | None = None,
-        columns: ColumnNumbers | None = None,
-        start: StateMoment | None = None,
+        origin: Origin | None = None,
     ) -> None:
         super().__init__()
-        self._warm = warm
-        self._columns = columns
-        self._start = start
+        self._origin = origin or Origin()
         self.recording: Recording | None = None
         self._reader = reader or ProblemReader()
         self.job = job
@@ -148,21 +108,15 @@ class Run(AbstractTask):
 
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
-        if self._columns is None:
-            problem, self.numbers = without_gaps(read)
-        else:
-            problem, self.numbers = self._columns.begin(read), self._columns.numbers
+        problem, self.numbers = self._origin.begin(read)
         self.problem = problem
         if self.is_cancelled:
             raise Cancelled
         if not self.is_sweep:
-            initial = self._initial(problem)
+            initial = self._origin.initial(problem, self.numbers, self.method)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = drain(steps, self._look)
-            if self._columns is not None:
-                return self._columns.finish(result)
-            result = self._recorded(result)
-            return dataclasses.replace(result, labels=self._as_painted(result.labels))
+            result = self._recorded(drain(steps, self._look))
+            return self._origin.finish(result, self.numbers)
         assert isinstance(self.method, SweepMethod)
         weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
         found = drain(weights, self._look)
@@ -172,19 +126,22 @@ class Run(AbstractTask):
         return found.points[-1].segmentation
 
     def _look(self, snapshot: Snapshot) -> None:
-        recording = self.recording
-        if recording is not None and not self.is_sweep and self._columns is None:
-            recording.watch(snapshot)
+        if self.recording is not None and self._is_recorded:
+            self.recording.watch(snapshot)
         if self._frame_is_due():
             self._send(snapshot)
+
+    @property
+    def _is_recorded(self) -> bool:
+        return self._origin.is_recorded and not self.is_sweep
 
     def _recorded(self, result: Segmentation) -> Segmentation:
         """Return a result whose history goes back to before the moment from which it started."""
         recording = self.recording
-        if recording is None:
+        if recording is None or not self._is_recorded:
             return result
         recording.finish(result)
-        if self._start is None or not len(recording):
+        if not self._origin.continues or not len(recording):
             return result
         return dataclasses.replace(result, history=recording.history())
 
@@ -196,9 +153,11 @@ class Run(AbstractTask):
 
     def _send(self, snapshot: Snapshot) -> None:
         shares = snapshot.record.label_shares
+        labels = snapshot.labels
+        own = labels[-1] if isinstance(labels, list) else labels
         frame = Frame(
-            self._as_painted(snapshot.labels),
-            self._numbers(len(shares)),
+            self._origin.paint(own, self.numbers),
+            numbers_of_columns(self.numbers, len(shares)),
             shares,
             snapshot.prototypes,
             snapshot.n_labels,
@@ -212,41 +171,3 @@ class Run(AbstractTask):
         if is_first:
             # The screen makes a layer of it: leave it the processor meanwhile.
             self._consumed.wait(_FIRST_FRAME_SECONDS)
-
-    def _initial(self, problem: Problem) -> NDArray[np.float32] | None:
-        """Return the assignment to go on from; new labels would have no column in a warm one."""
-        if self._columns is not None:
-            return self._columns.initial(problem)
-        if self._start is not None:
-            return self._start.assignment()
-        if self._warm is None or not self.method.follows_seeds:
-            return None
-        return self._warm.initial(problem.n_nodes, self.numbers)
-
-    def _as_painted(self, labels: LabelImage | list[LabelImage]) -> LabelImage:
-        """Return the labels of the image that is asked for, numbered as the strokes are."""
-        own = labels[-1] if isinstance(labels, list) else labels
-        if self._columns is not None:
-            return self._columns.paint(own)
-        n_columns = int(own.max(initial=0))
-        numbers = self._numbers(n_columns)
-        if (numbers == np.arange(1, n_columns + 1)).all():
-            return own
-        table = np.concatenate([[0], numbers])
-        return table.astype(np.min_scalar_type(int(table.max())))[own]
-
-    def _numbers(self, n_columns: int) -> NDArray[np.int64]:
-        """Return the numbers of columns; those that no stroke has come after all others."""
-        last = int(self.numbers.max(initial=0))
-        more = np.arange(last + 1, last + 1 + max(0, n_columns - len(self.numbers)))
-        return np.concatenate([self.numbers, more])[:n_columns]
-
-
-def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
-    """Return the problem with seeds 1, 2, ... and the numbers that they had."""
-    if problem.seeds is None:
-        return problem, np.arange(0)
-    numbers = np.unique(problem.seeds[problem.seeds > 0])
-    table = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
-    table[numbers] = np.arange(1, len(numbers) + 1)
-    return problem.with_seeds(table[problem.seeds]), numbers

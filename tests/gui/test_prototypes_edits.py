@@ -32,9 +32,9 @@ def canvas_of(book, image=IMAGE):
 
 def run(edited):
     """Return the labels after the run that an edit asks for."""
-    problem = edited.restart.begin(ProblemReader().read(edited.job, never))
-    result = edited.method.run(problem, edited.restart.initial(problem))
-    return edited.restart.finish(result)
+    problem, numbers = edited.restart.begin(ProblemReader().read(edited.job, never))
+    start = edited.restart.initial(problem, numbers, edited.method)
+    return edited.restart.finish(edited.method.run(problem, start), numbers)
 
 
 def test_merging_keeps_the_prototypes_of_both():

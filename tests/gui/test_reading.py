@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 
+from napari_saf._gui._origin import WarmStart
 from napari_saf._gui._reading import ImageJob, ProblemReader
-from napari_saf._gui._worker import WarmStart
 from napari_saf.problem import ImageOptions
 
 
@@ -122,9 +122,9 @@ def test_a_warm_start_prefers_what_was_and_leaves_room_for_change():
     rng = np.random.default_rng(0)
     end = rng.dirichlet((0.05, 0.05, 0.05), 50).astype(np.float32)
     warm = WarmStart(end, np.array([1, 4, 9]))
-    start = warm.initial(50, np.array([1, 4, 7, 9]))
+    start = warm.softened(50, np.array([1, 4, 7, 9]))
     np.testing.assert_allclose(start.sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(start[:, [0, 1, 3]].argmax(axis=1), end.argmax(axis=1))
     assert start.min() > 1e-3
     assert (start[:, 2] <= start.min(axis=1) + 1e-6).all()
-    assert warm.initial(49, np.array([1, 4])) is None
+    assert warm.softened(49, np.array([1, 4])) is None

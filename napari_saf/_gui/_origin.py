@@ -1,0 +1,125 @@
+"""Where a run begins, and which number each of its columns has on screen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.methods import AbstractMethod
+from napari_saf.problem import Problem
+from napari_saf.recording import StateMoment
+from napari_saf.result import LabelImage, Segmentation
+
+__all__ = ["MomentStart", "Origin", "WarmStart", "numbers_of_columns", "without_gaps"]
+
+_LEAST = 1e-10
+_SOFTENING = 0.1
+
+
+class Origin:
+    """From nothing, with labels numbered as the strokes are; others begin elsewhere.
+
+    Attributes
+    ----------
+    is_recorded : bool
+        Whether such a run can be recorded.
+    continues : bool
+        Whether its recording begins with what was before.
+    """
+
+    is_recorded: ClassVar[bool] = True
+    continues: ClassVar[bool] = False
+
+    def begin(self, problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+        """Return the problem to solve, and the numbers on screen of its first columns."""
+        return without_gaps(problem)
+
+    def initial(
+        self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
+    ) -> NDArray[np.float32] | None:
+        """Return the assignment to start from; None for the own start of the method."""
+        return None
+
+    def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
+        """Return labels on screen for columns counted from 1, 0 for outside."""
+        n_columns = int(columns.max(initial=0))
+        shown = numbers_of_columns(numbers, n_columns)
+        if (shown == np.arange(1, n_columns + 1)).all():
+            return columns
+        table = np.concatenate([[0], shown])
+        return table.astype(np.min_scalar_type(int(table.max())))[columns]
+
+    def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
+        """Return the result with labels as on screen, of the image that is asked for."""
+        own = result.labels[-1] if isinstance(result.labels, list) else result.labels
+        return dataclasses.replace(result, labels=self.paint(own, numbers))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class WarmStart(Origin):
+    """The end of an earlier run, from which another may go on.
+
+    This saves evaluations, and some pixels get another label than from a fresh start: what was
+    painted first counts for more.
+
+    Attributes
+    ----------
+    assignment : array of shape (n_nodes, n_columns)
+        Where it ended.
+    numbers : array of int of shape (n_columns,)
+        The number with which each class was painted.
+    """
+
+    assignment: NDArray[np.float32]
+    numbers: NDArray[np.int64]
+
+    def initial(
+        self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
+    ) -> NDArray[np.float32] | None:
+        """Return the assignment to start from; new labels would have no column in it."""
+        return self.softened(problem.n_nodes, numbers) if method.follows_seeds else None
+
+    def softened(self, n_nodes: int, numbers: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Return an assignment to start from, for classes of these numbers; None if none fits."""
+        if len(self.assignment) != n_nodes:
+            return None
+        start = np.full((n_nodes, len(numbers)), _LEAST, dtype=np.float32)
+        _, new, old = np.intersect1d(numbers, self.numbers, return_indices=True)
+        start[:, new] = self.assignment[:, old].clip(_LEAST)
+        # The end of a run is sure of itself: softened, it can be changed.
+        start **= _SOFTENING
+        return np.asarray(start / start.sum(axis=1, keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class MomentStart(Origin):
+    """A recorded moment, from which a run goes on as it is."""
+
+    continues: ClassVar[bool] = True
+    moment: StateMoment
+
+    def initial(
+        self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
+    ) -> NDArray[np.float32]:
+        """Return the assignment of the moment."""
+        return self.moment.assignment()
+
+
+def numbers_of_columns(numbers: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
+    """Return the numbers of columns; those that no stroke has come after all others."""
+    last = int(numbers.max(initial=0))
+    more = np.arange(last + 1, last + 1 + max(0, n_columns - len(numbers)))
+    return np.concatenate([numbers, more])[:n_columns]
+
+
+def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+    """Return the problem with seeds 1, 2, ... and the numbers that they had."""
+    if problem.seeds is None:
+        return problem, np.arange(0)
+    numbers = np.unique(problem.seeds[problem.seeds > 0])
+    table = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
+    table[numbers] = np.arange(1, len(numbers) + 1)
+    return problem.with_seeds(table[problem.seeds]), numbers
