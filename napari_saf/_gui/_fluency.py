@@ -15,13 +15,14 @@ from qtpy.QtWidgets import QWidget
 __all__ = ["FullCollections", "add_in_turns", "painted_later", "prepare_lines"]
 
 _TURN_MILLISECONDS = 15
+_REST_MILLISECONDS = 3000
 _NEVER = 1_000_000
 
 
 class FullCollections:
-    """Garbage collections that go through all objects: they wait while a run is on.
+    """Garbage collections that go through all objects: they wait for a rest after the runs.
 
-    Among all the objects of napari one halts every thread for 0.4 s.
+    Among all the objects of napari one halts every thread for 0.4 s; one is due after each run.
     """
 
     _n_runs = 0
@@ -30,7 +31,7 @@ class FullCollections:
     @classmethod
     def hold(cls) -> None:
         """Have no more of them by themselves; calls count."""
-        if not cls._n_runs:
+        if not cls._n_runs and gc.get_threshold()[2] != _NEVER:
             cls._before = gc.get_threshold()
             gc.set_threshold(*cls._before[:2], _NEVER)
         cls._n_runs += 1
@@ -39,6 +40,10 @@ class FullCollections:
     def release(cls) -> None:
         """Take one call of `hold` back."""
         cls._n_runs -= 1
+        QTimer.singleShot(_REST_MILLISECONDS, cls._restore)
+
+    @classmethod
+    def _restore(cls) -> None:
         if not cls._n_runs:
             gc.set_threshold(*cls._before)
 
