@@ -81,17 +81,22 @@ def measure(
     wait(1)
     widget.new_strokes()
     wait(1)
-    times: list[tuple[float, float, float]] = []
     for stroke in _FIRST:
         paint(viewer, widget, image.shape[:2], *stroke)
         settle(widget)
-    for _ in range(repeats):
-        times += [time_stroke(viewer, widget, image.shape[:2], *stroke) for stroke in _STROKES]
+    strokes = [moved(stroke, k) for k in range(repeats) for stroke in _STROKES]
+    times = [time_stroke(viewer, widget, image.shape[:2], *stroke) for stroke in strokes]
     widget.follow(False)
-    alone = [paint(viewer, widget, image.shape[:2], *stroke) for stroke in _STROKES * repeats]
+    alone = [paint(viewer, widget, image.shape[:2], *stroke) for stroke in strokes]
     viewer.close()
     first, final, stalls = zip(*times, strict=True)
     return statistics.median(first), statistics.median(final), list(stalls), alone
+
+
+def moved(stroke: tuple[Place, Place, int], k: int) -> tuple[Place, Place, int]:
+    """Return a stroke a little lower at each repeat: labels follow only what is new."""
+    start, end, number = stroke
+    return (start[0] + 0.02 * k, start[1]), (end[0] + 0.02 * k, end[1]), number
 
 
 def time_stroke(
