@@ -21,7 +21,7 @@ from qtpy.QtCore import QEventLoop, QTimer
 from skimage.data import astronaut
 from skimage.transform import resize
 
-from napari_saf._gui._segment import SegmentWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 
 _TARGETS = {"longest gap": 100, "p99 gap": 50, "first labels": 1000, "stop": 300}
 

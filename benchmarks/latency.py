@@ -24,7 +24,7 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 from skimage.transform import resize
 
-from napari_saf._gui._scribbles import ScribblesWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
 
 Place = tuple[float, float]
 

@@ -23,9 +23,9 @@ from qtpy.QtWidgets import QApplication
 from superqt import QCollapsible
 
 from napari_saf import save_masks
-from napari_saf._gui._export import ExportWidget
-from napari_saf._gui._scribbles import ScribblesWidget
-from napari_saf._gui._segment import SegmentWidget
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.cli import main as command_line
 
 PICTURES = Path(__file__).parent / "pictures"

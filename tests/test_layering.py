@@ -24,6 +24,18 @@ LAYERS = [
 ]
 """From the ground up; a module may import from lower layers and from its own."""
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+APP_LAYERS = [
+    {"settings"},
+    {"layers"},
+    {"widgets"},
+    {"runs"},
+    {"docks"},
+    {"segment", "scribbles", "dictionary", "diagnostics", "export"},
+    {"compare", "prototypes"},
+    {"demo"},
+]
+"""Likewise within the app."""
+APP_LEVEL = {name: level for level, names in enumerate(APP_LAYERS) for name in names}
 ALLOWED_WITHIN_A_LAYER = {("samples", "io")}
 ALLOWED_UPWARDS = {("cli", "_gui"), ("dictionary", "io")}
 """Within functions only: the demo opens napari, a dictionary saves itself."""
@@ -72,6 +84,19 @@ def test_imports_run_one_way(path):
         allowed = ALLOWED_WITHIN_A_LAYER | ALLOWED_UPWARDS
         same = LEVEL[other] == LEVEL[own] and own not in ("io", "samples", "cli", "_gui")
         assert is_below or same or (own, other) in allowed, f"{own} imports {other}"
+
+
+def app_modules():
+    return [path for path in sorted((PACKAGE / "_gui").rglob("*.py")) if path.stem != "__init__"]
+
+
+@pytest.mark.parametrize("path", app_modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_within_the_app_run_one_way(path):
+    own = path.relative_to(PACKAGE / "_gui").parts[0].removesuffix(".py")
+    for name in imports(path):
+        if name.startswith("napari_saf._gui."):
+            other = name.split(".")[2]
+            assert other == own or APP_LEVEL[other] < APP_LEVEL[own], f"{path}: {name}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -21,8 +21,7 @@ from qtpy.QtWidgets import (
     QToolButton,
 )
 
-from napari_saf._gui import _help
-from napari_saf._gui._help_page import HelpPage, page_path
+from napari_saf._gui.docks.help_page import HelpPage, page_path
 from napari_saf.errors import FormatError
 
 pytestmark = pytest.mark.gui
@@ -66,7 +65,9 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
     assert not silent, "\n".join(silent)
 
     opened = []
-    monkeypatch.setattr(_help, "HelpPage", lambda page, dock: Opened(opened, page))
+    monkeypatch.setattr(
+        "napari_saf._gui.docks.help.HelpPage", lambda page, dock: Opened(opened, page)
+    )
     manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
     for widget in manifest.contributions.widgets:
         frame, dock = frames[widget.display_name]

@@ -11,7 +11,7 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
-from napari_saf._gui._live_layer import METADATA_KEY
+from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf.io import Recipe
 
 pytestmark = pytest.mark.gui

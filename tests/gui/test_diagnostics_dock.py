@@ -15,9 +15,9 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui._curves import Curve, CurvePlot
-from napari_saf._gui._hub import hub_of
-from napari_saf._gui._live_layer import METADATA_KEY
+from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.widgets.curves import Curve, CurvePlot
 
 pytestmark = pytest.mark.gui
 

@@ -10,7 +10,7 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
-from napari_saf._gui._partitions import dictionary_of, find_heart
+from napari_saf._gui.dictionary.partitions import dictionary_of, find_heart
 from napari_saf.methods._method import never
 
 pytestmark = [pytest.mark.gui]

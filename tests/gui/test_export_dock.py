@@ -13,8 +13,8 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QWidget
 
 import napari_saf as saf
-from napari_saf._gui._export import ExportWidget
-from napari_saf._gui._export_source import image_part
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.export.source import image_part
 from napari_saf.io import read_image, read_labels
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem

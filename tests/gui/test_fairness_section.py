@@ -5,7 +5,7 @@ import pytest
 from gui_cases import TIMEOUT, blocks, stack
 from qtpy.QtCore import QPoint, Qt
 
-from napari_saf._gui._live_layer import METADATA_KEY
+from napari_saf._gui.layers.live import METADATA_KEY
 
 pytestmark = [pytest.mark.gui]
 

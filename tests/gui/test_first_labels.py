@@ -8,8 +8,8 @@ from gui_cases import ENDLESS, TIMEOUT
 from napari.layers import Labels
 
 import napari_saf as saf
-from napari_saf._gui._live_layer import LiveLayer
-from napari_saf._gui._session import Session
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.runs.session import Session
 
 pytestmark = pytest.mark.gui
 

@@ -4,15 +4,15 @@ import gc
 
 import pytest
 
-from napari_saf._gui import _fluency
-from napari_saf._gui._fluency import FullCollections, painted_later
+from napari_saf._gui.runs import fluency
+from napari_saf._gui.runs.fluency import FullCollections, painted_later
 
 pytestmark = pytest.mark.gui
 
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch, qtbot):
-    monkeypatch.setattr(_fluency, "_REST_MILLISECONDS", 0)
+    monkeypatch.setattr(fluency, "_REST_MILLISECONDS", 0)
 
 
 def test_full_collections_come_back_after_the_last_of_several_runs(qtbot):

@@ -8,12 +8,12 @@ from napari.components import ViewerModel
 from napari.layers import Image, Labels
 
 import napari_saf as saf
-from napari_saf._gui._edits import Canvas, delete, merge, refine, split
-from napari_saf._gui._history import History, Moment, PackedLabels
-from napari_saf._gui._live_layer import EditedLayer
-from napari_saf._gui._reading import ProblemReader
-from napari_saf._gui._restart import count_pixels, free_number
-from napari_saf._gui._sheet import LayerBook, Sheet
+from napari_saf._gui.layers.live import EditedLayer
+from napari_saf._gui.layers.reading import ProblemReader
+from napari_saf._gui.prototypes.edits import Canvas, delete, merge, refine, split
+from napari_saf._gui.prototypes.history import History, Moment, PackedLabels
+from napari_saf._gui.prototypes.restart import count_pixels, free_number
+from napari_saf._gui.prototypes.sheet import LayerBook, Sheet
 from napari_saf.methods._method import never
 
 pytestmark = [pytest.mark.gui]

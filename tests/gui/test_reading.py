@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 
-from napari_saf._gui._origin import WarmStart
-from napari_saf._gui._reading import ImageJob, ProblemReader
+from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.runs.origin import WarmStart
 from napari_saf.problem import ImageOptions
 
 

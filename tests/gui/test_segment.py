@@ -12,7 +12,7 @@ from napari.layers import Labels
 from qtpy.QtWidgets import QMainWindow
 
 import napari_saf as saf
-from napari_saf._gui._segment import SegmentWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
 

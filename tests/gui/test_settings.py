@@ -8,10 +8,10 @@ import pytest
 import torch
 from napari.settings import get_plugin_settings
 
-from napari_saf._gui._form import MethodForm
-from napari_saf._gui._settings import Settings, current_settings
-from napari_saf._gui._task import FunctionTask
-from napari_saf._gui._worker import Run
+from napari_saf._gui.runs.task import FunctionTask
+from napari_saf._gui.runs.worker import Run
+from napari_saf._gui.settings import Settings, current_settings
+from napari_saf._gui.widgets.form import MethodForm
 from napari_saf.errors import ComputeError
 from napari_saf.methods import METHODS
 
@@ -39,7 +39,7 @@ def test_a_file_that_napari_cannot_read_leaves_the_defaults(settings, monkeypatc
     def fail(plugin):
         raise KeyError(plugin)
 
-    monkeypatch.setattr("napari_saf._gui._settings.get_plugin_settings", fail)
+    monkeypatch.setattr("napari_saf._gui.settings.get_plugin_settings", fail)
     assert current_settings() == Settings()
     assert "defaults" in caplog.text
 
@@ -75,7 +75,7 @@ def test_work_is_refused_above_the_memory_limit(settings, dock, qtbot):
 def test_frames_come_as_often_as_wanted(settings, monkeypatch):
     settings.screen.frames = 2
     now = 100.0
-    monkeypatch.setattr("napari_saf._gui._worker.time.perf_counter", lambda: now)
+    monkeypatch.setattr("napari_saf._gui.runs.worker.time.perf_counter", lambda: now)
     run = Run(None, None)
     run._last_frame = now - 0.49
     assert not run._frame_is_due()

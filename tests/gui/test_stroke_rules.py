@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from napari_saf._gui._strokes import follow_strokes, suggest_spot
+from napari_saf._gui.scribbles.strokes import follow_strokes, suggest_spot
 
 
 @given(st.integers(0, 2**32 - 1))

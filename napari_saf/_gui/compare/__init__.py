@@ -1,0 +1,1 @@
+"""The Compare dock: methods and values side by side."""

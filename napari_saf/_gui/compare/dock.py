@@ -1,0 +1,357 @@
+"""The Compare dock: several methods, or a grid of values, on one image, side by side."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Labels
+from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
+
+from napari_saf._gui.compare.choice import ComparisonChoice
+from napari_saf._gui.compare.layers import ComparisonLayers
+from napari_saf._gui.compare.table import ComparisonTable
+from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
+from napari_saf._gui.docks.run_dock import describe_error
+from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.reading import NotFinite
+from napari_saf._gui.layers.side_by_side import SideBySide
+from napari_saf._gui.runs.fluency import FullCollections
+from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf._gui.widgets.form_layout import FormSection, create_fold
+from napari_saf._gui.widgets.image_input import ImageInput
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.swatches import Swatch, Swatches, fill_color
+from napari_saf.comparison import Variant, lay_out
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io._legend import file_stem
+from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
+
+__all__ = ["CompareWidget"]
+
+_MASK_AND_RUN = "Mask them and run"
+_SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
+_TRUTH_HELP = (
+    "Regions as they should be, 0 where unknown: the table then says how well each result agrees."
+)
+_PAINT_HELP = (
+    "Labels in the saved page or picture: the mean colour of the image, or those of the layers."
+)
+_FILTERS = "Page (*.html);;Picture (*.png *.svg *.pdf);;Table (*.csv)"
+
+
+class CompareWidget(TaskDock):
+    """Choose an image and what to compare; run; see results side by side, and their numbers.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+
+    Attributes
+    ----------
+    input : ImageInput
+    choice : ComparisonChoice
+    table : ComparisonTable
+    outcome : Outcome or None
+        Of the last comparison.
+    """
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self.input, self.choice = ImageInput(viewer), ComparisonChoice()
+        self.table, self.swatches = ComparisonTable(), Swatches()
+        self.outcome: Outcome | None = None
+        self._layers: ComparisonLayers | None = None
+        self._progress: Progress | None = None
+        self._is_holding = False
+        self._truth = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
+        self._side = SideBySide(viewer, self._on_grid_left)
+        self._create_controls()
+        self._create_layout()
+        self._connect()
+        self._on_choice_changed()
+        self._show_what_is_possible()
+
+    def choose_truth(self, layer: Labels | None) -> None:
+        """Choose the regions as they should be."""
+        self._truth.choose(layer)
+
+    def start(self) -> None:
+        """Run what is asked for."""
+        self._start(finite_only=False)
+
+    def save_to(self, path: str) -> None:
+        """Save a page, a picture or a table, by the suffix; none stands for a page."""
+        outcome, layers = self.outcome, self._layers
+        if outcome is None or layers is None:
+            return
+        target = Path(path)
+        target = target if target.suffix else target.with_name(f"{target.name}.html")
+        paint = self._paint.currentData()
+        colors = {n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)}
+        self.begin_task(
+            "saving",
+            lambda report, cancelled: outcome.save(target, paint, colors, cancelled),
+            lambda saved: self.status.show_progress(1.0, f"saved {saved.name}"),
+        )
+
+    def show_side_by_side(self, wanted: bool) -> None:
+        """Show the results in napari's grid, or leave it."""
+        if not wanted:
+            self._side.leave()
+        elif self.outcome is not None and self._layers is not None:
+            self._side.enter(*self._grid_of(self.outcome, self._layers))
+        self._side_button.setChecked(self._side.is_on)
+
+    def _release(self) -> None:
+        self._hold_collections(False)
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
+        self._side.release()
+        self.input.release()
+        self._truth.disconnect_viewer()
+        if self._layers is not None:
+            self._layers.release()
+        self._layers = self.outcome = None
+
+    def _hold_collections(self, wanted: bool) -> None:
+        """Have full garbage collections wait, or not."""
+        if wanted != self._is_holding:
+            self._is_holding = wanted
+            FullCollections.hold() if wanted else FullCollections.release()
+
+    def _create_controls(self) -> None:
+        self._run_button = QPushButton("Compare")
+        self._side_button, self._save_button = QPushButton("Side by side"), QPushButton("Save …")
+        self._side_button.setCheckable(True)
+        self._side_button.setToolTip("Show the results in napari's grid, or leave it.")
+        self._save_button.setToolTip("Save a page, a picture or the table.")
+        key = self._key_of("run_or_stop")
+        self._run_button.setToolTip(f"Run every combination, one after another ({key}).")
+        self._stop_button.setToolTip(f"End with the results that are finished ({key}).")
+        self._paint = QComboBox()
+        self._paint.addItem("mean colour", "mean")
+        self._paint.addItem("clear colour", "palette")
+        self._paint.setToolTip(_PAINT_HELP)
+
+    def _create_layout(self) -> None:
+        self._rows = rows = FormSection()
+        rows.add_row("Scale", self.input.scale, _SCALE_HELP)
+        rows.add_row("Truth", self._truth, _TRUTH_HELP)
+        below, layout = QWidget(), QHBoxLayout()
+        below.setLayout(layout)
+        layout.setContentsMargins(0, 0, 0, 0)
+        for widget, stretch in ((self._side_button, 3), (self._save_button, 2), (self._paint, 4)):
+            layout.addWidget(widget, stretch=stretch)
+        self._lay_out(
+            [self.input.section, self.choice, rows, create_fold("Features", self.input.features)],
+            [self._run_button, self._stop_button],
+            [self.table, self.swatches, below],
+        )
+
+    def _connect(self) -> None:
+        self._run_button.clicked.connect(self.start)
+        self.status.way_on_clicked.connect(lambda: self._start(finite_only=True))
+        self._side_button.clicked.connect(self.show_side_by_side)
+        self._save_button.clicked.connect(self._on_save_clicked)
+        self.choice.changed.connect(self._on_choice_changed)
+        self.input.image_changed.connect(self._on_choice_changed)
+        self.table.row_chosen.connect(self._on_row_chosen)
+        self._truth.layer_changed.connect(self._on_truth_changed)
+        self._viewer.layers.events.removed.connect(self._on_layer_removed)
+
+    def _start(self, *, finite_only: bool) -> None:
+        if self.input.image is None:
+            self._show_error("no image: open or choose an image layer first")
+            return
+        try:
+            work = self._work(finite_only=finite_only)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        if self.is_busy:
+            return
+        self._side.leave()
+        self._hold_collections(True)
+        if self._layers is not None:
+            for layer in self._layers.layers():
+                layer.visible = False
+            self._layers.release()
+        self.outcome, self._progress = None, None
+        self.table.show_rows([], [])
+        self.swatches.show_swatches([])
+        self._layers = ComparisonLayers(
+            self._viewer, self, self.input.image, self.input.placement(), list(work.variants)
+        )
+        self.begin_task("comparing", work.run, self._on_compared, self._on_told)
+
+    def _work(self, *, finite_only: bool) -> ComparisonWork:
+        job, truth = self.input.job(finite_only=finite_only), self._truth.layer
+        variants = self.choice.variants(job.options, self._known_methods())
+        title = self.input.image.name
+        if truth is None:
+            return ComparisonWork(job, variants, title)
+        return ComparisonWork(job, variants, title, pixels_of(truth), self.input.index_of(truth))
+
+    def _variants(self) -> list[Variant]:
+        return self.choice.variants(self.input.job().options, self._known_methods())
+
+    def _known_methods(self) -> dict[str, AbstractMethod]:
+        """Return the method of the Segment dock, if its parameters count."""
+        if not self.choice.follows_segment:
+            return {}
+        docks = self.window().findChildren(SegmentWidget)
+        if not docks:
+            raise InvalidInput("settings: open the Segment dock, or choose the defaults")
+        return {docks[-1].form.method.name: docks[-1].form.read()}
+
+    def _on_choice_changed(self, layer: object = None) -> None:
+        spreads = any(issubclass(METHODS[name], SweepMethod) for name in self.choice.names)
+        self.input.show_groups(spreads)
+        self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
+        words = "Compare"
+        if self.input.image is not None:
+            with contextlib.suppress(SafError):
+                words = f"Compare {len(self._variants())}"
+        self._run_button.setText(words)
+
+    def _on_told(self, told: object) -> None:
+        if isinstance(told, Finished) and self._layers is not None:
+            self._layers.add(told.result)
+        elif isinstance(told, Progress):
+            self._progress = told
+            self._on_clock()
+
+    def _on_clock(self) -> None:
+        told, task = self._progress, self._task
+        if told is None or task is None or task.is_cancelled:
+            super()._on_clock()
+            return
+        words = f"{100 * told.fraction:.0f} %   {told.name}   {task.seconds:.1f} s"
+        self.status.show_progress(told.fraction, words)
+
+    def _on_compared(self, outcome: Outcome) -> None:
+        seconds = 0.0 if self._task is None else self._task.seconds
+        self._progress = None
+        if self._layers is None:
+            return
+        self._is_adding = True
+        self._layers.finish(outcome.comparison, lambda: self._on_layers_done(outcome))
+        count = len(outcome.comparison.results)
+        words = [f"{count} result{'s' * (count != 1)} in {seconds:.1f} s"]
+        words += [f"not run: {f.variant.name}: {f.error}" for f in outcome.comparison.failures]
+        words += ["stopped before the others"] * (not outcome.comparison.is_complete)
+        self.status.show_progress(count / len(outcome.work.variants), "\n".join(words))
+
+    def _on_layers_done(self, outcome: Outcome) -> None:
+        self._hold_collections(False)
+        self._is_adding = False
+        self.outcome = outcome
+        self._show_rows()
+        self._show_what_is_possible()
+        if len(outcome.comparison.results) > 1:
+            self.show_side_by_side(True)
+
+    def _show_rows(self) -> None:
+        if self.outcome is None or self._layers is None:
+            return
+        results = self.outcome.comparison.results
+        self.table.show_rows(
+            self.outcome.rows, [self._layers.name(result.variant) for result in results]
+        )
+
+    def _on_truth_changed(self, layer: Any) -> None:
+        """Measure the results that are there."""
+        outcome = self.outcome
+        if outcome is None or self.is_busy or self.input.image is None:
+            return
+        data = None if layer is None else pixels_of(layer)
+        index = () if layer is None else self.input.index_of(layer)
+        self.calculate_aside(
+            "truth", lambda cancelled: outcome.with_truth(data, index, cancelled), self._on_measured
+        )
+
+    def _on_measured(self, outcome: Outcome) -> None:
+        if self.outcome is not None and outcome.comparison is self.outcome.comparison:
+            self.outcome = outcome
+            self._show_rows()
+
+    def _on_row_chosen(self, number: int) -> None:
+        """Choose the layer of a result, and show its labels; those that died are crossed."""
+        outcome, layers = self.outcome, self._layers
+        if outcome is None or layers is None:
+            return
+        self._show_swatches(outcome, layers, number)
+        layer = layers.layer(outcome.comparison.results[number].variant)
+        if layer is None:
+            return
+        if not self._side.is_on:
+            for other in layers.layers():
+                other.visible = other == layer
+        self._viewer.layers.selection.select_only(layer)
+
+    def _show_swatches(self, outcome: Outcome, layers: ComparisonLayers, number: int) -> None:
+        result = outcome.comparison.results[number]
+        dead = set(outcome.comparison.dead(number).tolist())
+        swatches = []
+        for label in range(1, outcome.comparison.n_numbers + 1):
+            border = np.asarray(layers.color(label))
+            fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
+            share = result.sizes[label - 1] / result.labels.size
+            words = f"label {label}: {100 * share:.1f} % of the pixels"
+            words = f"label {label}: died here, lives in others" if label in dead else words
+            swatches.append(Swatch(fill, border, words, label in dead))
+        self.swatches.show_swatches(swatches)
+
+    def _grid_of(
+        self, outcome: Outcome, layers: ComparisonLayers
+    ) -> tuple[list[Any], tuple[int, int]]:
+        """Return the layers for the grid, and its shape.
+
+        A full table of two parameters is shown as such; else image and truth come first.
+        """
+        results = outcome.comparison.results
+        found = [layers.layer(result.variant) for result in results]
+        shown = [layer for layer in found if layer is not None]
+        layout = lay_out([result.variant for result in results])
+        if layout.is_table and len(shown) == len(results):
+            return shown, (layout.n_rows, layout.n_columns)
+        given = [layers.image, self._truth.layer]
+        return [one for one in self._viewer.layers if one in given or one in shown], (-1, -1)
+
+    def _on_grid_left(self) -> None:
+        self._side_button.setChecked(False)
+        if self.table.chosen is not None:
+            self._on_row_chosen(self.table.chosen)
+
+    def _on_save_clicked(self) -> None:
+        name = f"{file_stem(self.outcome.work.title)}_comparison.html" if self.outcome else ""
+        path, _ = QFileDialog.getSaveFileName(
+            self, "Save comparison", str(Path.cwd() / name), _FILTERS
+        )
+        if path:
+            self.save_to(path)
+
+    def _on_layer_removed(self, event: Any) -> None:
+        if self._layers is not None and event.value == self._layers.image:
+            self.stop_task()
+
+    def _on_task_abandoned(self) -> None:
+        self._hold_collections(False)
+        super()._on_task_abandoned()
+
+    def _on_failed(self, error: Exception) -> None:
+        self._hold_collections(False)
+        self._show_error(
+            describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
+        )
+
+    def _show_what_is_possible(self) -> None:
+        super()._show_what_is_possible()
+        is_done = self.outcome is not None and not self.is_busy
+        self._run_button.setEnabled(not self.is_busy)
+        self._side_button.setEnabled(is_done)
+        self._save_button.setEnabled(is_done)

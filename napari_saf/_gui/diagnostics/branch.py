@@ -1,0 +1,122 @@
+"""The form of a branch: a recorded run goes on from a moment with other parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import napari
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from napari_saf._gui.runs.session import Request
+from napari_saf._gui.widgets.form import MethodForm
+from napari_saf._gui.widgets.form_layout import FormSection, create_fold
+from napari_saf._gui.widgets.scale import OddSlider
+from napari_saf.errors import SafError
+from napari_saf.parameters import build, values_of
+
+__all__ = ["BranchForm"]
+
+_SCALE_HELP = "Side of the window over which labels are averaged (N)."
+
+
+class BranchForm(QWidget):
+    """The parameters of a run, to be changed, and a button.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    """
+
+    clicked = Signal()
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._request: Request | None = None
+        self.form: MethodForm | None = None
+        self.scale = OddSlider(5)
+        self._own = FormSection()
+        self._own.add_row("Scale", self.scale, _SCALE_HELP)
+        self._basic, self._advanced = (_create_place() for _ in range(2))
+        self.button = QPushButton("Branch")
+        self.button.setToolTip("Go on from here with these parameters, in a layer of its own.")
+        self.button.clicked.connect(self.clicked)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        for widget in (self._own, self._basic, create_fold("Advanced", self._advanced)):
+            layout.addWidget(widget)
+        layout.addWidget(self.button)
+
+    def show_request(self, request: Request | None) -> None:
+        """Show the parameters of a run, unless they are those shown already."""
+        if request is self._request:
+            return
+        self.release()
+        self._request = request
+        if request is None:
+            return
+        self.form = form = MethodForm(
+            type(request.method), self._viewer, asks_prototypes=False, asks_start=False
+        )
+        self._basic.layout().addWidget(form.basic)
+        self._advanced.layout().addWidget(form.advanced)
+        window = request.job.options.window
+        if isinstance(window, int):
+            self.scale.set_value(window)
+        form.changed.connect(self._show_what_holds)
+        try:
+            form.set_values(values_of(request.method))
+        except SafError:
+            self.button.setEnabled(False)
+        self._show_what_holds()
+
+    def request(self) -> Request:
+        """Return what the run shown would be with the parameters as they are now.
+
+        Raises
+        ------
+        SafError
+            If a value is out of bounds.
+        """
+        assert self._request is not None and self.form is not None
+        request, job = self._request, self._request.job
+        method = build(type(request.method), values_of(request.method) | self.form.values())
+        if self._own.is_shown(self.scale):
+            options = dataclasses.replace(job.options, window=self.scale.value)
+            job = dataclasses.replace(job, options=options)
+        return dataclasses.replace(request, method=method, job=job)
+
+    def release(self) -> None:
+        """Let go of the viewer and of the run."""
+        self._request = None
+        if self.form is None:
+            return
+        self.form.release()
+        for place, section in (
+            (self._basic, self.form.basic),
+            (self._advanced, self.form.advanced),
+        ):
+            place.layout().removeWidget(section)
+            section.hide()
+            section.deleteLater()
+        self.form = None
+
+    def _show_what_holds(self) -> None:
+        """Ask for the scale where it matters and is one number."""
+        assert self._request is not None and self.form is not None
+        has_one = isinstance(self._request.job.options.window, int)
+        try:
+            uses_window = build(
+                type(self._request.method), values_of(self._request.method) | self.form.values()
+            ).uses_window
+        except SafError:
+            return
+        self._own.show_row(self.scale, has_one and uses_window)
+
+
+def _create_place() -> QWidget:
+    place = QWidget()
+    layout = QVBoxLayout(place)
+    layout.setContentsMargins(0, 0, 0, 0)
+    return place

@@ -1,0 +1,440 @@
+"""The Diagnostics dock: how a run went, back in time, and on from there."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt, QTimer
+from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton, QSlider
+
+from napari_saf._gui.diagnostics.branch import BranchForm
+from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
+from napari_saf._gui.diagnostics.separability import Separability, SeparabilityTable, separate
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, count_labels
+from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
+from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.runs.origin import MomentStart
+from napari_saf._gui.runs.session import Session
+from napari_saf._gui.widgets.curves import CurvePlot, curves_of
+from napari_saf._gui.widgets.form_layout import FormSection, create_fold
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf.errors import SafError
+from napari_saf.recording import LabelMoment, StateMoment
+from napari_saf.result import History, LabelImage, Segmentation
+
+__all__ = ["DiagnosticsWidget"]
+
+_REFRESH_MILLISECONDS = 250
+_TURN_MILLISECONDS = 15
+_MOST_POINTS = 150
+_MOST_RUNS = 2
+"""Recordings kept: of the newest run and of the one before, to go back and forth between."""
+_NOTHING = "Run a method in any dock: its curves come up here."
+_NOT_RECORDED = (
+    "The labels on the way were not recorded: for the time slider have this dock open during a run."
+)
+
+
+class DiagnosticsWidget(TaskDock):
+    """Follow runs of all docks; look at any time of them; go on from there.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+
+    Attributes
+    ----------
+    plot : CurvePlot
+    earlier : EarlierLayers
+        What shows labels and entropy at the time of the slider.
+    separability : SeparabilityTable
+    branch : BranchForm
+    """
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self._runs: list[RecordedRun] = []
+        self._run: RecordedRun | None = None
+        self._history: History | None = None
+        self._times: NDArray[np.float64] = np.zeros(0)
+        self._moments: tuple[LabelMoment, ...] = ()
+        self.plot = CurvePlot()
+        self.earlier = EarlierLayers(viewer, self)
+        self.separability = SeparabilityTable()
+        self.branch = BranchForm(viewer)
+        self._create_controls()
+        self._create_layout()
+        self._connect()
+        self._show_chosen()
+        self.calculate_aside("load", _load_plots, lambda _: None)
+        hub_of(viewer).watch(self)
+
+    @property
+    def time(self) -> float:
+        """The time of the slider."""
+        place = self._slider.value()
+        return float(self._times[place]) if 0 <= place < len(self._times) else 0.0
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """The times that the slider goes through."""
+        return self._times
+
+    def go_to(self, time: float) -> None:
+        """Put the slider at the recorded time that is nearest."""
+        if len(self._times):
+            self._slider.setValue(int(np.abs(self._times - time).argmin()))
+
+    def choose(self, layer: Any) -> None:
+        """Show the run that made a layer."""
+        self._choice.choose(layer)
+
+    def resume(self) -> None:
+        """Go on from the time of the slider as the run did, in its layer."""
+        run, moment = self._run, self._state()
+        if run is None or moment is None or not self._may_start(run):
+            return
+        self._go_on(run, moment, dataclasses.replace(run.request, live=run.live))
+        run.live.layer.visible = True
+
+    def start_branch(self) -> None:
+        """Go on from the time of the slider with other parameters, in a layer of its own."""
+        run, moment = self._run, self._state()
+        if run is None or moment is None or not self._may_start(run):
+            return
+        try:
+            request = self.branch.request()
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        title = f"{request.method.name.upper()} from t = {moment.time:.3g}"
+        live = LiveLayer(self._viewer, request.image, title, request.placement, request.strokes)
+        self.session.adopt(run.request.image, run.live.layer)
+        self._go_on(run, moment, dataclasses.replace(request, live=live))
+
+    def run_began(self, session: Session) -> None:
+        """Follow a run."""
+        own = self.session.live
+        if session is not self.session and own is not None and session.live is own:
+            self.session.stop()
+        recording, request, live = session.record(), session.request, session.live
+        if recording is None or request is None or live is None:
+            return
+        own_layer = [run for run in self._runs if run.live is live]
+        self._forget_runs(own_layer)
+        self._forget_runs(self._runs[: len(self._runs) - _MOST_RUNS + 1])
+        run = RecordedRun(session, request, live, recording)
+        run.before = own_layer[-1] if own_layer else None
+        self._runs.append(run)
+        self._choice.set_others([("the run under way", run)])
+        self._choice.choose(run)
+        self._timer.start()
+
+    def run_returned(self, session: Session, result: Any) -> None:
+        """Take note of how labels are numbered at the end."""
+        run = self._run_of(session)
+        if run is not None:
+            run.note()
+            run.columns, run.before = result.columns, None
+        elif session.live is not None:
+            self._choice.refresh()
+            self._choice.choose(session.live.layer)
+
+    def run_ended(self, session: Session) -> None:
+        """Show what is left of a run."""
+        run = self._run_of(session)
+        if run is None or self._life.has_ended:
+            return
+        was_shown, place = run is self._run and not self._is_at_end, self._slider.value()
+        run.session = None
+        if run.live.layer is None or run.live.is_lost:
+            self._forget_runs([run])
+        elif run.before is not None:
+            self._runs = [run.before if other is run else other for other in self._runs]
+        under_way = [(f"run {k + 1}", run) for k, run in enumerate(self._runs) if run.is_running]
+        if not under_way:
+            self._timer.stop()
+        self._choice.set_others(under_way)
+        self._choice.choose(run.live.layer)
+        if was_shown and self._run is run:
+            self._slider.setValue(place)
+
+    def _create_controls(self) -> None:
+        self._choice = LayerChoice(self._viewer, self._may_be_shown)
+        self._slider = QSlider(Qt.Orientation.Horizontal)
+        self._slider.setPageStep(1)
+        self._slider.setToolTip(
+            "Go back in time: the labels at any recorded time are shown in a layer of their own; "
+            "at the right end the result is back."
+        )
+        self._words = QLabel()
+        self._words.setWordWrap(True)
+        self._resume = QPushButton("Resume")
+        self._resume.setToolTip(
+            "Go on from here as the run did, in the same layer. For the flows the end is the same "
+            "but for few pixels."
+        )
+        self._entropy = QCheckBox("Show where it is undecided (entropy)")
+        self._entropy.setToolTip(
+            "A layer with the entropy of each pixel's soft labels at this time: 0 decided, 1 no "
+            "preference."
+        )
+        self._timer = QTimer(self)
+        self._timer.setInterval(_REFRESH_MILLISECONDS)
+
+    def _create_layout(self) -> None:
+        rows = self._rows = FormSection()
+        rows.add_row("Result", self._choice, "The run to look at.")
+        rows.add_row("Time", self._slider, str(self._slider.toolTip()))
+        self._apart = create_fold("How far apart are the labels?", self.separability)
+        self._branch_fold = create_fold("Branch: go on with other parameters", self.branch)
+        self._lay_out(
+            [rows, self._words, self.plot, self._entropy, self._apart, self._branch_fold],
+            [self._resume, self._stop_button],
+            [],
+        )
+
+    def _connect(self) -> None:
+        self._choice.layer_changed.connect(self._show_chosen)
+        self._slider.valueChanged.connect(self._on_slider_moved)
+        self.plot.moved.connect(self.go_to)
+        self._resume.clicked.connect(self.resume)
+        self._entropy.toggled.connect(self._show_entropy)
+        self._apart.toggled.connect(self._show_separability)
+        self.branch.clicked.connect(self.start_branch)
+        self._timer.timeout.connect(self._on_timer)
+        self._viewer.layers.events.removed.connect(self._on_layer_removed)
+
+    def _release(self) -> None:
+        hub_of(self._viewer).unwatch(self)
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
+        self._timer.stop()
+        self._choice.disconnect_viewer()
+        self.branch.release()
+        if self._life.has_window:
+            self.earlier.forget()
+        self.earlier.let_go()
+        self._runs, self._run, self._history, self._moments = [], None, None, ()
+
+    def _go_on(self, run: RecordedRun, moment: StateMoment, request: Any) -> None:
+        self.earlier.show_result()
+        request = dataclasses.replace(
+            request,
+            is_sweep=False,
+            origin=MomentStart(moment),
+            recording=run.recording.until(moment),
+        )
+        self.session.start(request)
+
+    def _may_start(self, run: RecordedRun) -> bool:
+        return not (run.is_running or run.live.is_lost) and run.request.image in self._viewer.layers
+
+    def _may_be_shown(self, layer: object) -> bool:
+        if not isinstance(layer, Labels):
+            return False
+        own = any(run.live.layer == layer and not run.is_running for run in self._runs)
+        return own or _history_of(layer) is not None
+
+    def _run_of(self, session: Session) -> RecordedRun | None:
+        return next((run for run in self._runs if run.session is session), None)
+
+    def _forget_runs(self, runs: list[RecordedRun]) -> None:
+        gone = [run for run in runs if not run.is_running]
+        self._runs = [run for run in self._runs if run not in gone]
+        if self._run in gone:
+            self.earlier.forget()
+            self._run = None
+
+    def _state(self) -> StateMoment | None:
+        """Return the recorded soft labels nearest to the time of the slider."""
+        return None if self._run is None else self._run.state_near(self.time)
+
+    @property
+    def _is_at_end(self) -> bool:
+        return bool(self._slider.value() >= self._slider.maximum())
+
+    def _show_chosen(self, layer: object = None) -> None:
+        """Show the run that is chosen, from its end."""
+        chosen = self._choice.value
+        if isinstance(chosen, RecordedRun):
+            run: RecordedRun | None = chosen
+        else:
+            own = [r for r in self._runs if chosen is not None and r.live.layer == chosen]
+            run = own[-1] if own else None
+        if run is not self._run:
+            self.earlier.forget()
+            self._entropy.setChecked(False)
+        self._run = run
+        self._history = None if chosen is None or run is not None else _history_of(chosen)
+        self.branch.show_request(None if run is None else run.request)
+        self._refresh(is_at_end=True)
+        self._show_separability()
+
+    def _refresh(self, *, is_at_end: bool) -> None:
+        """Show curves, the range of the slider, and what is possible, as they are now."""
+        at = self.time
+        run, history = self._run, self._history
+        self._moments = () if run is None else run.recording.label_moments
+        if run is not None:
+            history = run.recording.history(_MOST_POINTS)
+        if history is None or not len(history):
+            self._times = np.zeros(0)
+            self.plot.hide()
+        else:
+            moments = np.array([moment.time for moment in self._moments])
+            self._times = moments if run is not None else history.time
+            self.plot.show_curves(history.time, curves_of(history), self._color)
+        blocked = self._slider.blockSignals(True)
+        self._slider.setRange(0, max(0, len(self._times) - 1))
+        end = self._slider.maximum()
+        place = end if is_at_end or not len(self._times) else np.abs(self._times - at).argmin()
+        self._slider.setValue(int(place))
+        self._slider.blockSignals(blocked)
+        self._show_moment()
+
+    def _color(self, column: int) -> NDArray[np.floating]:
+        if self._run is not None:
+            return self._run.color(column)
+        layer = self._choice.layer
+        columns = [] if layer is None else layer.metadata[METADATA_KEY]["columns"].tolist()
+        if column not in columns:
+            return np.array([0.5, 0.5, 0.5, 1.0])
+        return np.asarray(layer.get_color(columns.index(column) + 1), dtype=float)
+
+    def _on_timer(self) -> None:
+        if self._run is not None and self._run.is_running:
+            self._run.note()
+            if self.isVisible():
+                self._refresh(is_at_end=self._is_at_end)
+
+    def _on_slider_moved(self) -> None:
+        self._show_moment()
+        self._show_labels()
+        self._show_entropy()
+        self._show_separability()
+
+    def _show_moment(self) -> None:
+        """Put the cursor at the time of the slider and say what time it is."""
+        self.plot.move_cursor(self.time)
+        self._words.setText(self._describe())
+        state = self._state()
+        self._resume.setText("Resume" if state is None else f"Resume from t = {state.time:.3g}")
+        self.branch.button.setText(
+            "Branch" if state is None else f"Branch from t = {state.time:.3g}"
+        )
+        self._show_what_is_possible()
+
+    def _describe(self) -> str:
+        if self._run is None:
+            return _NOTHING if self._history is None else _NOT_RECORDED
+        if not len(self._times):
+            return "preparing …"
+        moment = self._moments[self._slider.value()]
+        shares = self._run.recording.record(moment.step).label_shares
+        words = count_labels(int(np.count_nonzero(shares)))
+        last = self._run.recording.record(-1).time
+        return f"t = {moment.time:.3g} of {last:.3g}: step {moment.step}, {words}"
+
+    def _show_labels(self) -> None:
+        """Show the labels at the time of the slider; at the end the result itself."""
+        run, place = self._run, self._slider.value()
+        if run is None or self._is_at_end or place >= len(self._moments):
+            self.earlier.show_result()
+            return
+        moment = self._moments[place]
+        self.calculate_aside(
+            "labels", lambda cancelled: (run, moment, run.labels_at(moment)), self._on_labels_read
+        )
+
+    def _on_labels_read(self, read: tuple[RecordedRun, LabelMoment, LabelImage]) -> None:
+        run, moment, labels = read
+        if run is not self._run or self._is_at_end or self._life.has_ended:
+            return
+        if self.earlier.prepare_labels(run, labels):
+            # A new layer takes napari long: it is added in another turn of the event loop.
+            QTimer.singleShot(_TURN_MILLISECONDS, self._show_labels)
+        else:
+            self.earlier.show_labels(run, labels, moment.time)
+
+    def _show_entropy(self) -> None:
+        run, state = self._run, self._state()
+        if not self._entropy.isChecked() or run is None or state is None or run.problem is None:
+            self.earlier.hide_entropy()
+            return
+        graph = run.problem.graph
+
+        def compute(cancelled: object) -> Any:
+            image = graph.to_image(state.entropies())
+            return run, state.time, image[-1] if isinstance(image, list) else image
+
+        self.calculate_aside("entropy", compute, self._on_entropy_computed)
+
+    def _on_entropy_computed(self, found: tuple[RecordedRun, float, NDArray[np.floating]]) -> None:
+        run, time, image = found
+        if run is self._run and self._entropy.isChecked() and not self._life.has_ended:
+            self.earlier.show_entropy(run, image, time)
+
+    def _show_separability(self) -> None:
+        """Compute how far apart labels are, if anybody wants to see it."""
+        run, state = self._run, self._state()
+        if not self._apart.isExpanded():
+            return
+        if run is None or state is None or run.problem is None or run.is_running:
+            self.separability.say("Known once a recorded run is over.")
+            return
+        features = run.problem.features
+
+        def compute(cancelled: object) -> Any:
+            return run, separate(features, state.columns())
+
+        self.calculate_aside("apart", compute, self._on_separated)
+
+    def _on_separated(self, found: tuple[RecordedRun, Separability]) -> None:
+        run, separability = found
+        if run is self._run and not self._life.has_ended:
+            numbers = run.shown_numbers(len(separability.pairs))
+            self.separability.show_separability(separability, numbers, run.color)
+
+    def _on_layer_removed(self, event: Any) -> None:
+        """Forget the runs of a layer that is gone."""
+        if event.value == self.earlier.labels:
+            self._slider.setValue(self._slider.maximum())
+        gone = (event.value,)
+        self._forget_runs(
+            [run for run in self._runs if run.live.layer in gone or run.request.image in gone]
+        )
+        self._choice.refresh()
+        if self._run is None:
+            self._show_chosen()
+
+    def _on_returned(self, result: Segmentation) -> None:
+        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{words} in {self.session.seconds:.1f} s"
+        self.status.show_progress(1.0, "\n".join([text, *result.notes]))
+
+    def _show_what_is_possible(self) -> None:
+        super()._show_what_is_possible()
+        run, state = self._run, self._state()
+        can_go_on = run is not None and state is not None and self._may_start(run)
+        self._resume.setEnabled(can_go_on)
+        self.branch.button.setEnabled(can_go_on and not self.session.is_running)
+        self._entropy.setEnabled(state is not None)
+        self._slider.setEnabled(len(self._times) > 1)
+
+
+def _history_of(layer: Any) -> History | None:
+    entry = layer.metadata.get(METADATA_KEY)
+    history = entry.get("history") if isinstance(entry, dict) else None
+    return history if isinstance(history, History) and len(history) else None
+
+
+def _load_plots(cancelled: object) -> None:
+    """Load what draws the curves: 0.4 s for which the screen should not have to wait."""
+    import matplotlib.backends.backend_qtagg
+    import matplotlib.figure  # noqa: F401

@@ -1,0 +1,195 @@
+"""A run that is recorded, and the layers that show what it was like at an earlier time."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import napari
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtWidgets import QWidget
+
+from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
+from napari_saf._gui.runs.fluency import painted_later
+from napari_saf._gui.runs.session import Request, Session
+from napari_saf.problem import Problem
+from napari_saf.recording import LabelMoment, Recording, StateMoment
+from napari_saf.result import LabelImage
+
+__all__ = ["EarlierLayers", "RecordedRun"]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class RecordedRun:
+    """A run of some dock, under way or over.
+
+    Attributes
+    ----------
+    session : Session or None
+        Whose run it is; None once it is over.
+    request : Request
+    live : LiveLayer
+        Shows its labels.
+    recording : Recording
+    problem : Problem or None
+        What was labelled, once it was read.
+    numbers : array of int
+        The numbers with which classes were painted.
+    columns : array of int or None
+        Entry l - 1 is the column of label l, once the run is over.
+    before : RecordedRun or None
+        The run that the same layer shows as long as this one has come to nothing.
+    """
+
+    session: Session | None
+    request: Request
+    live: LiveLayer
+    recording: Recording
+    problem: Problem | None = None
+    numbers: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.arange(0))
+    columns: NDArray[np.int64] | None = None
+    before: RecordedRun | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is under way."""
+        return self.session is not None
+
+    def note(self) -> None:
+        """Take note of what is known by now of the run under way."""
+        if self.session is not None:
+            self.problem, self.numbers = self.session.problem, self.session.numbers
+
+    def state_near(self, time: float) -> StateMoment | None:
+        """Return the recorded soft labels whose time is nearest."""
+        moments = self.recording.state_moments
+        return min(moments, key=lambda moment: abs(moment.time - time), default=None)
+
+    def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
+        """Return the number of each column on screen: painted, by size, or as it comes."""
+        if len(self.numbers):
+            last = int(self.numbers.max())
+            more = np.arange(last + 1, last + 1 + max(0, n_columns - len(self.numbers)))
+            return np.concatenate([self.numbers, more])[:n_columns]
+        order = np.arange(0) if self.columns is None else self.columns
+        order = np.concatenate([order, np.setdiff1d(np.arange(n_columns), order)])
+        numbers = np.empty(len(order), dtype=np.int64)
+        numbers[order] = np.arange(1, len(order) + 1)
+        return numbers[:n_columns]
+
+    def labels_at(self, moment: LabelMoment) -> LabelImage:
+        """Return the labels of a moment, numbered as on screen."""
+        own = moment.labels()[-1]
+        numbers = np.concatenate([[0], self.shown_numbers(int(own.max(initial=0)))])
+        return numbers.astype(np.min_scalar_type(int(numbers.max())))[own]
+
+    def color(self, column: int) -> NDArray[np.float32]:
+        """Return the colour of a column."""
+        if len(self.numbers):
+            return self.live.color(int(self.shown_numbers(column + 1)[column]) - 1)
+        return self.live.color(column)
+
+
+class EarlierLayers:
+    """Layers with the labels, and the entropy, of a run at an earlier time.
+
+    The result stays as it is; it is out of sight as long as earlier labels are shown.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    widget : QWidget
+        In the window of the viewer.
+    """
+
+    def __init__(self, viewer: napari.Viewer, widget: QWidget) -> None:
+        self._viewer, self._widget = viewer, widget
+        self._labels: LiveLayer | None = None
+        self._entropy: UncertaintyLayer | None = None
+        self._result: Any = None
+
+    @property
+    def labels(self) -> Any:
+        """The layer of earlier labels that is shown, or None."""
+        return None if self._result is None or self._labels is None else self._labels.layer
+
+    @property
+    def entropy(self) -> Any:
+        """The layer of the entropy, or None."""
+        return None if self._entropy is None else self._entropy.layer
+
+    def prepare_labels(self, run: RecordedRun, labels: LabelImage) -> bool:
+        """Make the layer that `show_labels` adds; return whether that was still to be done."""
+        result = run.live.layer
+        if result is None or run.live.is_lost:
+            return False
+        if self._labels is None or self._result not in (None, result) or self._labels.is_lost:
+            self._drop_labels()
+            # It takes the colours of the result and lies below it.
+            image, place = run.request.image, run.live.placement
+            self._labels = LiveLayer(self._viewer, image, "earlier", place, result)
+            self._labels.prepare(labels, int(labels.max(initial=0)))
+            return True
+        return False
+
+    def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
+        """Show labels in place of the result of a run; see `prepare_labels`."""
+        result = run.live.layer
+        if result is None or run.live.is_lost or self._labels is None:
+            return
+        with painted_later(self._widget if self._labels.layer is None else None):
+            if self._labels.layer is None:
+                self._labels.show(labels, 0)
+            self._labels.show(labels, 0)
+            self._labels.layer.name = f"{result.name} at t = {time:.3g}"
+            self._labels.layer.visible = True
+            if self._result is None:
+                self._labels.recolor()
+                self._result = result
+                result.visible = False
+
+    def show_result(self) -> None:
+        """Show the result again."""
+        result, self._result = self._result, None
+        if result is None or self._labels is None:
+            return
+        if self._labels.layer in self._viewer.layers:
+            self._labels.layer.visible = False
+        if result in self._viewer.layers:
+            result.visible = True
+
+    def show_entropy(self, run: RecordedRun, values: NDArray[np.floating], time: float) -> None:
+        """Show entropies, image-shaped, 0 to 1."""
+        if self._entropy is None:
+            name = f"{run.request.image.name} entropy"
+            place = run.live.placement
+            self._entropy = UncertaintyLayer(self._viewer, name, place, full=1.0, covers=True)
+        is_new = self.entropy is None or self.entropy not in self._viewer.layers
+        with painted_later(self._widget if is_new else None):
+            self._entropy.show(values)
+            self.entropy.name = f"{run.request.image.name} entropy at t = {time:.3g}"
+        if is_new and run.live.layer in self._viewer.layers:
+            self._viewer.layers.selection.active = run.live.layer
+
+    def hide_entropy(self) -> None:
+        """Hide the entropy."""
+        if self._entropy is not None:
+            self._entropy.hide()
+
+    def forget(self) -> None:
+        """Show the result again and take the layers away."""
+        self.show_result()
+        self._drop_labels()
+        if self.entropy is not None and self.entropy in self._viewer.layers:
+            self._viewer.layers.remove(self.entropy)
+        self._entropy = None
+
+    def let_go(self) -> None:
+        """Forget the layers and leave them as they are."""
+        self._labels = self._entropy = self._result = None
+
+    def _drop_labels(self) -> None:
+        labels, self._labels = self._labels, None
+        if labels is not None and labels.layer is not None and labels.layer in self._viewer.layers:
+            self._viewer.layers.remove(labels.layer)

@@ -1,0 +1,1 @@
+"""The Patch dictionary dock: learn atoms, look at them, apply them."""

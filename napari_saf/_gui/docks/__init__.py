@@ -1,0 +1,1 @@
+"""What all docks have in common: runs, tasks, keys, help, their end."""

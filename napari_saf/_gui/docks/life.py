@@ -1,0 +1,78 @@
+"""When a dock is gone: taken out of its window, or the window closed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+from qtpy.QtCore import QEvent, QObject, QTimer
+from qtpy.QtWidgets import QApplication, QWidget
+
+from napari_saf._gui.docks.help import HelpButton
+
+__all__ = ["DockLife"]
+
+
+class DockLife(QObject):
+    """Follows a dock and calls back once, when it is of no use any more.
+
+    As long as it is of use, the title of its frame has a button for help.
+
+    Parameters
+    ----------
+    dock : QWidget
+        Owns this object.
+    ended : callable
+        Called once.
+
+    Attributes
+    ----------
+    has_ended : bool
+    """
+
+    def __init__(self, dock: QWidget, ended: Callable[[], None]) -> None:
+        super().__init__(dock)
+        self._dock = dock
+        self._ended = ended
+        self.has_ended = False
+        self._help = HelpButton(dock)
+        self._has_been_shown = False
+        self._window: Callable[[], QWidget | None] = lambda: None
+        dock.installEventFilter(self)
+        QApplication.instance().aboutToQuit.connect(self.end)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the window of the dock is still there, as far as is known."""
+        if not self._has_been_shown:
+            return True
+        window = self._window()
+        return window is not None and bool(window.isVisible())
+
+    def end(self) -> None:
+        """Call back, unless it was done."""
+        if not self.has_ended:
+            self.has_ended = True
+            self._ended()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follow the dock into its window and out of it."""
+        kind = event.type()
+        if watched is self._dock and kind == QEvent.Type.ParentChange:
+            if self._dock.parent() is None:
+                self.end()
+        elif watched is self._dock and kind == QEvent.Type.Show:
+            self._help.follow()
+            self._has_been_shown = True
+            window = self._dock.window()
+            if self._window() is not window:
+                # The window may be gone before the dock.
+                self._window = weakref.ref(window)
+                window.installEventFilter(self)
+        elif watched is self._window() and kind == QEvent.Type.Close:
+            QTimer.singleShot(0, self._on_close_asked)
+        return False
+
+    def _on_close_asked(self) -> None:
+        if not self.has_window:
+            self.end()

@@ -1,0 +1,1 @@
+"""The Export dock: take labels away, repeat their recipe."""

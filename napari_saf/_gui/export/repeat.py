@@ -1,0 +1,275 @@
+"""Repeat the recipe of a result on another image, or keep it for a folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import napari
+from napari.layers import Image, Labels
+from qtpy.QtCore import Qt, QTimer, Signal
+from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from napari_saf._gui.export.source import raw_recipe, recipe_of
+from napari_saf._gui.layers.placement import place
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.runs.session import Request, Session, connect_run
+from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.widgets.form_layout import FormSection
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.status import StatusArea
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import Recipe, save_recipe
+from napari_saf.io._legend import file_stem
+from napari_saf.methods import METHODS
+from napari_saf.result import Segmentation
+
+__all__ = ["RepeatSection", "repeat_request"]
+
+_HELP = "Label this image with the same method, parameters, features and scale."
+_FOLDER_WORDS = "For a folder of images, save the recipe and type in a terminal:"
+_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
+
+
+class RepeatSection(QWidget):
+    """Rows that repeat the recipe of a Labels layer.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+
+    Attributes
+    ----------
+    session : Session
+        Of the runs that are started here.
+    status : StatusArea
+    """
+
+    changed = Signal()
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._layer: Any = None
+        self._shown: tuple[Any, int] | None = None
+        self._recipe: Recipe | None = None
+        self.session, self.status = Session(viewer), StatusArea(is_quiet=True)
+        self._frame: Frame | None = None
+        self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self._run, self._stop = QPushButton("Repeat"), QPushButton("Stop")
+        self._save = QPushButton("Save recipe …")
+        self._what, self._command = QLabel(), QLabel()
+        self._clock = QTimer(self)
+        self._clock.setInterval(500)
+        self._create_layout()
+        self._connect()
+
+    @property
+    def words(self) -> str:
+        """What would be repeated, or why nothing can be."""
+        return str(self._what.text())
+
+    def show_layer(self, layer: Labels | None) -> bool:
+        """Offer to repeat what made a layer; return whether that is news."""
+        raw = None if layer is None else raw_recipe(layer)
+        if self._shown is not None and self._shown == (layer, id(raw)):
+            return False
+        self._shown = (layer, id(raw))
+        self._layer, self._recipe = layer, None
+        try:
+            if layer is None:
+                raise InvalidInput("no labels are chosen")
+            recipe = recipe_of(layer)
+            if recipe.options is None:
+                raise InvalidInput("the run was on a graph, not on an image")
+            self._recipe = recipe
+            self._what.setText(_in_words(recipe))
+        except InvalidInput as error:
+            self._what.setText(f"Nothing to repeat: {error}.")
+        name = "labels" if layer is None else file_stem(layer.name)
+        self._command.setText(
+            f"napari-saf segment FOLDER --recipe {name}.recipe.json -o OUT --jobs 4"
+        )
+        self._show_what_is_possible()
+        return True
+
+    def choose_image(self, layer: Image) -> None:
+        """Choose the image to label."""
+        self._image.choose(layer)
+
+    def start(self) -> None:
+        """Label the chosen image by the recipe."""
+        if self._recipe is None or self._layer is None:
+            return
+        try:
+            n_axes = sum(side > 1 for side in self._layer.data.shape)
+            self.session.start(
+                repeat_request(self._viewer, self._recipe, self._image.layer, n_axes)
+            )
+        except SafError as error:
+            self.status.show_error(str(error))
+
+    def save_to(self, path: str) -> None:
+        """Save the recipe; the suffix is added where it is missing."""
+        if self._recipe is None:
+            return
+        target = Path(path)
+        if target.suffix.lower() != ".json":
+            target = target.with_name(f"{target.name}.recipe.json")
+        try:
+            save_recipe(target, self._recipe.raw)
+        except SafError as error:
+            self.status.show_error(str(error))
+        else:
+            self.status.reset(f"saved {target.name}")
+
+    def release(self) -> None:
+        """End the run and let go of the viewer."""
+        self._clock.stop()
+        self.session.shut_down()
+        self._image.disconnect_viewer()
+        self._layer = self._shown = self._recipe = None
+
+    def _create_layout(self) -> None:
+        for label in (self._what, self._command):
+            label.setWordWrap(True)
+        self._command.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._command.setStyleSheet("font-family: monospace; font-size: 8pt;")
+        self._command.setToolTip(_FOLDER_HELP)
+        self._what.setToolTip("The recipe that the chosen labels carry.")
+        self._stop.setToolTip("End the run with the labels that there are.")
+        self._save.setToolTip("Save the recipe as a file, for Python and the command line.")
+        rows, buttons, folder = FormSection(), QHBoxLayout(), QLabel(_FOLDER_WORDS)
+        folder.setWordWrap(True)
+        rows.add_row("On image", self._image, "The image to label in the same way.")
+        for button in (self._run, self._stop):
+            buttons.addWidget(button, stretch=1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._what)
+        layout.addWidget(rows)
+        layout.addLayout(buttons)
+        for widget in (self.status, folder, self._save, self._command):
+            layout.addWidget(widget)
+
+    def _connect(self) -> None:
+        self._run.clicked.connect(self.start)
+        self._stop.clicked.connect(self._on_stop_clicked)
+        self._save.clicked.connect(self._on_save_clicked)
+        self._image.layer_changed.connect(self._show_what_is_possible)
+        connect_run(self.session, self._clock, self)
+
+    def _on_save_clicked(self) -> None:
+        name = f"{file_stem(self._layer.name)}.recipe.json"
+        path, _ = QFileDialog.getSaveFileName(
+            self, "Save recipe", str(Path.cwd() / name), "Recipe (*.json)"
+        )
+        if path:
+            self.save_to(path)
+
+    def _on_stop_clicked(self) -> None:
+        self.session.stop()
+        self.status.set_text("stopping …")
+
+    def _on_began(self) -> None:
+        self._frame = None
+        self._clock.start()
+        self.status.show_busy("reading the image …")
+        self._show_what_is_possible()
+
+    def _on_advanced(self, frame: Frame) -> None:
+        self._frame = frame
+        if not self.session.is_stopping:
+            self._on_clock()
+
+    def _on_clock(self) -> None:
+        seconds = f"{self.session.seconds:.1f} s"
+        if self.session.is_stopping:
+            self.status.set_text(f"stopping …  {seconds}")
+        elif self._frame is None:
+            self.status.set_text(f"preparing …  {seconds}")
+        else:
+            percent = f"{100 * self._frame.fraction:.0f} %"
+            self.status.show_progress(self._frame.fraction, f"{percent}   {seconds}")
+
+    def _on_returned(self, result: Segmentation) -> None:
+        count = f"{result.n_labels} label{'s' * (result.n_labels != 1)}"
+        words = f"{result.status.value.replace('_', ' ')}: {count} in {self.session.seconds:.1f} s"
+        self.status.show_progress(1.0, "\n".join([words, *result.notes]))
+
+    def _on_failed(self, error: Exception) -> None:
+        known = isinstance(error, SafError)
+        self.status.show_error(str(error) if known else f"{type(error).__name__}: {error}")
+
+    def _on_abandoned(self) -> None:
+        self.status.reset("stopped before the first labels")
+
+    def _on_finished(self) -> None:
+        self._clock.stop()
+        self._show_what_is_possible()
+        self.changed.emit()
+
+    def _show_what_is_possible(self, layer: object = None) -> None:
+        has_recipe, has_image = self._recipe is not None, self._image.layer is not None
+        self._run.setEnabled(has_recipe and has_image)
+        self._run.setToolTip(_HELP if has_image else "Open an image first.")
+        if not has_recipe:
+            self._run.setToolTip(self.words)
+        self._save.setEnabled(has_recipe)
+        self._command.setEnabled(has_recipe)
+        self._stop.setEnabled(self.session.is_running)
+
+
+def repeat_request(
+    viewer: napari.Viewer, recipe: Recipe, image: Image | None, n_axes: int
+) -> Request:
+    """Return the run that repeats a recipe on an image layer.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+        Whose slice on screen is labelled, if the image has more axes than are wanted.
+    recipe : Recipe
+        Of a run on an image.
+    image : Image or None
+        The layer to label.
+    n_axes : int
+        Axes, without that of the channels, that were labelled.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no image, or it has too few axes.
+    """
+    if image is None:
+        raise InvalidInput("no image: open or choose an image layer first")
+    assert recipe.options is not None
+    channel = None if image.rgb else recipe.options.channel_axis
+    n_fixed = image.ndim - n_axes - (channel is not None)
+    if n_fixed < 0:
+        raise InvalidInput(
+            f"{image.name}: expected an image of {n_axes + (channel is not None)} axes, "
+            f"got {image.ndim}"
+        )
+    data = image.data[0] if image.multiscale else image.data
+    point = image.world_to_data(viewer.dims.point[-image.ndim :])
+    fixed = {a: min(max(round(point[a]), 0), data.shape[a] - 1) for a in range(n_fixed)}
+    options = recipe.options
+    axes = list(range(image.ndim))
+    if channel is not None:
+        channel %= n_axes + 1
+        axes.remove(n_fixed + channel)
+    options = dataclasses.replace(options, channel_axis=channel)
+    index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
+    return Request(
+        image, ImageJob(data, index, options), recipe.method, place(image, tuple(axes), fixed)
+    )
+
+
+def _in_words(recipe: Recipe) -> str:
+    assert recipe.options is not None
+    window = recipe.options.window
+    sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
+    scale = f", scale {sides}" if recipe.method.uses_window else ""
+    return f"{METHODS[recipe.method.name].title}, {recipe.options.features}{scale}."

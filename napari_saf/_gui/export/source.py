@@ -1,0 +1,197 @@
+"""From a Labels layer and its image to what is exported."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.reading import Index, read_pixels
+from napari_saf.errors import ComputeError, InvalidInput
+from napari_saf.io import Recipe
+from napari_saf.io._export import Labelling
+from napari_saf.io._legend import Legend
+
+__all__ = [
+    "LabelSource",
+    "class_names",
+    "image_part",
+    "kept_axes",
+    "prototypes_of",
+    "raw_recipe",
+    "recipe_of",
+    "source_of",
+]
+
+_CLASS_NAMES = "class_names"
+"""Entry of a layer's metadata: the name of each label."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LabelSource:
+    """What a layer holds, as seen at a click; `read` is for the thread that writes."""
+
+    data: Any
+    index: Index
+    colormap: Any
+    image: Any
+    image_index: Index
+    known: Labelling
+
+    def read(self, cancelled: Callable[[], bool]) -> Labelling:
+        """Read the pixels, of which the layer may hold only a promise.
+
+        Raises
+        ------
+        Cancelled
+            If `cancelled` returned True between two pieces of an array.
+        ComputeError
+            If memory does not suffice.
+        """
+        try:
+            labels = read_pixels(self.data, self.index, cancelled).copy()
+            image = self.image
+            if image is not None:
+                image = read_pixels(image, self.image_index, cancelled)
+            return dataclasses.replace(
+                self.known, labels=labels, image=image, colors=self._colors(labels)
+            )
+        except MemoryError as error:
+            raise ComputeError(f"not enough memory to read the layers: {error}") from error
+
+    def _colors(self, labels: NDArray[Any]) -> dict[int, list[float]]:
+        if labels.min() < 0:
+            return {}
+        present = Legend.of(labels).labels
+        colors = np.clip(np.asarray(self.colormap.map(present), dtype=float), 0, 1)
+        return dict(zip(present.tolist(), colors.tolist(), strict=True))
+
+
+def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> LabelSource:
+    """Return what is exported of a layer; axes of length 1 beside the plane are left out."""
+    kept = kept_axes(layer)
+    part = None if image is None else image_part(layer, image)
+    known = Labelling(
+        np.empty(0),
+        scale=tuple(abs(float(layer.scale[axis])) for axis in kept),
+        units=tuple(str(layer.units[axis]) for axis in kept),
+        axes=_letters([layer.axis_labels[axis] for axis in kept]),
+        names=class_names(layer),
+        prototypes=prototypes_of(layer),
+        recipe=_entry(layer).get("recipe"),
+        plane=_plane(viewer, layer, kept[:-2]),
+        title="" if image is None else image.name,
+        channel_axis=None if part is None else part[1],
+    )
+    # A colormap that shows the chosen label alone would leave the others black.
+    colormap = layer.colormap.model_copy(update={"use_selection": False})
+    return LabelSource(
+        _pixels(layer),
+        tuple(slice(None) if axis in kept else 0 for axis in range(layer.ndim)),
+        colormap,
+        None if image is None or part is None else _pixels(image),
+        () if part is None else part[0],
+        known,
+    )
+
+
+def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
+    """Return the prototypes that a layer carries, or None."""
+    prototypes = _entry(layer).get("prototypes")
+    return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
+
+
+def raw_recipe(layer: Any) -> object:
+    """Return what a layer carries as its recipe, unchecked, or None."""
+    return _entry(layer).get("recipe")
+
+
+def recipe_of(layer: Any) -> Recipe:
+    """Return the recipe that a layer carries.
+
+    Raises
+    ------
+    InvalidInput
+        If it carries none, or one that cannot be repeated.
+    """
+    raw = raw_recipe(layer)
+    if raw is None:
+        raise InvalidInput("these labels come without a recipe: they were not computed here")
+    try:
+        return Recipe.from_plain(raw)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InvalidInput(f"the recipe cannot be repeated: {error}") from error
+
+
+def image_part(layer: Labels, image: Image) -> tuple[Index, int | None] | None:
+    """Return which part of an image lies under labels, and its axis of channels; or None."""
+    if image.ndim == layer.ndim:
+        index = _part(layer, image, list(range(image.ndim)))
+        channel = -1 if image.rgb else None
+        return None if index is None else (index, channel)
+    if image.ndim != layer.ndim + 1 or image.rgb:
+        return None
+    said = (_entry(layer).get("recipe") or {}).get("input") or {}
+    for channel in sorted(range(image.ndim), key=lambda axis: axis != said.get("channel_axis")):
+        axes = [axis for axis in range(image.ndim) if axis != channel]
+        index = _part(layer, image, axes)
+        if index is not None:
+            n_before = sum(isinstance(one, slice) for one in index[:channel])
+            return (*index[:channel], slice(None), *index[channel:]), n_before
+    return None
+
+
+def _part(layer: Labels, image: Image, axes: list[int]) -> Index | None:
+    """Return the index of some axes of an image that the labels cover, or None."""
+    kept, found = kept_axes(layer), []
+    for k, axis in enumerate(axes):
+        side, whole = _pixels(layer).shape[k], _pixels(image).shape[axis]
+        start = 0
+        if side != whole:
+            start = round((layer.translate[k] - image.translate[axis]) / image.scale[axis])
+        if start < 0 or start + side > whole:
+            return None
+        found.append(slice(start, start + side) if k in kept else start)
+    return tuple(found)
+
+
+def kept_axes(layer: Labels) -> list[int]:
+    """Return the axes of labels but those of length 1 before the plane."""
+    shape = _pixels(layer).shape
+    last = len(shape) - 2
+    return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
+
+
+def _plane(viewer: napari.Viewer, layer: Labels, axes: list[int]) -> tuple[int, ...]:
+    """Return the positions of the slice on screen along some axes of a layer."""
+    point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
+    sides = _pixels(layer).shape
+    return tuple(int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes)
+
+
+def class_names(layer: Labels) -> dict[int, str]:
+    """Return the names of labels that the metadata hold, as far as they are names."""
+    names = layer.metadata.get(_CLASS_NAMES)
+    if not isinstance(names, dict):
+        return {}
+    pairs = {str(key): str(name).strip() for key, name in names.items()}
+    return {int(key): name for key, name in pairs.items() if key.isdigit() and name}
+
+
+def _letters(labels: list[str]) -> str | None:
+    return "".join(labels) if all(len(label) == 1 for label in labels) else None
+
+
+def _entry(layer: Any) -> dict[str, Any]:
+    entry = layer.metadata.get(METADATA_KEY)
+    return entry if isinstance(entry, dict) else {}
+
+
+def _pixels(layer: Any) -> Any:
+    return layer.data[0] if layer.multiscale else layer.data

@@ -1,0 +1,1 @@
+"""Layers of the viewer: read, made, followed, placed."""

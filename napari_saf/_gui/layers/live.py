@@ -1,0 +1,311 @@
+"""The layer that shows a run. The only place that assigns the data of a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels, Layer
+from napari.utils.colormaps import CyclicLabelColormap, label_colormap
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers.placement import Placement
+from napari_saf.graph import AbstractGraph, GridGraph
+from napari_saf.result import LabelImage, Segmentation
+
+__all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
+
+METADATA_KEY = "napari_saf"
+"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history."""
+
+_N_COLORS = 255
+
+
+def is_result(layer: object) -> bool:
+    """Tell whether a layer is a result that carries prototypes."""
+    entry = layer.metadata.get(METADATA_KEY) if isinstance(layer, Labels) else None
+    return isinstance(entry, dict) and entry.get("prototypes") is not None
+
+
+class LiveLayer:
+    """A Labels layer that follows a run, made with the first labels.
+
+    All methods are for the main thread. A layer that the person removed, or whose array was
+    replaced, is left alone.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    image : Image
+        The layer that is labelled.
+    title : str
+        Stands in brackets in the name of the layer.
+    placement : Placement
+        Where the labels lie.
+    strokes : Labels, optional
+        Strokes whose colours the labels take.
+    colors : array of shape (256, 4), optional
+        The colour of each label, where it is known before the run.
+    """
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        image: Image,
+        title: str,
+        placement: Placement,
+        strokes: Labels | None = None,
+        colors: NDArray[np.floating] | None = None,
+    ) -> None:
+        self.image = image
+        self.layer: Any = None
+        self.points: Any = None
+        self._viewer = viewer
+        self._title = title
+        self.placement = placement
+        self._strokes = strokes
+        self._pixels: NDArray[Any] | None = None
+        self._prepared: Labels | None = None
+        self._keeps_colors = strokes is not None or colors is not None
+        self._is_by_rank = False
+        self._colors = label_colormap(_N_COLORS).colors if colors is None else colors
+        self._take_colors()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the layer was made and is no longer there to write to."""
+        if self.layer is None:
+            return False
+        return self.layer not in self._viewer.layers or self.layer.data is not self._pixels
+
+    def color(self, column: int) -> NDArray[np.float32]:
+        """Return the colour (r, g, b, a) of a column of the start."""
+        return np.asarray(self._colors[column % _N_COLORS + 1])
+
+    def prepare(self, labels: LabelImage, n_labels: int) -> None:
+        """Make the layer that `show` will add, so that less is left to do then."""
+        shape = self.placement.shape(labels.shape)
+        # Strokes of another type may one day hold numbers above 255.
+        is_small = self._strokes is None or self._strokes.data.dtype.itemsize == 1
+        kind = np.uint8 if is_small and n_labels < 256 else np.uint16
+        self._pixels = labels.reshape(shape).astype(kind)
+        self._prepared = Labels(
+            self._pixels,
+            name=f"{self.image.name} [{self._title}]",
+            colormap=self._colormap(),
+            metadata={METADATA_KEY: {}},
+            **self.placement.transform,
+        )
+        if self._strokes is None:
+            # The new layer will be the selected one: that the others are not is half of the work.
+            self._viewer.layers.selection.clear()
+
+    def show(self, labels: LabelImage, n_labels: int) -> None:
+        """Show the labels of a run under way, none above `n_labels`."""
+        if self.layer is None:
+            self._add(labels, n_labels)
+        elif not self.is_lost:
+            self._write(labels)
+            if self._is_by_rank:
+                self._is_by_rank = False
+                self.layer.colormap = self._colormap()
+            self.layer.refresh(extent=False, thumbnail=False, highlight=False)
+
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+        """Show the final labels; each region keeps its colour.
+
+        They are numbered by size, or as the strokes are. With the graph, pixels that stand for
+        a label are marked by points.
+        """
+        assert not isinstance(result.labels, list)
+        if self.layer is None:
+            self._add(result.labels, int(result.labels.max()))
+        if self.is_lost:
+            return
+        self._write(result.labels)
+        if not self._keeps_colors:
+            self.layer.colormap = self._colormap_by_rank(result.columns)
+            self._is_by_rank = True
+        self.layer.metadata[METADATA_KEY] = {
+            "recipe": result.recipe,
+            "prototypes": result.prototypes,
+            "columns": result.columns,
+            "status": result.status.value,
+            "history": result.history,
+        }
+        self.layer.refresh(extent=False)
+        if result.exemplars is not None and isinstance(graph, GridGraph):
+            self._mark(graph.positions(result.exemplars), result.columns)
+
+    def labels(self) -> LabelImage:
+        """Return the labels on screen, in the shape of what was labelled."""
+        assert self._pixels is not None
+        kept = [n for k, n in enumerate(self._pixels.shape) if k not in self.placement.singletons]
+        return self._pixels.reshape(kept)
+
+    def clear(self) -> None:
+        """Show no labels."""
+        if self.layer is not None and not self.is_lost:
+            self._pixels[...] = 0  # type: ignore[index]
+            self.layer.refresh(extent=False, thumbnail=False, highlight=False)
+
+    def recolor(self) -> None:
+        """Take the colours of the strokes as they are now."""
+        self._take_colors()
+        if not self.is_lost and self.layer is not None:
+            self.layer.colormap = self._colormap()
+
+    def _take_colors(self) -> None:
+        if self._strokes is not None:
+            labels = range(1, _N_COLORS + 1)
+            self._colors[1:] = [self._strokes.get_color(label) for label in labels]
+
+    def _colormap(self) -> CyclicLabelColormap:
+        return CyclicLabelColormap(colors=self._colors, background_value=0)
+
+    def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+        """Show points at pixels, in the colours of their columns."""
+        places = np.array([self.placement.shape(tuple(place)) for place in positions], float)
+        places[:, list(self.placement.singletons)] = 0
+        colors = np.array([self.color(column) for column in columns])
+        numbers = {"label": np.arange(1, len(columns) + 1)}
+        if self.points is not None and self.points in self._viewer.layers:
+            self.points.data = places
+            self.points.features, self.points.face_color = numbers, colors
+            return
+        assert self._pixels is not None
+        sides = [side for side in self._pixels.shape if side > 1]
+        self.points = self._viewer.add_points(
+            places,
+            name=f"{self.layer.name} typical pixels",
+            features=numbers,
+            face_color=colors,
+            border_color="white",
+            border_width=0.15,
+            size=max(3, min(sides[-2:]) / 40),
+            out_of_slice_display=len(sides) > 2,
+            **self.placement.transform,
+        )
+        self._viewer.layers.selection.active = self.layer
+
+    def _add(self, labels: LabelImage, n_labels: int) -> None:
+        if self._prepared is None:
+            self.prepare(labels, n_labels)
+        self.layer = self._viewer.add_layer(self._prepared)
+        self._pixels = self.layer.data
+        if self._strokes is not None:
+            put_below(self._viewer, self.layer, self._strokes)
+
+    def _write(self, labels: LabelImage) -> None:
+        assert self._pixels is not None
+        self._pixels[...] = labels.reshape(self._pixels.shape)
+
+    def _colormap_by_rank(self, columns: NDArray[np.int64]) -> CyclicLabelColormap:
+        """Return the colormap that gives label l the colour of its column.
+
+        The columns that died come after, so that labels a person paints later have colours.
+        """
+        used = columns % _N_COLORS
+        free = np.setdiff1d(np.arange(_N_COLORS), used)
+        order = np.concatenate([used, free])[:_N_COLORS]
+        colors = np.concatenate([self._colors[:1], self._colors[1:][order]])
+        return CyclicLabelColormap(colors=colors, background_value=0)
+
+
+class EditedLayer(LiveLayer):
+    """A Labels layer that was there before, with its own colours and metadata.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    image : Image
+        What was labelled.
+    layer : Labels
+        Whose pixels are a numpy array.
+    """
+
+    def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
+        shape = layer.data.shape
+        alone = tuple(axis for axis, side in enumerate(shape[:-2]) if side == 1)
+        super().__init__(viewer, image, "", Placement(alone, {}))
+        self.layer, self._pixels = layer, layer.data
+
+    def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:
+        """Change some pixels; both arrays are without axes of length 1 before the plane."""
+        if not self.is_lost:
+            assert self._pixels is not None
+            pixels = np.squeeze(self._pixels, axis=self.placement.singletons)
+            np.copyto(pixels, labels, where=where, casting="unsafe")
+            self.layer.refresh(extent=False)
+
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
+        """Show the final labels; metadata are for the one who edits."""
+        assert not isinstance(result.labels, list)
+        if not self.is_lost:
+            self._write(result.labels)
+            self.layer.refresh(extent=False)
+
+
+class UncertaintyLayer:
+    """An image of how uncertain each pixel is, over the labels and below strokes, if there are.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    name : str
+    placement : Placement
+    strokes : Labels, optional
+    full : float
+        The uncertainty that is brightest, at most 1.
+    covers : bool
+        Whether it hides what lies below.
+    """
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        name: str,
+        placement: Placement,
+        strokes: Labels | None = None,
+        full: float = 0.5,
+        covers: bool = False,
+    ) -> None:
+        self._look = {"blending": "additive", "opacity": 0.7}
+        if covers:
+            self._look = {"blending": "translucent", "opacity": 1.0}
+        self._full = full
+        self._viewer, self._name = viewer, name
+        self._placement, self._strokes = placement, strokes
+        self.layer: Any = None
+
+    def show(self, values: NDArray[np.floating]) -> None:
+        """Show uncertainties, image-shaped, in [0, 1]."""
+        pixels = values.reshape(self._placement.shape(values.shape))
+        if self.layer is not None and self.layer in self._viewer.layers:
+            self.layer.data = pixels
+            self.layer.visible = True
+            return
+        self.layer = self._viewer.add_image(
+            pixels,
+            name=self._name,
+            colormap="magma",
+            **self._look,
+            contrast_limits=(0, self._full),
+            metadata={METADATA_KEY: {}},
+            **self._placement.transform,
+        )
+        if self._strokes is not None:
+            put_below(self._viewer, self.layer, self._strokes)
+
+    def hide(self) -> None:
+        """Hide the layer, if there is one."""
+        if self.layer is not None and self.layer in self._viewer.layers:
+            self.layer.visible = False
+
+
+def put_below(viewer: napari.Viewer, layer: Layer, strokes: Labels) -> None:
+    """Put a layer below the strokes, and let the person go on painting those."""
+    if strokes in viewer.layers:
+        viewer.layers.move(viewer.layers.index(layer), viewer.layers.index(strokes))
+        viewer.layers.selection.active = strokes

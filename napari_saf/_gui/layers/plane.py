@@ -1,0 +1,78 @@
+"""The 2-D picture of a layer that is on screen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Layer
+
+from napari_saf._gui.layers.placement import Placement, place
+
+__all__ = ["Plane", "pixels_of", "plane_of", "plane_on_screen", "slice_on_screen"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Plane:
+    """What to read of an image layer for a picture, and where labels of it lie.
+
+    Attributes
+    ----------
+    layer : Image
+    index : tuple of int or slice
+        What to read, one entry per axis.
+    channel_axis : int or None
+        The axis of the channels after reading; None where the layer is grey or RGB.
+    placement : Placement
+        Where labels lie.
+    placement_with_channels : Placement
+        Where a picture with these channels lies.
+    """
+
+    layer: Image
+    index: tuple[int | slice, ...]
+    channel_axis: int | None
+    placement: Placement
+    placement_with_channels: Placement
+
+
+def plane_of(viewer: napari.Viewer, layer: Image, channel_axis: int | None = None) -> Plane:
+    """Return the picture of a layer: the slice on screen, with the channels of an axis, if any."""
+    has_channels = not layer.rgb and channel_axis is not None and layer.ndim > 2
+    every = tuple(range(layer.ndim))
+    axes = tuple(axis for axis in every if not has_channels or axis != channel_axis)
+    fixed = slice_on_screen(viewer, layer, axes)
+    kept = sum(axis not in fixed for axis in range(channel_axis or 0))
+    return Plane(
+        layer,
+        tuple(fixed.get(axis, slice(None)) for axis in every),
+        kept if has_channels else None,
+        place(layer, axes, fixed),
+        place(layer, every, fixed),
+    )
+
+
+def plane_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the two of some axes of a layer that are on screen, or would be in 2-D."""
+    missing = viewer.dims.ndim - layer.ndim
+    order = [axis - missing for axis in viewer.dims.order]
+    return tuple([axis for axis in order if axis in axes][-2:])
+
+
+def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> dict[int, int]:
+    """Return the axes across the plane on screen, and which slice is there."""
+    plane = plane_on_screen(viewer, layer, axes)
+    point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
+    sides = pixels_of(layer).shape
+    return {
+        axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1))
+        for axis in axes
+        if axis not in plane
+    }
+
+
+def pixels_of(layer: Layer) -> Any:
+    """Return the data of a layer at full resolution."""
+    return layer.data[0] if layer.multiscale else layer.data

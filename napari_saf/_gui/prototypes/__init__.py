@@ -1,0 +1,1 @@
+"""The Prototypes dock: see what labels stand for, correct them, use them elsewhere."""

@@ -1,0 +1,205 @@
+"""Prototypes used on other images, saved and loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image
+from napari.utils.colormaps import label_colormap
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QWidget
+
+from napari_saf._gui.export.repeat import repeat_request
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.prototypes.restart import ColumnNumbers
+from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
+from napari_saf._gui.runs.session import Request
+from napari_saf._gui.widgets.form_layout import FormSection
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
+from napari_saf.io import PrototypeSet, Recipe, load_prototypes, save_prototypes
+from napari_saf.io._legend import file_stem
+from napari_saf.methods import method_with_prototypes
+
+__all__ = ["ElsewhereSection", "load_book", "prototype_set", "use_request"]
+
+_N_COLORS = 256
+_FILTER = "Prototypes (*.json)"
+_USE_HELP = "Label that image with these prototypes, in the same features and scaling (f*)."
+
+
+class ElsewhereSection(FormSection):
+    """An image to use prototypes on, and buttons to save and load them.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    """
+
+    use_clicked = Signal()
+    save_asked = Signal(str)
+    load_asked = Signal(str)
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__()
+        self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self._use, self._save = QPushButton("Label it"), QPushButton("Save …")
+        self._load = QPushButton("Load …")
+        self._load.setToolTip("Open prototypes from a file, to use them on an image.")
+        self._stem = "labels"
+        self.add_row("Use on", self._image, "The image to label with these prototypes.")
+        row = QWidget()
+        layout = QHBoxLayout(row)
+        layout.setContentsMargins(0, 0, 0, 0)
+        for button in (self._use, self._save, self._load):
+            layout.addWidget(button, stretch=1)
+        self.layout().addWidget(row)
+        self._use.clicked.connect(self.use_clicked)
+        self._save.clicked.connect(self._on_save_clicked)
+        self._load.clicked.connect(self._on_load_clicked)
+
+    @property
+    def image(self) -> Any:
+        """The image to use prototypes on, or None."""
+        return self._image.layer
+
+    def choose_image(self, layer: Image) -> None:
+        """Choose the image to use prototypes on."""
+        self._image.choose(layer)
+
+    def show_what_is_possible(self, why_not_use: str, why_not_save: str, stem: str) -> None:
+        """Say what can be done; reasons are empty where it can."""
+        self._stem = stem
+        if not why_not_use and self.image is None:
+            why_not_use = "open an image first"
+        self._use.setEnabled(not why_not_use)
+        self._use.setToolTip(_sentence(why_not_use) or _USE_HELP)
+        self._save.setEnabled(not why_not_save)
+        self._save.setToolTip(
+            _sentence(why_not_save)
+            or "Keep prototypes, names, colours, features and scaling in a small file."
+        )
+
+    def release(self) -> None:
+        """Let go of the viewer."""
+        self._image.disconnect_viewer()
+
+    def _on_save_clicked(self) -> None:
+        name = f"{file_stem(self._stem)}.prototypes.json"
+        path, _ = QFileDialog.getSaveFileName(
+            self, "Save prototypes", str(Path.cwd() / name), _FILTER
+        )
+        if path:
+            self.save_asked.emit(path)
+
+    def _on_load_clicked(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self, "Load prototypes", str(Path.cwd()), _FILTER)
+        if path:
+            self.load_asked.emit(path)
+
+
+def prototype_set(book: LayerBook | FileBook) -> PrototypeSet:
+    """Return the prototypes of a layer or a file, as a file keeps them.
+
+    Raises
+    ------
+    InvalidInput
+        If there are none.
+    """
+    sheet, options = book.sheet, book.options
+    numbers = np.array(sorted(sheet.points), dtype=np.int64)
+    if not len(numbers):
+        raise InvalidInput("these labels come without prototypes")
+    own = [sheet.points[int(number)] for number in numbers]
+    colors = dict(zip(numbers.tolist(), book.colors(numbers)[:, :3].tolist(), strict=True))
+    is_computed = options is not None and options.features in FEATURES
+    return PrototypeSet(
+        np.concatenate(own),
+        np.repeat(numbers, [len(rows) for rows in own]),
+        {n: name for n, name in sheet.names.items() if n in sheet.points},
+        colors,
+        options if is_computed else None,
+    )
+
+
+def save_book(path: str, book: LayerBook | FileBook) -> Path:
+    """Save prototypes; see `save_prototypes` for errors."""
+    target = Path(path)
+    return save_prototypes(target if target.suffix else f"{path}.json", prototype_set(book))
+
+
+def load_book(path: str | Path) -> FileBook:
+    """Load prototypes.
+
+    Raises
+    ------
+    FormatError
+        As `load_prototypes`.
+    """
+    return FileBook(
+        f"{Path(path).name} (file)", load_prototypes(path), label_colormap(_N_COLORS - 1).colors
+    )
+
+
+def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image: Image) -> Request:
+    """Return the run that labels an image with prototypes.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no prototypes, their features are not known, or the image has too few axes.
+    """
+    found = prototype_set(book)
+    if found.options is None:
+        raise InvalidInput("it is not known what the prototypes are made of")
+    assert found.labels is not None
+    method = method_with_prototypes(found.vectors)
+    recipe = Recipe(method, found.options, {})
+    request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found))
+    _check_channels(request, found)
+    colors = np.zeros((_N_COLORS, 4))
+    colors[1:] = book.colors(np.arange(1, _N_COLORS))
+    live = LiveLayer(
+        viewer, image, method.name.upper(), request.placement, colors=colors.astype(np.float32)
+    )
+    return Request(
+        image,
+        request.job,
+        method,
+        request.placement,
+        live=live,
+        origin=ColumnNumbers(found.labels),
+    )
+
+
+def _check_channels(request: Request, found: PrototypeSet) -> None:
+    """Refuse an image whose channels are not those of the prototypes, where that is known."""
+    options, image = request.job.options, request.image
+    if options.features != "intensity":
+        return
+    n_channels = 3 if image.rgb else 1
+    if options.channel_axis is not None and not image.rgb:
+        n_fixed = sum(isinstance(at, int) for at in request.job.index)
+        n_channels = int(request.job.data.shape[n_fixed + options.channel_axis])
+    if n_channels != found.vectors.shape[1]:
+        raise InvalidInput(
+            f"{image.name}: expected {found.vectors.shape[1]} channels, as the prototypes have, "
+            f"got {n_channels}"
+        )
+
+
+def _n_axes(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, found: PrototypeSet) -> int:
+    """Return how many axes of an image are labelled."""
+    if book.layer is not None:
+        return sum(side > 1 for side in book.layer.data.shape)
+    assert found.options is not None
+    window = found.options.window
+    return len(window) if isinstance(window, tuple) else int(viewer.dims.ndisplay)
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[:1].upper()}{reason[1:]}." if reason else ""

@@ -1,0 +1,1 @@
+"""Runs in a thread of their own: started, followed, stopped."""

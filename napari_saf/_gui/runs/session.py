@@ -1,0 +1,311 @@
+"""One run at a time on a viewer: start, follow, stop, start again, go away."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, QTimer, Signal
+from qtpy.QtWidgets import QWidget
+
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.runs.fluency import FullCollections, painted_later, prepare_lines
+from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.runs.origin import Origin
+from napari_saf._gui.runs.worker import Frame, Run
+from napari_saf.methods import AbstractMethod
+from napari_saf.problem import Problem
+from napari_saf.recording import Recording
+from napari_saf.result import Segmentation
+
+__all__ = ["Request", "Session", "connect_run"]
+
+_CLOSING_SECONDS = 5.0
+_TURN_MILLISECONDS = 15
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What a click on Run asks for, as read at that moment.
+
+    With `live`, the labels go on in the layer of a run before; that of a run that is ended for
+    this one is then left as it is. The `others` are images labelled together with this one. The
+    `origin` says where the run begins: one that begins at a recorded moment goes on with its
+    `recording`.
+    """
+
+    image: Image
+    job: ImageJob
+    method: AbstractMethod
+    placement: Placement
+    is_sweep: bool = False
+    strokes: Labels | None = None
+    live: LiveLayer | None = None
+    origin: Origin | None = None
+    others: tuple[Image, ...] = ()
+    recording: Recording | None = None
+
+
+class Session(QObject):
+    """The run of a viewer and the layer that shows it.
+
+    Layers are compared by equality: a plugin is handed proxies, of which there are many of one
+    layer. A run begins only when the one before has ended. It ends early when its image or its
+    result is removed.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    widget : QWidget, optional
+        In the window of the viewer; without it a new layer is painted at once.
+
+    Attributes
+    ----------
+    reader : ProblemReader
+        Of the runs; for work beside them while there is none.
+    """
+
+    began = Signal()
+    advanced = Signal(object)
+    swept = Signal(object)
+    returned = Signal(object)
+    failed = Signal(object)
+    abandoned = Signal()
+    finished = Signal()
+
+    def __init__(self, viewer: napari.Viewer, widget: QWidget | None = None) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._widget = widget
+        self._run: Run | None = None
+        self._has_returned = False
+        self._next: Request | None = None
+        self._results: list[tuple[Image, Labels]] = []
+        self.reader = ProblemReader()
+        self.request: Request | None = None
+        self.live: LiveLayer | None = None
+        viewer.layers.events.removed.connect(self._on_layer_removed)
+        self._hub = hub_of(viewer)
+        self._hub.join(self)
+        QTimer.singleShot(0, prepare_lines)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is under way."""
+        return self._run is not None
+
+    @property
+    def seconds(self) -> float:
+        """Time since the run began."""
+        return 0.0 if self._run is None else self._run.seconds
+
+    @property
+    def problem(self) -> Problem | None:
+        """What the run works on, once it was read."""
+        return None if self._run is None else self._run.problem
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The numbers with which the classes of the run's strokes were painted."""
+        return np.arange(0) if self._run is None else self._run.numbers
+
+    def record(self) -> Recording | None:
+        """Return what takes note of the run, from now on if nothing did; None for a sweep."""
+        if self._run is None or self._run.is_sweep:
+            return None
+        if self._run.recording is None:
+            self._run.recording = Recording()
+        return self._run.recording
+
+    def stop_recording(self) -> None:
+        """Take no more note of the run."""
+        if self._run is not None:
+            self._run.recording = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was told to end."""
+        return self._run is not None and self._run.is_cancelled
+
+    def start(self, request: Request) -> None:
+        """Start a run, once the present one has ended."""
+        if self._run is None:
+            self._begin(request)
+        else:
+            self._next = request
+            self._run.cancel()
+
+    def stop(self) -> None:
+        """End the run with what it has."""
+        self._next = None
+        if self._run is not None:
+            self._run.cancel()
+
+    def adopt(self, image: Image, layer: Labels) -> None:
+        """Count a layer among the results that go out of sight once there is a newer one."""
+        if (image, layer) not in self._results:
+            self._results.append((image, layer))
+
+    def forget_image(self) -> None:
+        """Read the image anew in the next run."""
+        self.reader.forget()
+
+    def shut_down(self) -> None:
+        """End the run, if there is one, and take no notice of it any more."""
+        self.stop()
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
+        run, self._run = self._run, None
+        self._hub.leave(self)
+        if run is None:
+            return
+        FullCollections.release()
+        for signal in (
+            run.advanced,
+            run.swept,
+            run.returned,
+            run.failed,
+            run.abandoned,
+            run.finished,
+        ):
+            signal.disconnect()
+        run.wait(_CLOSING_SECONDS)
+
+    def _begin(self, request: Request) -> None:
+        self.request = request
+        self.live = request.live or LiveLayer(
+            self._viewer,
+            request.image,
+            request.method.name.upper(),
+            request.placement,
+            request.strokes,
+        )
+        self._has_returned = False
+        run = self._run = Run(
+            request.job, request.method, request.is_sweep, self.reader, request.origin
+        )
+        run.recording = request.recording
+        run.advanced.connect(self._on_advanced)
+        run.swept.connect(self.swept)
+        run.returned.connect(self._on_returned)
+        run.failed.connect(self.failed)
+        run.abandoned.connect(self.abandoned)
+        run.finished.connect(self._on_finished)
+        FullCollections.hold()
+        self.began.emit()
+        self._hub.began(self)
+        run.start()
+
+    def _on_advanced(self, frame: Frame) -> None:
+        run = self._run
+        if run is None or self.live is None:
+            return
+        if self.live.layer is None and self._may_show():
+            self.live.prepare(frame.labels, frame.n_shown)
+            self._later(self._show_first, run, frame)
+            return
+        if self._may_show():
+            self.live.show(frame.labels, frame.n_shown)
+        self._tell(frame)
+        # Once it is painted: on a slow screen that takes longer than all the rest.
+        QTimer.singleShot(0, run.consume)
+
+    def _later(self, step: Callable[[Run, Frame], None], run: Run, frame: Frame) -> None:
+        """Take a step in a later turn of the event loop, if the run has not ended by then.
+
+        A new layer, its painting and what our widgets show of it are too much for one turn.
+        The run rests until all is done.
+        """
+
+        def take_step() -> None:
+            if run is self._run and not self._has_returned:
+                step(run, frame)
+
+        QTimer.singleShot(_TURN_MILLISECONDS, take_step)
+
+    def _show_first(self, run: Run, frame: Frame) -> None:
+        assert self.live is not None
+        if self._may_show():
+            with painted_later(self._widget):
+                self.live.show(frame.labels, frame.n_shown)
+        self._later(self._tell_first, run, frame)
+
+    def _tell_first(self, run: Run, frame: Frame) -> None:
+        self._tell(frame)
+        self._later(lambda run, _: run.consume(), run, frame)
+
+    def _tell(self, frame: Frame) -> None:
+        assert self.live is not None
+        if self.live.layer is not None:
+            self._hide_earlier_results()
+        self.advanced.emit(frame)
+
+    def _on_returned(self, result: Segmentation) -> None:
+        if self.live is None or (self._next is not None and self._next.live is self.live):
+            return
+        self._has_returned = True
+        if self._may_show():
+            problem = self.problem
+            with painted_later(self._widget if self.live.layer is None else None):
+                self.live.finish(result, None if problem is None else problem.graph)
+            self._hide_earlier_results()
+        self._hub.returned(self, result)
+        self.returned.emit(result)
+
+    def _on_finished(self) -> None:
+        if self._run is not None:
+            self._run.wait(_CLOSING_SECONDS)
+        self._run = self.request = self.live = None
+        FullCollections.release()
+        request, self._next = self._next, None
+        self._hub.ended(self)
+        self.finished.emit()
+        if request is not None and request.image in self._viewer.layers:
+            self._begin(request)
+
+    def _on_layer_removed(self, event: Any) -> None:
+        self._results = [pair for pair in self._results if event.value not in pair]
+        self.reader.forget()
+        if self._run is None or self.request is None:
+            return
+        result = None if self.live is None else self.live.layer
+        if event.value in (self.request.image, result, *self.request.others):
+            self._run.cancel()
+
+    def _may_show(self) -> bool:
+        """Return whether there is a layer to show labels on, or an image to make one for."""
+        assert self.live is not None and self.request is not None
+        return self.live.layer is not None or self.request.image in self._viewer.layers
+
+    def _hide_earlier_results(self) -> None:
+        """Hide the results that this session made of the same image before, once."""
+        assert self.live is not None and self.request is not None
+        new = (self.request.image, self.live.layer)
+        if new in self._results:
+            return
+        for image, result in self._results:
+            if image == new[0]:
+                result.visible = False
+        self._results.append(new)
+
+
+def connect_run(session: Session, clock: QTimer, listener: Any) -> None:
+    """Connect what a session tells to the methods of a listener.
+
+    The clock of the listener stands once the run has told how it ended, so that this stays.
+    """
+    clock.timeout.connect(listener._on_clock)
+    for ended in (session.returned, session.failed, session.abandoned):
+        ended.connect(clock.stop)
+    session.began.connect(listener._on_began)
+    session.advanced.connect(listener._on_advanced)
+    session.returned.connect(listener._on_returned)
+    session.failed.connect(listener._on_failed)
+    session.abandoned.connect(listener._on_abandoned)
+    session.finished.connect(listener._on_finished)

@@ -1,0 +1,150 @@
+"""Work in a thread of its own that can be told to end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from qtpy.QtCore import QObject, Signal
+
+from napari_saf._gui.settings import current_settings
+from napari_saf.device import memory_limit
+from napari_saf.errors import ComputeError, SafError
+from napari_saf.methods._method import Cancelled
+
+__all__ = ["AbstractTask", "FunctionTask"]
+
+_logger = logging.getLogger(__name__)
+
+
+class AbstractTask(QObject):
+    """Work in a thread of its own.
+
+    Signals arrive in the thread of the receiver. Exactly one of `returned`, `failed` and
+    `abandoned` is sent, then `finished`. Subclasses do the work in `_compute`, and raise
+    `Cancelled` there to abandon it. The settings of the moment at which it is made hold.
+    """
+
+    advanced = Signal(object)
+    returned = Signal(object)
+    failed = Signal(object)
+    abandoned = Signal()
+    finished = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings = current_settings()
+        self._began = time.perf_counter()
+        self._cancelled = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="napari-saf run")
+
+    @property
+    def seconds(self) -> float:
+        """Time since the task was made."""
+        return time.perf_counter() - self._began
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the work has ended, and all signals but the last were sent."""
+        return self._over.is_set()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Ask the work to end with what it has."""
+        self._cancelled.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the thread; return whether it came."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @abstractmethod
+    def _compute(self) -> Any:
+        """Do the work."""
+
+    def _work(self) -> None:
+        try:
+            settings = self._settings
+            with _CORES.taken(settings.threads), memory_limit(settings.memory_limit):
+                self.returned.emit(self._compute())
+        except Cancelled:
+            self.abandoned.emit()
+        except SafError as error:
+            self.failed.emit(error)
+        except (RuntimeError, MemoryError) as error:
+            self.failed.emit(ComputeError(str(error) or type(error).__name__))
+        except Exception as error:
+            _logger.exception("the run failed")
+            self.failed.emit(error)
+        finally:
+            self._over.set()
+            self.finished.emit()
+
+
+class FunctionTask(AbstractTask):
+    """A call of a function.
+
+    Parameters
+    ----------
+    function : callable
+        Called as ``function(report, cancelled)``: what it reports is sent as `advanced`; it asks
+        `cancelled` now and then, and ends or raises `Cancelled` once that returns True.
+    """
+
+    def __init__(
+        self, function: Callable[[Callable[[object], None], Callable[[], bool]], object]
+    ) -> None:
+        super().__init__()
+        self._function = function
+
+    def _compute(self) -> object:
+        return self._function(self.advanced.emit, self._cancelled.is_set)
+
+
+class _Cores:
+    """Says how many threads torch uses while there is work.
+
+    With one less than there are cores the screen stays fluent. Tasks overlap: the first one's
+    wish holds, and the last one to end sets the number back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_tasks = 0
+        self._before = 1
+
+    @contextmanager
+    def taken(self, n_threads: int) -> Iterator[None]:
+        """Use so many threads; 0: one less than before."""
+        self._count(1, n_threads)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int, n_threads: int = 0) -> None:
+        with self._lock:
+            if self._n_tasks == 0:
+                self._before = torch.get_num_threads()
+                torch.set_num_threads(n_threads or max(1, self._before - 1))
+            self._n_tasks += change
+            if self._n_tasks == 0:
+                torch.set_num_threads(self._before)
+
+
+_CORES = _Cores()

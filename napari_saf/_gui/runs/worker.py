@@ -1,0 +1,173 @@
+"""A run in a thread of its own: reads the image, runs the method, sends frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import Signal
+
+from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.runs.origin import Origin, numbers_of_columns
+from napari_saf._gui.runs.task import AbstractTask
+from napari_saf.methods import AbstractMethod, SweepMethod
+from napari_saf.methods._method import Cancelled, drain
+from napari_saf.problem import Problem
+from napari_saf.recording import Recording
+from napari_saf.result import LabelImage, Segmentation, Snapshot
+
+__all__ = ["Frame", "Run"]
+
+_FIRST_FRAME_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """What the screen shows of a snapshot; stays valid when the run goes on.
+
+    Entry k of `numbers` is the label of column k on screen: the number it was painted with.
+    """
+
+    labels: LabelImage
+    numbers: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    prototypes: NDArray[np.float32]
+    n_labels: int
+    time: float
+    fraction: float
+
+    @property
+    def n_shown(self) -> int:
+        """The largest number that a label may have."""
+        return int(self.numbers.max(initial=0))
+
+
+class Run(AbstractTask):
+    """One run of one method on one image.
+
+    A sweep sends `swept` before it returns its last solution.
+
+    Parameters
+    ----------
+    job : ImageJob
+    method : AbstractMethod
+    is_sweep : bool
+        Whether to go through the fairness weights, with a method that can.
+    reader : ProblemReader, optional
+        What reads the image; one that read it before saves the time.
+    origin : Origin, optional
+        Where to begin; by default from nothing.
+
+    Attributes
+    ----------
+    recording : Recording or None
+        What takes note of each step; it can be set while the run goes on. A sweep is not recorded,
+        nor are edited labels that go on.
+    problem : Problem or None
+        What was read, once it was; strokes numbered without gaps.
+    numbers : array of int
+        The number with which each class of the seeds was painted.
+    """
+
+    swept = Signal(object)
+
+    def __init__(
+        self,
+        job: ImageJob,
+        method: AbstractMethod,
+        is_sweep: bool = False,
+        reader: ProblemReader | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        super().__init__()
+        self._origin = origin or Origin()
+        self.recording: Recording | None = None
+        self._reader = reader or ProblemReader()
+        self.job = job
+        self.method = method
+        self.is_sweep = is_sweep
+        self.problem: Problem | None = None
+        self.numbers = np.arange(0)
+        self._consumed = threading.Event()
+        self._consumed.set()
+        self._last_frame = -np.inf
+        self._lag = 0.0
+
+    def cancel(self) -> None:
+        """Ask the run to end with what it has; it does so within one evaluation."""
+        super().cancel()
+        self._consumed.set()
+
+    def consume(self) -> None:
+        """Tell that the last frame is on screen, so that the next may be sent."""
+        self._lag = time.perf_counter() - self._last_frame
+        self._consumed.set()
+
+    def _compute(self) -> Segmentation:
+        read = self._reader.read(self.job, self._cancelled.is_set)
+        problem, self.numbers = self._origin.begin(read)
+        self.problem = problem
+        if self.is_cancelled:
+            raise Cancelled
+        if not self.is_sweep:
+            initial = self._origin.initial(problem, self.numbers, self.method)
+            steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
+            result = self._recorded(drain(steps, self._look))
+            return self._origin.finish(result, self.numbers)
+        assert isinstance(self.method, SweepMethod)
+        weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
+        found = drain(weights, self._look)
+        if not found.points:
+            raise Cancelled
+        self.swept.emit(found)
+        return found.points[-1].segmentation
+
+    def _look(self, snapshot: Snapshot) -> None:
+        if self.recording is not None and self._is_recorded:
+            self.recording.watch(snapshot)
+        if self._frame_is_due():
+            self._send(snapshot)
+
+    @property
+    def _is_recorded(self) -> bool:
+        return self._origin.is_recorded and not self.is_sweep
+
+    def _recorded(self, result: Segmentation) -> Segmentation:
+        """Return a result whose history goes back to before the moment from which it started."""
+        recording = self.recording
+        if recording is None or not self._is_recorded:
+            return result
+        recording.finish(result)
+        if not self._origin.continues or not len(recording):
+            return result
+        return dataclasses.replace(result, history=recording.history())
+
+    def _frame_is_due(self) -> bool:
+        """Tell whether the screen wants another frame: it gets half of the time at most."""
+        since = time.perf_counter() - self._last_frame
+        rested = since >= max(1 / self._settings.frames, 2 * self._lag)
+        return rested and self._consumed.is_set() and not self.is_cancelled
+
+    def _send(self, snapshot: Snapshot) -> None:
+        shares = snapshot.record.label_shares
+        labels = snapshot.labels
+        own = labels[-1] if isinstance(labels, list) else labels
+        frame = Frame(
+            self._origin.paint(own, self.numbers),
+            numbers_of_columns(self.numbers, len(shares)),
+            shares,
+            snapshot.prototypes,
+            snapshot.n_labels,
+            snapshot.record.time,
+            snapshot.fraction,
+        )
+        is_first = self._last_frame == -np.inf
+        self._consumed.clear()
+        self._last_frame = time.perf_counter()
+        self.advanced.emit(frame)
+        if is_first:
+            # The screen makes a layer of it: leave it the processor meanwhile.
+            self._consumed.wait(_FIRST_FRAME_SECONDS)

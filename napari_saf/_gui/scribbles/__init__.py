@@ -1,0 +1,1 @@
+"""The Scribbles dock: a few strokes label the whole image."""

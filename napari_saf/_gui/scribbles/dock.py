@@ -1,0 +1,446 @@
+"""The Scribbles dock: paint a few strokes, and the whole image follows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from qtpy.QtWidgets import QCheckBox, QPushButton
+
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
+from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
+from napari_saf._gui.layers.reading import ImageJob, read_pixels
+from napari_saf._gui.runs.session import Request
+from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.scribbles.classes import ClassTable
+from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult
+from napari_saf._gui.scribbles.strokes import (
+    NAMES_KEY,
+    Strokes,
+    add_strokes,
+    follow_strokes,
+    suggest_spot,
+)
+from napari_saf._gui.widgets.form import MethodForm
+from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_row
+from napari_saf._gui.widgets.image_input import ImageInput
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.method_choice import MethodChoice
+from napari_saf.errors import SafError
+from napari_saf.methods import METHODS, SweepMethod
+from napari_saf.methods._method import never
+from napari_saf.problem import ImageOptions
+from napari_saf.result import Segmentation, Status
+
+__all__ = ["ScribblesWidget"]
+
+_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
+"""What objects in photographs are found with best; see ``benchmarks/scribbles.py``."""
+_SCALE_HELP = (
+    "Side of the window over which labels are averaged, in pixels of the size at which the dock "
+    "works (N)."
+)
+
+
+class ScribblesWidget(RunDock):
+    """Paint strokes of two or more classes; all other pixels follow after each stroke.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+
+    Attributes
+    ----------
+    input : ImageInput
+    methods : MethodChoice
+    strokes : Strokes
+    classes : ClassTable
+    """
+
+    shortcuts: ClassVar[Mapping[str, str]] = {
+        **RunDock.shortcuts,
+        "Shift-S": "suggest",
+        ".": "choose_next_class",
+        ",": "choose_previous_class",
+    }
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self._results: list[StrokeResult] = []
+        self._marker = SpotMarker(viewer)
+        self.strokes = Strokes()
+        self.classes = ClassTable(self.strokes)
+        self.input = ImageInput(viewer, _OPTIONS, strokes="none yet: press New")
+        offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
+        offered.sort(key=lambda method: not method().follows_seeds)
+        self.methods = MethodChoice(viewer, offered, asks_prototypes=False)
+        self._create_controls()
+        self._create_layout()
+        self._connect()
+        self._on_form_changed()
+        self._on_strokes_chosen()
+
+    @property
+    def result(self) -> Any:
+        """The Labels layer that follows the present strokes, or None."""
+        result = self._present_result()
+        return None if result is None else result.live.layer
+
+    def choose_method(self, name: str) -> None:
+        """Choose a method by its name in METHODS."""
+        self.methods.choose(name)
+
+    @property
+    def form(self) -> MethodForm:
+        """The form of the chosen method."""
+        return self.methods.form
+
+    def start(self) -> None:
+        """Label the image by the strokes that there are now."""
+        self._start()
+
+    def follow(self, follows: bool) -> None:
+        """Label the image after every stroke, or only when asked to."""
+        self._follow.setChecked(follows)
+
+    def new_strokes(self) -> None:
+        """Add an empty layer of strokes over the image and choose it."""
+        image = self.input.image
+        if image is None:
+            self._show_error("no image: open or choose an image layer first")
+            return
+        place, shape = self.input.whole()
+        layer = add_strokes(self._viewer, image, shape, place)
+        self.input.choose_strokes(layer)
+        self.status.reset("paint a few pixels of class 1, then of class 2")
+
+    def apply_to(self, layer: Image) -> None:
+        """Label another image by the strokes on this one."""
+        self._start(other=layer)
+
+    def suggest(self) -> None:
+        """Mark the place where a stroke would help most, and go there."""
+        result = self._present_result()
+        if result is None or not result.is_known:
+            self.status.set_text("paint two classes first")
+            return
+        spot = suggest_spot(result.uncertainty_image(), self._read(result.strokes))
+        if spot is None:
+            self.status.set_text("nothing is uncertain")
+            return
+        self._marker.mark(result, spot)
+        self.status.set_text("paint in the ring: there a stroke helps most")
+
+    def choose_next_class(self) -> None:
+        """Paint the class in the next row, after the last one the first."""
+        self.classes.step(1)
+
+    def choose_previous_class(self) -> None:
+        """Paint the class in the row before."""
+        self.classes.step(-1)
+
+    def _create_controls(self) -> None:
+        self._new, self._add, self._erase = (
+            QPushButton("New"),
+            QPushButton("Add class"),
+            QPushButton("Erase"),
+        )
+        self._new.setToolTip("Add an empty layer to paint strokes on.")
+        self._add.setToolTip("Add a class and paint it.")
+        self._erase.setToolTip("Erase all strokes of the chosen class (Ctrl+Z brings them back).")
+        self._follow, self._show_doubt = QCheckBox("Follow"), QCheckBox("Uncertainty")
+        self._follow.setChecked(True)
+        self._follow.setToolTip("Label the image anew after every stroke, undo and redo.")
+        self._show_doubt.setToolTip(
+            "Show how uncertain each pixel is: bright where a stroke helps most."
+        )
+        self._suggest = QPushButton("Suggest spot")
+        self._suggest.setToolTip(
+            f"Mark the place where the next stroke would help most ({self._key_of('suggest')})."
+        )
+        self._update = QPushButton("Update")
+        self._update.setToolTip(
+            f"Label the image by the strokes that there are now ({self._key_of('run_or_stop')})."
+        )
+        viewer = self._viewer
+        self._base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
+        self._other = LayerChoice(viewer, self._is_other_image, none="choose an image")
+        self._apply = QPushButton("Apply")
+        self._go_on = QCheckBox()
+
+    def _create_layout(self) -> None:
+        choice = self._choice = FormSection()
+        choice.add_row("Method", self.methods.box, "How the strokes teach.")
+        choice.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self._lay_out(
+            [
+                self.input.section,
+                create_row(self._new, self._add, self._erase),
+                self.classes,
+                create_row(self._follow, self._show_doubt, self._suggest),
+                choice,
+                self.methods.basic,
+                create_fold("Start from labels, apply elsewhere", self._create_more()),
+                create_fold("Features", self.input.features),
+                create_fold("Advanced", self.methods.advanced),
+            ],
+            [self._update, self._stop_button],
+            [],
+        )
+
+    def _create_more(self) -> FormSection:
+        more = FormSection()
+        more.add_row(
+            "Start from",
+            self._base,
+            "Labels of an earlier run become classes. A stroke on a label turns it into the class "
+            "painted: two labels painted alike are merged; one painted with two classes is split.",
+        )
+        more.add_row(
+            "Warm start",
+            self._go_on,
+            "Go on from the last labels: faster, but what was painted first then counts for more. "
+            "Without it the same strokes give the same labels in whatever order.",
+        )
+        more.add_row("Apply to", self._other, "Another image to label by these strokes.")
+        more.add_row("", self._apply, "Label that image by the strokes on this one.")
+        return more
+
+    def _connect(self) -> None:
+        self._new.clicked.connect(self.new_strokes)
+        self._add.clicked.connect(self._on_add_clicked)
+        self._erase.clicked.connect(self._on_erase_clicked)
+        self._update.clicked.connect(self._on_update_clicked)
+        self._suggest.clicked.connect(self.suggest)
+        self._show_doubt.toggled.connect(self._on_doubt_toggled)
+        self._apply.clicked.connect(self._on_apply_clicked)
+        self.methods.form_changed.connect(self._on_form_changed)
+        self._base.layer_changed.connect(self._on_base_chosen)
+        self._other.layer_changed.connect(self._show_what_is_possible)
+        self.input.strokes_changed.connect(self._on_strokes_chosen)
+        self.input.image_changed.connect(self._on_image_chosen)
+        self.strokes.changed.connect(self._on_strokes_changed)
+        self.classes.recolored.connect(self._on_recolored)
+        self.classes.renamed.connect(self._name_results)
+        self.classes.locks_changed.connect(self._on_locks_changed)
+
+    def _release(self) -> None:
+        self.strokes.follow(None)
+        self.input.release()
+        self.methods.release()
+        self._base.disconnect_viewer()
+        self._other.disconnect_viewer()
+
+    def _start(self, other: Image | None = None) -> None:
+        image, strokes = self.input.image, self.input.strokes
+        if image is None or strokes is None:
+            self.status.reset(
+                "no image: open or choose an image layer first"
+                if image is None
+                else "press New, then paint two classes"
+            )
+            return
+        try:
+            method = self.form.read()
+            job = dataclasses.replace(self.input.job(), given=self._given())
+            missing = self._what_is_missing(job, method.follows_seeds)
+            if missing:
+                self._rest(missing)
+                return
+            request = self._request(image, strokes, job, method, other)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        self.session.start(request)
+
+    def _request(
+        self, image: Image, strokes: Labels, job: ImageJob, method: Any, other: Image | None
+    ) -> Request:
+        if other is not None:
+            job = dataclasses.replace(self.input.other_job(other), taught=job)
+            place = self.input.other_placement(other)
+            live = LiveLayer(self._viewer, other, TITLE, place, strokes)
+            return Request(other, job, method, place, False, strokes, live)
+        place, result = self.input.placement(), self._present_result()
+        if result is None:
+            result = StrokeResult.create(self._viewer, image, strokes, job, place)
+            self._results.append(result)
+        warm = result.warm if self._go_on.isChecked() else None
+        return Request(image, job, method, place, False, strokes, result.live, warm)
+
+    def _what_is_missing(self, job: ImageJob, follows_seeds: bool) -> str:
+        """Return what a person should do before anything can be labelled; empty if nothing."""
+        seeds = job.read_seeds(never)
+        assert seeds is not None
+        classes = np.unique(seeds)
+        classes = classes[classes > 0]
+        if not len(classes):
+            return "paint a few pixels of class 1, then of class 2"
+        if follows_seeds and len(classes) == 1:
+            return f"only {self.strokes.name(int(classes[0]))} is painted: paint another class too"
+        return ""
+
+    def _rest(self, words: str) -> None:
+        """Show no labels: there is nothing to follow."""
+        self.session.stop()
+        result = self._present_result()
+        if result is not None:
+            result.clear()
+        self.classes.set_shares({})
+        self.status.reset(words)
+
+    def _given(self) -> NDArray[Any] | None:
+        """Return the labels that hold where nothing is painted: locked ones, earlier ones."""
+        given = None
+        if self._base.layer is not None:
+            base = self._read(self._base.layer)
+            given = follow_strokes(base, self._read(self.input.strokes))
+        result = self._present_result()
+        return given if result is None else result.with_locked(given)
+
+    def _read(self, layer: Labels) -> NDArray[Any]:
+        """Return the part of a layer of labels that lies over the part of the image."""
+        data = layer.data[0] if layer.multiscale else layer.data
+        return read_pixels(data, self.input.index_of(layer), never)
+
+    def _present_result(self) -> StrokeResult | None:
+        """Return what is shown of the present strokes on the present part of the image."""
+        image, strokes = self.input.image, self.input.strokes
+        if image is None or strokes is None:
+            return None
+        self._results = [result for result in self._results if not result.live.is_lost]
+        index = self.input.job().index
+        return next((r for r in self._results if r.is_of(image, strokes, index)), None)
+
+    def _result_of_session(self) -> StrokeResult | None:
+        """Return what the run under way is shown on, if it labels the strokes' own image."""
+        live = self.session.live
+        return next((result for result in self._results if result.live is live), None)
+
+    def _on_strokes_changed(self) -> None:
+        self.classes.refresh()
+        if self._follow.isChecked():
+            self._start()
+
+    def _on_strokes_chosen(self) -> None:
+        self.strokes.follow(self.input.strokes)
+        self.classes.refresh()
+        self._show_what_is_possible()
+
+    def _on_image_chosen(self) -> None:
+        self.session.stop()
+        self._other.refresh()
+        self._show_what_is_possible()
+
+    def _on_base_chosen(self) -> None:
+        base = self._base.layer
+        if base is None or self.input.image is None:
+            return
+        if self.input.strokes is None:
+            self.new_strokes()
+            self.strokes.names.clear()
+            self.strokes.layer.colormap = base.colormap
+        try:
+            self._given()
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        for number in np.unique(self._read(base)):
+            if number > 0:
+                self.strokes.names.setdefault(int(number), f"label {number}")
+        self.classes.refresh()
+        self._start()
+
+    def _on_locks_changed(self) -> None:
+        """Keep the pixels of locked classes as they are at this moment."""
+        result = self._present_result()
+        if result is not None:
+            result.lock(self.classes.locked)
+
+    def _on_add_clicked(self) -> None:
+        if self.input.strokes is None:
+            self.new_strokes()
+            return
+        self.strokes.add_class()
+        self.classes.refresh()
+
+    def _on_erase_clicked(self) -> None:
+        number = self.classes.current_number()
+        if number is not None:
+            self.strokes.erase_class(number)
+            self.classes.refresh()
+
+    def _on_update_clicked(self) -> None:
+        self.session.forget_image()
+        self._start()
+
+    def _on_apply_clicked(self) -> None:
+        if self._other.layer is not None:
+            self.apply_to(self._other.layer)
+
+    def _on_doubt_toggled(self) -> None:
+        result = self._present_result()
+        if result is not None:
+            result.show_uncertainty(self._show_doubt.isChecked())
+
+    def _on_recolored(self) -> None:
+        for result in self._results:
+            if result.strokes == self.strokes.layer:
+                result.live.recolor()
+
+    def _on_form_changed(self) -> None:
+        with contextlib.suppress(SafError):
+            uses_window = self.form.read().uses_window
+            self._choice.show_row(self.input.scale, uses_window)
+            self.input.show_weights(uses_window)
+
+    def _on_began(self) -> None:
+        super()._on_began()
+        self.status.show_busy("following the strokes …")
+
+    def _on_advanced(self, frame: Frame) -> None:
+        super()._on_advanced(frame)
+        if self._result_of_session() is not None:
+            shares = zip(frame.numbers, frame.shares, strict=True)
+            self.classes.set_shares({int(n): float(share) for n, share in shares})
+
+    def _on_returned(self, result: Segmentation) -> None:
+        words = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
+        self.status.show_progress(1.0, "\n".join([words, *result.notes]))
+        shown, problem = self._result_of_session(), self.session.problem
+        if shown is None or problem is None:
+            return
+        if result.status is not Status.CANCELLED:
+            shown.keep(problem, result, self.session.numbers)
+            shown.show_uncertainty(self._show_doubt.isChecked())
+        sizes = np.bincount(np.asarray(result.labels).ravel())
+        total = max(1, int(sizes[1:].sum()))
+        self.classes.set_shares({n: size / total for n, size in enumerate(sizes) if n > 0})
+        self._name_results()
+
+    def _name_results(self) -> None:
+        """Write the names of the classes where tables and figures look for them."""
+        names = {n: self.strokes.name(n) for n in self.strokes.classes()}
+        for result in self._results:
+            if result.strokes == self.strokes.layer and result.live.layer is not None:
+                result.live.layer.metadata[NAMES_KEY] = names
+
+    def _is_other_image(self, layer: object) -> bool:
+        return isinstance(layer, Image) and layer != self.input.image and not _is_doubt(layer)
+
+    def _show_what_is_possible(self) -> None:
+        super()._show_what_is_possible()
+        has_strokes = self.input.strokes is not None
+        for button in (self._erase, self._update, self._suggest):
+            button.setEnabled(has_strokes)
+        self._apply.setEnabled(has_strokes and self._other.layer is not None)
+
+
+def _is_doubt(layer: Image) -> bool:
+    return METADATA_KEY in layer.metadata

@@ -1,0 +1,154 @@
+"""What came of strokes: labels, how uncertain they are, what of them is locked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
+from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.runs.origin import WarmStart
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation
+
+__all__ = ["TITLE", "SpotMarker", "StrokeResult"]
+
+TITLE = "from strokes"
+_RING_SHARE = 1 / 15
+_LEAST_RING = 8
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class StrokeResult:
+    """The layers that show what came of some strokes on some part of an image.
+
+    Attributes
+    ----------
+    index : tuple of int or slice
+        The part of the image.
+    live : LiveLayer
+    uncertainty : UncertaintyLayer
+    warm : WarmStart or None
+        From where the next run may go on.
+    """
+
+    image: Image
+    strokes: Labels
+    index: tuple[int | slice, ...]
+    live: LiveLayer
+    uncertainty: UncertaintyLayer
+    warm: WarmStart | None = None
+    _last: tuple[Problem, Segmentation] | None = None
+    _locked: dict[int, NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def create(
+        cls, viewer: napari.Viewer, image: Image, strokes: Labels, job: ImageJob, place: Placement
+    ) -> StrokeResult:
+        """Return a result of which nothing is known yet; its layers come with the first run."""
+        live = LiveLayer(viewer, image, TITLE, place, strokes)
+        uncertainty = UncertaintyLayer(viewer, f"{image.name} uncertainty", place, strokes)
+        return cls(image, strokes, job.index, live, uncertainty)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a run came to its end."""
+        return self._last is not None
+
+    def is_of(self, image: Image, strokes: Labels, index: tuple[int | slice, ...]) -> bool:
+        """Tell whether this came of some strokes on some part of an image."""
+        known = (self.image, self.strokes, self.index) == (image, strokes, index)
+        return known and not self.live.is_lost
+
+    def keep(self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64]) -> None:
+        """Keep how a run ended."""
+        self._last = (problem, result)
+        self.warm = WarmStart(result.assignment, numbers)
+
+    def clear(self) -> None:
+        """Show no labels, and know of none."""
+        self.live.clear()
+        self.uncertainty.hide()
+        self._last = self.warm = None
+
+    def uncertainty_image(self) -> NDArray[np.floating]:
+        """Return how uncertain the pixels of the part are, 0 to 1."""
+        assert self._last is not None
+        problem, result = self._last
+        assert result.uncertainty is not None
+        return np.asarray(problem.graph.to_image(result.uncertainty))
+
+    def show_uncertainty(self, visible: bool) -> None:
+        """Show how uncertain pixels are, where that is known, or hide it."""
+        if visible and self.is_known:
+            self.uncertainty.show(self.uncertainty_image())
+        else:
+            self.uncertainty.hide()
+
+    def lock(self, numbers: Iterable[int]) -> None:
+        """Keep the pixels of these classes, newly named ones as they are now; let others go."""
+        wanted = set(numbers)
+        self._locked = {n: pixels for n, pixels in self._locked.items() if n in wanted}
+        if self.live.layer is not None:
+            for number in wanted - set(self._locked):
+                self._locked[number] = self.live.labels() == number
+
+    def with_locked(self, given: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Return labels that were given, and over them the pixels that are locked."""
+        for number, pixels in self._locked.items():
+            if given is None:
+                given = np.zeros(pixels.shape, dtype=np.int64)
+            given[pixels] = number
+        return given
+
+
+class SpotMarker:
+    """A ring around the place where the next stroke helps most.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    """
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        self._viewer = viewer
+        self._ring: Any = None
+
+    def mark(self, result: StrokeResult, spot: tuple[int, ...]) -> None:
+        """Put the ring around a pixel of the part that was labelled, and bring it into view."""
+        place = result.live.placement
+        where = np.array(place.shape(spot), dtype=float)
+        where[list(place.singletons)] = 0
+        if self._ring is None or self._ring not in self._viewer.layers:
+            self._ring = self._create_ring(result, where)
+        else:
+            self._ring.data = where[None]
+        self._viewer.layers.selection.active = result.strokes
+        self._show(self._ring.data_to_world(where), where, result.live.layer.corner_pixels)
+
+    def _create_ring(self, result: StrokeResult, where: NDArray[np.floating]) -> Any:
+        shortest = min(side for side in result.live.layer.data.shape if side > 1)
+        return self._viewer.add_points(
+            where[None],
+            name="suggested spot",
+            face_color="transparent",
+            border_color="white",
+            border_width=0.15,
+            size=max(_LEAST_RING, shortest * _RING_SHARE),
+            **result.live.placement.transform,
+        )
+
+    def _show(self, world: Any, where: NDArray[np.floating], in_sight: NDArray[np.integer]) -> None:
+        """Go to the slice of a place, and centre it if it is out of sight."""
+        n_dims = self._viewer.dims.ndim
+        for axis, value in zip(range(n_dims - len(world), n_dims), world, strict=True):
+            self._viewer.dims.set_point(axis, value)
+        if ((where < in_sight[0]) | (where > in_sight[1])).any():
+            self._viewer.scene.camera.center = (0, *world)[-3:]

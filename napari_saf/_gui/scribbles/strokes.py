@@ -1,0 +1,226 @@
+"""A Labels layer that a person paints strokes in: made, followed, named, coloured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from napari.utils.colormaps import CyclicLabelColormap, label_colormap
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, QTimer, Signal
+from scipy.ndimage import gaussian_filter
+
+from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.reading import fingerprint
+from napari_saf.errors import InvalidInput
+
+__all__ = ["NAMES_KEY", "Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
+
+NAMES_KEY = "class_names"
+"""Entry of a layer's metadata: the name of each label that has one."""
+
+_N_COLORS = 255
+_REST_MILLISECONDS = 30
+_WATCHED_VALUES = 20_000_000
+_NEAR = 1e-3
+"""Share of painted pixels around a place above which it counts as painted."""
+_FIRST_COLORS = (
+    (0.90, 0.62, 0.00),
+    (0.34, 0.71, 0.91),
+    (0.00, 0.62, 0.45),
+    (0.94, 0.89, 0.26),
+    (0.80, 0.47, 0.65),
+    (0.84, 0.37, 0.00),
+    (0.00, 0.45, 0.70),
+)
+"""Okabe and Ito, told apart by all people; others follow."""
+
+
+def add_strokes(
+    viewer: napari.Viewer, image: Image, shape: tuple[int, ...], placement: Placement
+) -> Labels:
+    """Add an empty layer of strokes over an image, ready to be painted on."""
+    colors = label_colormap(_N_COLORS).colors
+    colors[1 : 1 + len(_FIRST_COLORS), :3] = _FIRST_COLORS
+    layer = viewer.add_labels(
+        np.zeros(shape, dtype=np.uint8),
+        name=f"{image.name} strokes",
+        colormap=CyclicLabelColormap(colors=colors, background_value=0),
+        metadata={NAMES_KEY: {1: "class 1", 2: "class 2"}},
+        opacity=1.0,
+        **placement.transform,
+    )
+    layer.brush_size = max(3, round(min(shape[-2:]) / 80))
+    layer.selected_label = 1
+    layer.mode = "paint"
+    return layer
+
+
+class Strokes(QObject):
+    """The strokes on one layer at a time; tells when they changed, by whatever way.
+
+    Painting sends an event of its own; undo and redo send only the event that every change of
+    slice sends too, so the pixels are compared.
+    """
+
+    changed = Signal()
+    selected = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer: Any = None
+        self._seen = 0
+        self._rest = QTimer(self)
+        self._rest.setSingleShot(True)
+        self._rest.setInterval(_REST_MILLISECONDS)
+        self._rest.timeout.connect(self._on_rest)
+
+    def follow(self, layer: Labels | None) -> None:
+        """Follow another layer, or none."""
+        if self.layer is not None:
+            self.layer.events.paint.disconnect(self._on_event)
+            self.layer.events.set_data.disconnect(self._on_event)
+            self.layer.events.selected_label.disconnect(self._on_selected)
+        self.layer = layer
+        self._rest.stop()
+        if layer is None:
+            return
+        self._seen = self._fingerprint()
+        layer.events.paint.connect(self._on_event)
+        layer.events.set_data.connect(self._on_event)
+        layer.events.selected_label.connect(self._on_selected)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of the classes, by number, in the layer's metadata."""
+        if self.layer is None:
+            return {}
+        names: dict[int, str] = self.layer.metadata.setdefault(NAMES_KEY, {})
+        return names
+
+    def counts(self) -> dict[int, int]:
+        """Return how many pixels of each class are painted."""
+        if self.layer is None:
+            return {}
+        found, counts = np.unique(self.layer.data, return_counts=True)
+        return {int(n): int(k) for n, k in zip(found, counts, strict=True) if n > 0}
+
+    def classes(self) -> list[int]:
+        """Return the numbers of the classes that have a name or strokes."""
+        return sorted({*self.names, *self.counts()})
+
+    def name(self, number: int) -> str:
+        """Return the name of a class."""
+        return self.names.get(number, f"class {number}")
+
+    def rename(self, number: int, name: str) -> None:
+        """Name a class; an empty name leaves it as it was."""
+        if name.strip():
+            self.names[number] = name.strip()
+
+    def add_class(self) -> int:
+        """Add a class, choose it for painting, and return its number."""
+        number = max(self.classes(), default=0) + 1
+        self.names[number] = f"class {number}"
+        self.paint_with(number)
+        return number
+
+    def erase_class(self, number: int) -> None:
+        """Erase the strokes of a class, which can be undone, and forget its name."""
+        self.names.pop(number, None)
+        places = np.nonzero(np.asarray(self.layer.data) == number)
+        if len(places[0]):
+            self.layer.data_setitem(places, 0)
+
+    def paint_with(self, number: int) -> None:
+        """Choose the class that the brush paints."""
+        if self.layer is None:
+            return
+        self.layer.selected_label = number
+        if self.layer.mode not in ("paint", "polygon", "fill"):
+            self.layer.mode = "paint"
+
+    def color(self, number: int) -> NDArray[np.float32]:
+        """Return the colour (r, g, b, a) of a class."""
+        return np.asarray(self.layer.get_color(number), dtype=np.float32)
+
+    def set_color(self, number: int, color: tuple[float, float, float]) -> None:
+        """Change the colour of a class."""
+        colors = np.array([self.layer.get_color(k) for k in range(1, _N_COLORS + 1)])
+        colors[(number - 1) % _N_COLORS, :3] = color
+        table = np.concatenate([np.zeros((1, 4)), colors])
+        self.layer.colormap = CyclicLabelColormap(colors=table, background_value=0)
+
+    def _on_event(self, event: Any) -> None:
+        self._rest.start()
+
+    def _on_rest(self) -> None:
+        now = self._fingerprint()
+        if now != self._seen:
+            self._seen = now
+            self.changed.emit()
+
+    def _on_selected(self, event: Any) -> None:
+        self.selected.emit(int(self.layer.selected_label))
+
+    def _fingerprint(self) -> int:
+        return fingerprint(self.layer.data, _WATCHED_VALUES)
+
+
+def follow_strokes(
+    base: NDArray[np.unsignedinteger[Any]], strokes: NDArray[np.unsignedinteger[Any]]
+) -> NDArray[np.int64]:
+    """Return the labels of an earlier result as strokes merge and split them.
+
+    Parameters
+    ----------
+    base : array of unsigned int
+        The earlier labels, 0 where there are none.
+    strokes : array of unsigned int of that shape
+        What was painted, 0 where nothing was.
+
+    Returns
+    -------
+    array of int of that shape
+        A label on which one class was painted has become that class; a label on which several
+        were painted is 0, to be divided between them; others are what they were.
+
+    Raises
+    ------
+    InvalidInput
+        If the shapes differ.
+    """
+    if base.shape != strokes.shape:
+        raise InvalidInput(
+            f"start from: expected labels of {_sides(strokes)} pixels, as many as the strokes "
+            f"have, got {_sides(base)}"
+        )
+    becomes = np.arange(int(base.max(initial=0)) + 1)
+    both = (base > 0) & (strokes > 0)
+    for label in np.unique(base[both]):
+        painted = np.unique(strokes[both & (base == label)])
+        becomes[label] = painted[0] if len(painted) == 1 else 0
+    return np.asarray(becomes[base])
+
+
+def _sides(pixels: NDArray[Any]) -> str:
+    return " x ".join(map(str, pixels.shape))
+
+
+def suggest_spot(
+    uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
+) -> tuple[int, ...] | None:
+    """Return the place around which pixels are most uncertain and nothing was painted.
+
+    None where nothing is uncertain.
+    """
+    width = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
+    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), width)
+    near = gaussian_filter((strokes > 0).astype(np.float32), width)
+    around[near > _NEAR] = 0
+    best = int(around.argmax())
+    if around.flat[best] <= 0:
+        return None
+    return tuple(int(at) for at in np.unravel_index(best, around.shape))

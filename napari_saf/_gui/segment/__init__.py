@@ -1,0 +1,1 @@
+"""The Segment dock: label an image without labels."""

@@ -1,0 +1,285 @@
+"""The Segment dock: choose, run, watch, stop."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import napari
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QLabel, QPushButton
+
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, count_labels, describe_error
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.reading import ImageJob, NotFinite
+from napari_saf._gui.runs.session import Request
+from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.segment.fairness import FairnessSection
+from napari_saf._gui.widgets.form import MethodForm
+from napari_saf._gui.widgets.form_layout import FormSection, create_fold
+from napari_saf._gui.widgets.image_input import ImageInput
+from napari_saf._gui.widgets.method_choice import MethodChoice
+from napari_saf._gui.widgets.swatches import Swatch, Swatches, fill_color
+from napari_saf.device import resolve_device
+from napari_saf.errors import SafError
+from napari_saf.features import Scaling
+from napari_saf.graph import GridGraph
+from napari_saf.methods import METHODS, SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation, Status
+
+__all__ = ["SegmentWidget"]
+
+_MASK_AND_RUN = "Mask them and run"
+_SCALE_HELP = (
+    "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
+)
+
+
+class SegmentWidget(RunDock):
+    """Choose an image, a method and a scale; run; watch the labels form.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+
+    Attributes
+    ----------
+    input : ImageInput
+    methods : MethodChoice
+    session : Session
+    status : StatusArea
+    swatches : Swatches
+    fairness : FairnessSection
+        In sight for methods that spread labels over groups.
+    """
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self._last_request: Request | None = None
+        self.input = ImageInput(viewer)
+        self.methods = MethodChoice(
+            viewer, METHODS.values(), has_seeds=self.input.strokes is not None
+        )
+        self.swatches = Swatches()
+        self.fairness = FairnessSection(viewer)
+        self._shown: tuple[LiveLayer, Problem, Request] | None = None
+        viewer.layers.events.removed.connect(self._on_layer_removed)
+        self._create_controls()
+        self._create_layout()
+        self._connect()
+        self._on_method_changed()
+        self._on_form_changed()
+
+    def choose_method(self, name: str) -> None:
+        """Choose a method by its name in METHODS."""
+        self.methods.choose(name)
+
+    @property
+    def form(self) -> MethodForm:
+        """The form of the chosen method."""
+        return self.methods.form
+
+    def start(self) -> None:
+        """Start a run with what the form says."""
+        self._start(finite_only=False)
+
+    def start_sweep(self) -> None:
+        """Start a sweep over the fairness weight."""
+        self._start(finite_only=False, is_sweep=True)
+
+    def _release(self) -> None:
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
+        self.input.release()
+        self.methods.release()
+
+    def _create_controls(self) -> None:
+        self._run_button = QPushButton("Run")
+        self._run_button.setToolTip(
+            f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
+        )
+        self._device = QLabel()
+        self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+
+    def _create_layout(self) -> None:
+        choice = self._choice = FormSection()
+        choice.add_row("Method", self.methods.box, "How to label.")
+        choice.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self._lay_out(
+            [
+                self.input.section,
+                choice,
+                self.methods.basic,
+                self.fairness,
+                create_fold("Features", self.input.features),
+                create_fold("Advanced", self.methods.advanced),
+            ],
+            [self._run_button, self._stop_button, self._device],
+            [self.swatches],
+        )
+
+    def _connect(self) -> None:
+        self.methods.method_changed.connect(self._on_method_changed)
+        self.methods.form_changed.connect(self._on_form_changed)
+        self.input.strokes_changed.connect(self._on_strokes_chosen)
+        self._run_button.clicked.connect(self.start)
+        self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
+        self.fairness.sweep_clicked.connect(self.start_sweep)
+        self.fairness.chosen.connect(self._on_solution_chosen)
+        self.session.swept.connect(self._on_swept)
+
+    def _start(self, *, finite_only: bool, is_sweep: bool = False) -> None:
+        if self.input.image is None:
+            self._show_error("no image: open or choose an image layer first")
+            return
+        try:
+            method, job = self.form.read(), self._job(finite_only=finite_only)
+            place = self.input.placement()
+            strokes = self.input.strokes
+            request = Request(self.input.image, job, method, place, is_sweep, strokes)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        self._last_request = request
+        self.session.start(request)
+
+    def _job(self, *, finite_only: bool) -> ImageJob:
+        """Return the job; prototypes of an earlier result are meant for its scaling."""
+        job, field = self.input.job(finite_only=finite_only), self.form.prototypes_field
+        scaling = None if field is None else field.input_entry("scaling")
+        if not isinstance(scaling, dict):
+            return job
+        options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
+        return dataclasses.replace(job, options=options)
+
+    def _on_method_changed(self) -> None:
+        spreads = issubclass(self.form.method, SweepMethod)
+        self.input.show_groups(spreads)
+        self.fairness.setVisible(spreads)
+        self._show_what_is_possible()
+
+    def _on_strokes_chosen(self) -> None:
+        self.methods.set_has_seeds(self.input.strokes is not None)
+
+    def _on_form_changed(self) -> None:
+        try:
+            values, uses_window = self.form.values(), self.form.read().uses_window
+        except SafError:
+            return  # what is wrong is said when it is run
+        self._choice.show_row(self.input.scale, uses_window)
+        self.input.show_weights(uses_window)
+        field = self.form.prototypes_field
+        features = None if field is None else field.input_entry("features")
+        if isinstance(features, str):
+            self.input.choose_features(features)
+        try:
+            device = resolve_device(str(values.get("device", "cpu"))).type.upper()
+        except SafError:
+            device = f"{values['device']}: not there"
+        self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
+
+    def _on_mask_and_run_clicked(self) -> None:
+        request = self._last_request
+        self._start(finite_only=True, is_sweep=request is not None and request.is_sweep)
+
+    def _on_began(self) -> None:
+        super()._on_began()
+        self._shown = None
+        self.fairness.reset()
+        self.swatches.show_swatches([])
+        self.status.show_busy("reading the image …")
+
+    def _on_advanced(self, frame: Frame) -> None:
+        problem = self.session.problem
+        if self._frame is None and problem is not None and self._is_spread(problem):
+            self.fairness.begin(problem, frame.labels, len(frame.shares))
+        super()._on_advanced(frame)
+        self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
+
+    def _on_returned(self, result: Segmentation) -> None:
+        is_whole = result.status is not Status.CANCELLED or self._frame is None
+        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        self.status.show_progress(
+            1.0 if is_whole or self._frame is None else self._frame.fraction,
+            "\n".join([f"{words} in {self.session.seconds:.1f} s", *result.notes]),
+        )
+        if len(result.history):
+            self._show_prototypes(
+                result.prototypes, result.history.label_shares[-1], result.columns
+            )
+
+        problem, live, request = self.session.problem, self.session.live, self.session.request
+        if problem is not None and live is not None and request is not None:
+            self._shown = (live, problem, request)
+            self._show_spread(result)
+
+    def _on_swept(self, found: TradeOff) -> None:
+        if self.session.problem is not None:
+            self.fairness.show_trade_off(found, self.session.problem)
+
+    def _on_solution_chosen(self, point: TradeOffPoint) -> None:
+        """Show another solution of the sweep on the layer that it made."""
+        if self._shown is None or self.session.is_running:
+            return
+        live, problem, _ = self._shown
+        result = point.segmentation
+        live.finish(result, problem.graph)
+        self._show_spread(result)
+        self._show_prototypes(result.prototypes, result.history.label_shares[-1], result.columns)
+
+    def _on_layer_removed(self, event: Any) -> None:
+        """Let go of the solutions of a layer that is gone."""
+        if self._shown is not None and event.value == self._shown[0].layer:
+            self._shown = None
+            self.fairness.reset()
+
+    def _is_spread(self, problem: Problem) -> bool:
+        return problem.groups is not None and isinstance(problem.graph, GridGraph)
+
+    def _show_spread(self, result: Segmentation) -> None:
+        """Show how the labels are spread over the groups, where there are groups."""
+        measures = result.history.measures
+        if self._shown is None or not self._is_spread(self._shown[1]) or not measures:
+            return
+        live, problem, _ = self._shown
+        assert not isinstance(result.labels, list)
+        error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
+        words = f"fairness error {error:.3g}, balance {balance:.2g}"
+        self.fairness.show_result(problem, result.labels, result.columns, words, live.color)
+
+    def _show_prototypes(
+        self,
+        prototypes: NDArray[np.floating],
+        shares: NDArray[np.floating],
+        columns: NDArray[np.int64],
+    ) -> None:
+        """Show the labels that own pixels, largest first; row k stands for label k + 1."""
+        live, request = self.session.live, self.session.request
+        if (live is None or request is None) and self._shown is not None:
+            live, _, request = self._shown
+        if live is None or request is None:
+            return
+        features, color = request.job.options.features, live.color
+        order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
+        numbers = dict(enumerate(self.session.numbers))
+        swatches = []
+        for k in order:
+            column = int(columns[k])
+            border = color(numbers.get(column, column + 1) - 1)
+            if shares[column] > 0:
+                fill = fill_color(prototypes[k], features, border)
+                words = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
+                swatches.append(Swatch(fill, border, f"{words} of the pixels"))
+        self.swatches.show_swatches(swatches)
+
+    def _on_failed(self, error: Exception) -> None:
+        self._show_error(
+            describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
+        )
+
+    def _on_finished(self) -> None:
+        super()._on_finished()
+        if self.form.prototypes_field is not None:
+            self.form.prototypes_field.refresh()

@@ -1,0 +1,1 @@
+"""Widgets that know no run: fields, forms, choices, curves."""

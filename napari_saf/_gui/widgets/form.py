@@ -1,0 +1,123 @@
+"""The form of a method, made from its dataclass."""
+
+from __future__ import annotations
+
+import napari
+from qtpy.QtCore import QObject, Signal
+
+from napari_saf._gui.settings import current_settings
+from napari_saf._gui.widgets.fields import Field, PrototypesField, create_field
+from napari_saf._gui.widgets.form_layout import FormSection
+from napari_saf.methods import AbstractMethod
+from napari_saf.parameters import Parameter, build, describe
+
+__all__ = ["MethodForm"]
+
+
+class MethodForm(QObject):
+    """Fields for the parameters of a method, in two sections.
+
+    They begin with the defaults of the method, and with the device of the settings.
+
+    Parameters
+    ----------
+    method : type
+    viewer : napari.Viewer
+    asks_prototypes : bool
+        Whether prototypes of an earlier result may be chosen.
+    has_seeds : bool
+        Whether pixels come with strokes: without, what acts on them alone is not asked for.
+    asks_start : bool
+        Whether to ask for what counts only where no assignment to start from is given.
+
+    Attributes
+    ----------
+    basic, advanced : FormSection
+        To be laid out by the owner.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        method: type[AbstractMethod],
+        viewer: napari.Viewer,
+        *,
+        asks_prototypes: bool = True,
+        has_seeds: bool = True,
+        asks_start: bool = True,
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self._has_seeds = has_seeds
+        self.basic, self.advanced = FormSection(), FormSection()
+        self._rows: list[tuple[Parameter, Field, FormSection]] = []
+        for parameter in describe(method):
+            if parameter.kind == "array" and not asks_prototypes:
+                continue
+            if parameter.at_start and not asks_start:
+                continue
+            field = create_field(parameter, viewer)
+            section = self.advanced if parameter.advanced else self.basic
+            section.add_row(parameter.label, field, parameter.help)
+            self._rows.append((parameter, field, section))
+            field.changed.connect(self._on_field_changed)
+        self.set_values({"device": current_settings().device})
+        self._show_what_holds()
+
+    @property
+    def prototypes_field(self) -> PrototypesField | None:
+        """The field that takes prototypes from an earlier result, if there is one."""
+        fields = (field for p, field, _ in self._rows if self._holds(p))
+        return next((field for field in fields if isinstance(field, PrototypesField)), None)
+
+    def read(self) -> AbstractMethod:
+        """Return the method that the form describes.
+
+        Raises
+        ------
+        InvalidInput
+            If a value is out of bounds.
+        """
+        return build(self.method, self.values())
+
+    def values(self) -> dict[str, object]:
+        """Return the value of every parameter that exists under the present choices."""
+        return {p.name: field.value for p, field, _ in self._rows if self._holds(p)}
+
+    def set_values(self, values: dict[str, object]) -> None:
+        """Show values by dotted name; choices first, since others depend on them."""
+        for parameter, field, _ in sorted(self._rows, key=lambda row: row[0].kind != "choice"):
+            if parameter.name in values and self._holds(parameter):
+                field.set_value(values[parameter.name])
+
+    def set_has_seeds(self, has_seeds: bool) -> None:
+        """Ask for what acts on strokes alone, or do not."""
+        if has_seeds != self._has_seeds:
+            self._has_seeds = has_seeds
+            self._show_what_holds()
+
+    def visible_names(self) -> list[str]:
+        """Return the names of the fields that are not hidden, once for each."""
+        return [p.name for p, field, section in self._rows if section.is_shown(field)]
+
+    def release(self) -> None:
+        """Let go of the viewer."""
+        for _, field, _ in self._rows:
+            field.release()
+
+    def _holds(self, parameter: Parameter) -> bool:
+        if not parameter.in_form or (parameter.for_seeds and not self._has_seeds):
+            return False
+        if parameter.depends_on is None:
+            return True
+        name, wanted = parameter.depends_on
+        return any(p.name == name and field.value in wanted for p, field, _ in self._rows)
+
+    def _on_field_changed(self) -> None:
+        self._show_what_holds()
+        self.changed.emit()
+
+    def _show_what_holds(self) -> None:
+        for parameter, field, section in self._rows:
+            section.show_row(field, self._holds(parameter))

@@ -1,0 +1,406 @@
+"""What to label: the image, the part of it, the scale, the features, the mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import napari
+from napari.layers import Image, Labels, Layer
+from qtpy.QtCore import QObject, Signal
+from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
+
+from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.placement import Placement, place
+from napari_saf._gui.layers.plane import pixels_of, plane_on_screen, slice_on_screen
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.widgets.form_layout import FormSection
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.scale import OddSlider
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
+from napari_saf.problem import ImageOptions
+
+__all__ = ["ImageInput"]
+
+_DEFAULT_WINDOW = 5
+_SLICE, _EACH, _VOLUME = "slice", "each", "volume"
+_MAX_SIDES = (240, 480, 960)
+_COLOUR_WORDS = ("red", "green", "blue")
+_FEATURE_WORDS = {
+    "intensity": "intensity or colour",
+    "lab": "perceived colour (L*a*b*)",
+    "multiscale": "intensity, edges, texture",
+    "position": "colour and position",
+}
+
+
+class ImageInput(QObject):
+    """The controls that say what to label, in two sections and a scale.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    options : ImageOptions, optional
+        What to begin with.
+    strokes : str, optional
+        Words for no strokes; None: there is no such choice.
+
+    Attributes
+    ----------
+    section, features : FormSection
+        Image and its axes; features, neighbours and mask. To be laid out by the owner.
+    scale : OddSlider
+    """
+
+    image_changed = Signal()
+    strokes_changed = Signal()
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        options: ImageOptions | None = None,
+        *,
+        strokes: str | None = "none",
+    ) -> None:
+        super().__init__()
+        options = options or ImageOptions(window=_DEFAULT_WINDOW)
+        self._viewer = viewer
+        self.section, self.features = FormSection(), FormSection()
+        assert isinstance(options.window, int)
+        self.scale = OddSlider(options.window)
+        self._no_strokes = strokes
+        self._create_image_rows(viewer)
+        self._create_feature_rows(viewer)
+        self._image.layer_changed.connect(self._on_image_changed)
+        self._channels.currentIndexChanged.connect(self._on_channels_changed)
+        self._extent.currentIndexChanged.connect(self._offer_groups)
+        self._weights.setCurrentIndex(self._weights.findData(options.weights))
+        self._max_side.setCurrentIndex(self._max_side.findData(options.max_side))
+        self._on_image_changed(self.image)
+        self.choose_features(options.features)
+        self._image.layer_changed.connect(self.image_changed)
+        self._strokes.layer_changed.connect(self.strokes_changed)
+
+    @property
+    def image(self) -> Any:
+        """The chosen Image layer, or None."""
+        return self._image.layer
+
+    def job(self, *, finite_only: bool = False) -> ImageJob:
+        """Return what to read of the image that is chosen."""
+        image, mask = self.image, self._mask.layer
+        groups = self._groups.layer if self._has_groups else None
+        strokes, fixed, index = self.strokes, self._fixed(), self._index()
+        features = self._features.layer
+        return ImageJob(
+            data=pixels_of(image),
+            index=index,
+            options=self._options(),
+            mask=None if mask is None else pixels_of(mask),
+            mask_index=() if mask is None else self._mask_index(pixels_of(mask).shape, fixed),
+            groups=None if groups is None else pixels_of(groups),
+            groups_index=() if groups is None else self._mask_index(pixels_of(groups).shape, fixed),
+            seeds=None if strokes is None else pixels_of(strokes),
+            seeds_index=()
+            if strokes is None
+            else self._mask_index(pixels_of(strokes).shape, fixed),
+            finite_only=finite_only,
+            features=None if features is None else pixels_of(features),
+            features_index=() if features is None else self._features_index(features),
+            features_axis=-1 if features is None else self._features_axis(features, fixed),
+        )
+
+    def other_job(self, layer: Image) -> ImageJob:
+        """Return the job that labels another image by the strokes on the one chosen.
+
+        Raises
+        ------
+        InvalidInput
+            If the other image has other axes, or features of the one were computed elsewhere.
+        """
+        job = self.job()
+        if self._features.layer is not None:
+            raise InvalidInput("features: those of a layer are known for one image only")
+        if layer.rgb != self.image.rgb or layer.ndim != self.image.ndim:
+            raise InvalidInput(
+                f"{layer.name}: expected an image like {self.image.name}, with "
+                f"{self.image.ndim} axes{' of colour' * self.image.rgb}, got {layer.ndim} axes"
+                f"{' of colour' * layer.rgb}"
+            )
+        where = tuple(
+            min(at, side - 1) if isinstance(at, int) else at
+            for at, side in zip(job.index, pixels_of(layer).shape, strict=False)
+        )
+        return ImageJob(data=pixels_of(layer), index=where, options=job.options, taught=job)
+
+    def other_placement(self, layer: Image) -> Placement:
+        """Return where the labels of another image lie."""
+        return place(layer, self._axes(), self._fixed())
+
+    def placement(self) -> Placement:
+        """Return where the labels of the present choice lie."""
+        return place(self.image, self._axes(), self._fixed())
+
+    def whole(self) -> tuple[Placement, tuple[int, ...]]:
+        """Return where labels of all slices would lie, and their shape."""
+        shape = pixels_of(self.image).shape
+        return place(self.image, self._axes(), {}), tuple(shape[axis] for axis in self._axes())
+
+    def index_of(self, layer: Labels) -> tuple[int | slice, ...]:
+        """Return what to read of a layer of labels, over the part of the image."""
+        return self._mask_index(pixels_of(layer).shape, self._fixed())
+
+    def choose_features(self, name: str) -> None:
+        """Choose features by name, if they are offered."""
+        self._features.choose(name)
+
+    def choose_feature_layer(self, layer: Layer) -> None:
+        """Choose an image layer whose channels are the features, if it fits."""
+        self._features.choose(layer)
+
+    def choose_max_side(self, side: int | None) -> None:
+        """Choose the longest side at which to work."""
+        self._max_side.setCurrentIndex(self._max_side.findData(side))
+
+    def choose_extent(self, extent: str) -> None:
+        """Choose "slice", "each" or "volume"."""
+        self._extent.setCurrentIndex(self._extent.findData(extent))
+
+    def choose_channels(self, axis: int | None) -> None:
+        """Choose the axis of the channels."""
+        self._channels.setCurrentIndex(self._channels.findData(axis))
+
+    def choose_image(self, layer: Layer) -> None:
+        """Choose an image."""
+        self._image.choose(layer)
+
+    def choose_mask(self, layer: Layer | None) -> None:
+        """Choose a mask."""
+        self._mask.choose(layer)
+
+    @property
+    def strokes(self) -> Any:
+        """The Labels layer of strokes that is chosen, or None."""
+        return self._strokes.layer
+
+    def choose_strokes(self, layer: Layer | None) -> None:
+        """Choose strokes."""
+        self._strokes.choose(layer)
+
+    def choose_groups(self, value: object) -> None:
+        """Choose a Labels layer as groups, or words such as ``"axis:0"``."""
+        self._groups.choose(value)
+
+    def show_groups(self, visible: bool) -> None:
+        """Ask for groups, or do not."""
+        self._has_groups = visible
+        self.section.show_row(self._groups, visible)
+
+    def show_weights(self, visible: bool) -> None:
+        """Ask how neighbours count, or do not."""
+        self.features.show_row(self._weights, visible)
+
+    def group_words(self) -> str:
+        """Return what stands for the groups on screen."""
+        return str(self._groups.currentText())
+
+    def feature_names(self) -> list[str]:
+        """Return the names of the features that are offered."""
+        return [name for name in self._features.values() if isinstance(name, str)]
+
+    def release(self) -> None:
+        """Let go of the viewer."""
+        self._image.disconnect_viewer()
+        self._mask.disconnect_viewer()
+        self._groups.disconnect_viewer()
+        self._strokes.disconnect_viewer()
+        self._features.disconnect_viewer()
+
+    def _create_image_rows(self, viewer: napari.Viewer) -> None:
+        self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self._channels = _combobox()
+        self._extent = _combobox()
+        for words, key in (
+            ("this slice", _SLICE),
+            ("all slices, each by itself", _EACH),
+            ("as a volume", _VOLUME),
+        ):
+            self._extent.addItem(words, key)
+        self._strokes = LayerChoice(viewer, _may_hold_strokes, none=self._no_strokes)
+        self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
+        self._has_groups = False
+        add = self.section.add_row
+        add("Image", self._image, "The image layer to label.")
+        add("Channel axis", self._channels, "The axis that holds channels rather than space.")
+        add(
+            "Slices",
+            self._extent,
+            "What to label of a stack: the slice on screen; every slice, with common labels but "
+            "without looking across slices; or the volume.",
+        )
+        add(
+            "Strokes",
+            self._strokes,
+            "A Labels layer in which some pixels were painted 1, 2, ...: their labels are kept, "
+            "and all other pixels follow.",
+        )
+        add(
+            "Groups",
+            self._groups,
+            "What each label should be spread over: slices, bright and dark pixels of a channel, "
+            "or the regions of a Labels layer (V).",
+        )
+        self.section.show_row(self._groups, False)
+
+    def _create_feature_rows(self, viewer: napari.Viewer) -> None:
+        self._features = LayerChoice(viewer, self._may_be_features)
+        self._weights, self._max_side = _combobox(), _combobox()
+        self._weights.addItem("all count alike", "uniform")
+        self._weights.addItem("similar places count more", "nonlocal")
+        self._weights.addItem("similar pixels count more", "contrast")
+        self._mask = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
+        add = self.features.add_row
+        self._max_side.addItem("the size of the image", None)
+        for side in _MAX_SIDES:
+            self._max_side.addItem(f"at most {side} px a side", side)
+        add(
+            "Features",
+            self._features,
+            "What describes a pixel: computed here, or the channels of another image layer of "
+            "the same size.",
+        )
+        add("Neighbours", self._weights, "How the pixels within the scale count (N).")
+        add(
+            "Work at",
+            self._max_side,
+            "A reduced size is faster, and its window reaches farther; the labels still come out "
+            "at the size of the image.",
+        )
+        add("Mask", self._mask, "Label only where this layer is not 0.")
+
+    def _on_image_changed(self, layer: Any) -> None:
+        blocked = self._channels.blockSignals(True)
+        self._channels.clear()
+        self._channels.addItem("none", None)
+        has_choice = layer is not None and not layer.rgb and layer.ndim >= 3
+        for axis in range(layer.ndim if has_choice else 0):
+            self._channels.addItem(f"{axis}  ({pixels_of(layer).shape[axis]} channels)", axis)
+        self._channels.blockSignals(blocked)
+        self.section.show_row(self._channels, has_choice)
+        self._on_channels_changed()
+
+    def _on_channels_changed(self) -> None:
+        self.section.show_row(self._extent, len(self._axes()) > 2)
+        names = [name for name in FEATURES if name != "lab" or self._n_channels() == 3]
+        self._features.set_others([(_FEATURE_WORDS.get(name, name), name) for name in names])
+        self._offer_groups()
+
+    def _offer_groups(self) -> None:
+        """Offer what the image itself tells: slices that are labelled together, channels."""
+        entries: list[tuple[str, object]] = []
+        if self.image is not None and len(self._axes()) > 2:
+            if self._extent.currentData() != _SLICE:
+                for number, axis in enumerate(self._axes()):
+                    if axis not in self._in_plane():
+                        entries.append((f"slices along axis {axis}", f"axis:{number}"))
+        for channel in range(self._n_channels() if self.image is not None else 0):
+            words = self._channel_words(channel)
+            entries.append((f"{words}: low and high", f"channel:{channel}"))
+        self._groups.set_others(entries)
+
+    def _channel_words(self, channel: int) -> str:
+        if self._n_channels() == 1:
+            return "brightness"
+        return _COLOUR_WORDS[channel] if self.image.rgb else f"channel {channel}"
+
+    def _axes(self) -> tuple[int, ...]:
+        """Return the spatial axes of the layer."""
+        if self.image is None:
+            return ()
+        return tuple(a for a in range(self.image.ndim) if a != self._channels.currentData())
+
+    def _n_channels(self) -> int:
+        axis = self._channels.currentData()
+        if self.image is None or axis is None:
+            return 3 if self.image is not None and self.image.rgb else 1
+        return int(pixels_of(self.image).shape[axis])
+
+    def _in_plane(self) -> tuple[int, ...]:
+        """Return the two spatial axes that are on screen, or would be in 2-D."""
+        return plane_on_screen(self._viewer, self.image, self._axes())
+
+    def _fixed(self) -> dict[int, int]:
+        """Return the axes of which one slice is labelled, and which slice that is."""
+        if len(self._axes()) <= 2 or self._extent.currentData() != _SLICE:
+            return {}
+        return slice_on_screen(self._viewer, self.image, self._axes())
+
+    def _index(self) -> tuple[int | slice, ...]:
+        fixed = self._fixed()
+        return tuple(fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
+
+    def _options(self) -> ImageOptions:
+        axis, fixed = self._channels.currentData(), self._fixed()
+        side, plane = self.scale.value, self._in_plane()
+        kept = [a for a in self._axes() if a not in fixed]
+        groups = self._groups.value if self._has_groups else None
+        each = len(self._axes()) > 2 and self._extent.currentData() == _EACH
+        return ImageOptions(
+            features="array" if self._features.layer is not None else self._features.value,
+            window=tuple(side if a in plane else 1 for a in kept) if each else side,
+            weights=self._weights.currentData(),
+            channel_axis=None if axis is None else sum(a < axis for a in kept),
+            groups=groups if isinstance(groups, str) else None,
+            max_side=self._max_side.currentData(),
+        )
+
+    def _may_be_features(self, layer: Layer) -> bool:
+        """Tell whether a layer has the pixels of the image and an axis more."""
+        if not isinstance(layer, Image) or self.image is None or layer == self.image:
+            return False
+        return self._axis_of_features(layer) is not None
+
+    def _axis_of_features(self, layer: Layer) -> int | None:
+        sides = [pixels_of(self.image).shape[axis] for axis in self._axes()]
+        return _axis_beside(pixels_of(layer).shape, sides)
+
+    def _features_axis(self, layer: Layer, fixed: dict[int, int]) -> int:
+        """Return the axis of the features once the slices that are not labelled are gone."""
+        axis = _axis_beside(
+            pixels_of(layer).shape, [pixels_of(self.image).shape[a] for a in self._axes()]
+        )
+        assert axis is not None
+        gone = sum(k in fixed and n < axis for n, k in enumerate(self._axes()))
+        return axis - gone
+
+    def _features_index(self, layer: Layer) -> tuple[int | slice, ...]:
+        axis, fixed = self._axis_of_features(layer), self._fixed()
+        assert axis is not None
+        index: list[int | slice] = [fixed.get(a, slice(None)) for a in self._axes()]
+        index.insert(axis, slice(None))
+        return tuple(index)
+
+    def _mask_index(self, shape: tuple[int, ...], fixed: dict[int, int]) -> tuple[int | slice, ...]:
+        """Return what to read of a mask: the slice too, where it has the slices."""
+        axes = self._axes() if len(shape) == len(self._axes()) else range(self.image.ndim)
+        if len(shape) != len(axes):
+            return tuple(slice(None) for _ in shape)
+        where = [(fixed.get(axis), side) for axis, side in zip(axes, shape, strict=True)]
+        return tuple(slice(None) if at is None else min(at, n - 1) for at, n in where)
+
+
+def _axis_beside(shape: tuple[int, ...], sides: list[int]) -> int | None:
+    """Return the axis that a shape has beside given sides; the last one that may be meant."""
+    found = [k for k in range(len(shape)) if [*shape[:k], *shape[k + 1 :]] == sides]
+    return found[-1] if found and len(shape) == len(sides) + 1 else None
+
+
+def _may_hold_strokes(layer: Layer) -> bool:
+    """Tell whether a layer holds labels that were not computed here."""
+    return isinstance(layer, Labels) and METADATA_KEY not in layer.metadata
+
+
+def _combobox(parent: QWidget | None = None) -> QComboBox:
+    box = QComboBox(parent)
+    box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+    return box
