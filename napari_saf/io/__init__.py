@@ -13,7 +13,8 @@ from napari_saf.io._binary import save_binary_masks
 from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
 from napari_saf.io._dictionary_batch import FileOutcome, apply_to_files
 from napari_saf.io._find import LABELS_MARK, find_images, is_zarr
-from napari_saf.io._image import ImageFile, read_image, read_labels
+from napari_saf.io._image import read_image, read_labels
+from napari_saf.io._image_file import ImageFile
 from napari_saf.io._masks import MASK_SUFFIXES, mask_stem, mask_suffix, save_masks
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe

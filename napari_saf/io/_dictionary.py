@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.io._replace import replacing
+from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 
 __all__ = ["DICTIONARY_SUFFIX", "load_dictionary", "save_dictionary"]
 
@@ -93,20 +94,8 @@ def load_dictionary(path: str | os.PathLike[str]) -> PatchDictionary:
         truncated, of an unknown version, without atoms, or with impossible values.
     """
     file = Path(path)
-    try:
-        return _parse(_read(file))
-    except InvalidInput as error:
-        raise FormatError(f"{file}: {error}") from error
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-
-
-def _read(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        content = stream.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB")
-    return content
+    with faults_named(file, "a dictionary"):
+        return _parse(read_at_most(file, _MOST_BYTES))
 
 
 def _parse(content: bytes) -> PatchDictionary:
@@ -148,15 +137,10 @@ def _atoms(content: bytes) -> NDArray[np.float32]:
 def _header(content: bytes) -> dict[str, Any]:
     """Return the entries of the header, each of the kind that it should be."""
     length = int.from_bytes(content[:8], "little")
-    try:
-        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-        if _KEY not in metadata:
-            raise InvalidInput(f"expected an entry {_KEY!r} in the header: no patch dictionary")
-        header = json.loads(metadata[_KEY], parse_constant=_refuse_constant)
-    except InvalidInput:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"header: not JSON: {' '.join(str(error).split())[:200]}") from error
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    if _KEY not in metadata:
+        raise InvalidInput(f"expected an entry {_KEY!r} in the header: no patch dictionary")
+    header = parse_json(metadata[_KEY])
     if not isinstance(header, dict):
         raise InvalidInput(f"header: expected an object, got {type(header).__name__}")
     schema = header.get("schema")
@@ -192,7 +176,3 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         raise InvalidInput(f"{name}: expected {kind.__name__}, got {value!r:.60}")
     if isinstance(value, int) and not abs(value) < 2**62:
         raise InvalidInput(f"{name}: expected a smaller number, got {value!r:.60}")
-
-
-def _refuse_constant(name: str) -> object:
-    raise InvalidInput(f"header: expected finite numbers, got {name}")

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from napari_saf.dictionary import PatchDictionary, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._distance import check_odd
 from napari_saf.errors import FormatError, InvalidInput, SafError
-from napari_saf.io._image import ImageFile, read_image
+from napari_saf.io._image import read_image
+from napari_saf.io._image_file import ImageFile
 from napari_saf.io._masks import mask_stem, save_masks
 from napari_saf.io._replace import remove, replacing
 from napari_saf.methods._method import Cancelled, never

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import struct
 import tokenize
@@ -16,41 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import ComputeError, FormatError
+from napari_saf.io._image_file import ImageFile
 
-__all__ = ["PNG_MARK", "ImageFile", "read_image", "read_labels"]
+__all__ = ["PNG_MARK", "read_image", "read_labels"]
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
 """Note in an indexed PNG whose indices count, not its colours."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ImageFile:
-    """An image as read from a file.
-
-    Attributes
-    ----------
-    array : array
-        The pixels; axes of length 1 beside y and x are left out.
-    channel_axis : int or None
-        Axis of the channels; None if there are none.
-    axes : str
-        A lower-case letter for each axis, ``c`` for the channels.
-    scale : tuple of float or None
-        Size of a pixel along each axis except the channels; None if the file does not say.
-    units : tuple of str or None
-        Unit of each entry of `scale`; None if the file does not say.
-    """
-
-    array: NDArray[Any]
-    channel_axis: int | None = None
-    axes: str = ""
-    scale: tuple[float, ...] | None = None
-    units: tuple[str, ...] | None = None
-
-    @property
-    def label_axes(self) -> str:
-        """Letters of the axes that a label image of this image has."""
-        return self.axes.replace("c", "")
 
 
 def read_image(path: str | os.PathLike[str]) -> ImageFile:

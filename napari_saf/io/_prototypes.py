@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import InvalidInput
 from napari_saf.io._array import read_array
 from napari_saf.io._recipe import refuse_options
 from napari_saf.io._replace import replacing
+from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.problem import ImageOptions
 
 __all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
@@ -132,17 +133,10 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
         that is unknown, missing or of the wrong kind, numbers that are not finite.
     """
     file = Path(path)
-    try:
+    with faults_named(file, "a file of prototypes"):
         if file.suffix.lower() == ".json":
-            return _parse(_read(file))
+            return _parse(parse_json(read_at_most(file, _MOST_BYTES)))
         return PrototypeSet(_check_vectors(read_array(file)))
-    except InvalidInput as error:
-        raise FormatError(f"{file}: {error}") from error
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        fault = " ".join(str(error).split())[:200]
-        raise FormatError(f"{file}: not a file of prototypes: {fault}") from error
 
 
 def _from_rows(prototypes: ArrayLike) -> PrototypeSet:
@@ -209,19 +203,6 @@ def _to_text(found: PrototypeSet) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
-
-
-def _read(file: Path) -> object:
-    with file.open("rb") as stream:
-        content = stream.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB")
-    plain: object = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
-    return plain
-
-
-def _refuse_constant(name: str) -> object:
-    raise InvalidInput(f"expected finite numbers, got {name}")
 
 
 def _parse(raw: object) -> PrototypeSet:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.groups import check_group_source
 from napari_saf.image_options import WEIGHTS, ImageOptions
 from napari_saf.io._replace import replacing
+from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
 
@@ -87,28 +88,8 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
         something that a recipe cannot repeat.
     """
     file = Path(path)
-    try:
-        return _parse(_read(file))
-    except InvalidInput as error:
-        raise FormatError(f"{file}: {error}") from error
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        fault = " ".join(str(error).split())[:200]
-        raise FormatError(f"{file}: not a recipe: {fault}") from error
-
-
-def _read(file: Path) -> object:
-    with file.open("rb") as stream:
-        content = stream.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB")
-    plain: object = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
-    return plain
-
-
-def _refuse_constant(name: str) -> object:
-    raise InvalidInput(f"expected finite numbers, got {name}")
+    with faults_named(file, "a recipe"):
+        return _parse(parse_json(read_at_most(file, _MOST_BYTES)))
 
 
 def _parse(raw: object) -> Recipe:

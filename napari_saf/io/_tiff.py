@@ -7,7 +7,7 @@ from typing import Any
 
 import tifffile
 
-from napari_saf.io._image import ImageFile
+from napari_saf.io._image_file import ImageFile
 
 __all__ = ["read_tiff"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from napari_saf.io._image import ImageFile
+from napari_saf.io._image_file import ImageFile
 
 __all__ = ["read_zarr"]
 

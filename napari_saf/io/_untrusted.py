@@ -1,0 +1,56 @@
+"""Files from anywhere: read up to a size, parsed as plain values, faults told in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from napari_saf.errors import FormatError, InvalidInput
+
+__all__ = ["faults_named", "parse_json", "read_at_most"]
+
+
+@contextmanager
+def faults_named(file: Path, expected: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into a FormatError that names the file.
+
+    Parameters
+    ----------
+    file : Path
+        The file that is read.
+    expected : str
+        What the file should be, with its article, as in "a recipe".
+    """
+    try:
+        yield
+    except FormatError:
+        raise
+    except InvalidInput as error:
+        raise FormatError(f"{file}: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        fault = " ".join(str(error).split())[:200]
+        raise FormatError(f"{file}: not {expected}: {fault}") from error
+
+
+def read_at_most(file: Path, n_bytes: int) -> bytes:
+    """Read a file whole; raise InvalidInput if it is larger than `n_bytes`."""
+    with file.open("rb") as stream:
+        content = stream.read(n_bytes + 1)
+    if len(content) > n_bytes:
+        raise InvalidInput(f"expected at most {n_bytes // 2**20} MiB")
+    return content
+
+
+def parse_json(content: bytes | str) -> object:
+    """Return what JSON in UTF-8 says; raise InvalidInput for a number that is not finite."""
+    text = content.decode("utf-8") if isinstance(content, bytes) else content
+    plain: object = json.loads(text, parse_constant=_refuse_constant)
+    return plain
+
+
+def _refuse_constant(name: str) -> object:
+    raise InvalidInput(f"expected finite numbers, got {name}")
