@@ -46,6 +46,10 @@ class ImageOptions:
     groups: str | None = None
     max_side: int | None = None
 
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments with which `Problem.from_image` does the same again."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     def to_plain(self) -> dict[str, Any]:
         """Return the options as values that JSON can hold."""
         return dataclasses.asdict(self)

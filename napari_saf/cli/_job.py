@@ -169,16 +169,13 @@ def problem_of(images: list[ImageFile], options: ImageOptions, settings: Setting
     mask: Any = settings.mask
     if mask is not None and mask != "finite":
         mask = read_image(mask).array != 0
-    shared: dict[str, Any] = {field: getattr(options, field) for field in _SHARED}
+    shared = options.arguments()
     if len(images) > 1:
         return Problem.from_images([image.array for image in images], masks=mask, **shared)
     seeds = None if settings.seeds is None else read_labels(settings.seeds).array
     if settings.groups is not None:
         shared["groups"] = read_labels(settings.groups).array
     return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
-
-
-_SHARED = tuple(field.name for field in dataclasses.fields(ImageOptions))
 
 
 def save_labels(

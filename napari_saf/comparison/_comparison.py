@@ -198,7 +198,7 @@ def compare(
     """
 
     def read(options: ImageOptions) -> Problem:
-        shared = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+        shared = options.arguments()
         if options.groups is None:
             shared["groups"] = groups
         return Problem.from_image(image, mask=mask, seeds=seeds, **shared)

@@ -6,9 +6,10 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
@@ -18,6 +19,8 @@ from napari_saf.io._replace import replacing
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation
 
 __all__ = ["Recipe", "load_recipe", "refuse_options", "save_recipe"]
 
@@ -55,6 +58,49 @@ class Recipe:
             Naming what is wrong with it; see `load_recipe`.
         """
         return _parse(raw)
+
+    def problem(
+        self,
+        image: ArrayLike,
+        *,
+        mask: ArrayLike | Literal["finite"] | None = None,
+        seeds: ArrayLike | None = None,
+    ) -> Problem:
+        """Make another image a problem in the way that the first one was made one.
+
+        Parameters
+        ----------
+        image : array
+            With as many channels as the first; values mean what they meant there.
+        mask, seeds : array, optional
+            As in `Problem.from_image`; a recipe keeps neither.
+
+        Raises
+        ------
+        InvalidInput
+            If the recipe is of a run on a graph or on features that were given, or as
+            `Problem.from_image`.
+        """
+        if self.options is None:
+            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+        refuse_options(self.options)
+        return Problem.from_image(image, mask=mask, seeds=seeds, **self.options.arguments())
+
+    def run(
+        self,
+        image: ArrayLike,
+        *,
+        mask: ArrayLike | Literal["finite"] | None = None,
+        seeds: ArrayLike | None = None,
+    ) -> Segmentation:
+        """Repeat the run on another image: the method on `problem`, with its arguments.
+
+        Raises
+        ------
+        SafError
+            As `problem`, and whatever the method finds wrong.
+        """
+        return self.method.run(self.problem(image, mask=mask, seeds=seeds))
 
 
 def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:

@@ -50,16 +50,25 @@ def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
     method = SelfAssignmentFlow(max_labels=4, seed=3)
     first = method.run(PROBLEM)
     save_recipe(tmp_path / "r.json", first.recipe)
-    recipe = load_recipe(tmp_path / "r.json")
-    options = recipe.options
-    again = Problem.from_image(IMAGE, window=options.window, scaling=options.scaling)
-    np.testing.assert_array_equal(recipe.method.run(again).labels, first.labels)
+    again = load_recipe(tmp_path / "r.json").run(IMAGE)
+    np.testing.assert_array_equal(again.labels, first.labels)
+
+
+def test_another_image_keeps_the_scaling_of_the_first():
+    darker = Recipe.from_plain(GOOD).problem(IMAGE / 2, mask=IMAGE[..., 0] > 0.5)
+    assert darker.options == PROBLEM.options
+    assert darker.n_nodes == (IMAGE[..., 0] > 0.5).sum()
+    nodes = PROBLEM.features.reshape(IMAGE.shape)[IMAGE[..., 0] > 0.5]
+    np.testing.assert_allclose(darker.features, nodes / 2, atol=2e-3)
 
 
 def test_a_run_on_a_graph_has_no_options(tmp_path):
     problem = Problem(IMAGE.reshape(-1, 3), GridGraph((12, 14)))
     save_recipe(tmp_path / "r.json", SelfAssignmentFlow().recipe(problem))
-    assert load_recipe(tmp_path / "r.json").options is None
+    recipe = load_recipe(tmp_path / "r.json")
+    assert recipe.options is None
+    with pytest.raises(InvalidInput, match="on a graph"):
+        recipe.problem(IMAGE)
 
 
 def test_a_given_affinity_cannot_be_repeated(tmp_path):
