@@ -1,6 +1,6 @@
 """Memory of the app after many runs: 20 in the same dock, each result removed.
 
-    xvfb-run -a python benchmarks/leaks.py --side 512 --runs 20
+    xvfb-run -a python benchmarks/leaks.py --side 512 --runs 20 [--beside Diagnostics]
 
 Prints the resident memory after each run, and by how much that after the last is above that after
 the second; the exit status is 1 where that is more than 5 %.
@@ -47,13 +47,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--side", type=int, default=512)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--dock", default="Segment")
+    parser.add_argument("--dock", default="Segment", help="the dock that runs")
+    parser.add_argument("--beside", nargs="*", default=[], help="docks that are open beside it")
     chosen = parser.parse_args()
     import napari
     from qtpy.QtWidgets import QApplication
 
     viewer, app = napari.Viewer(), QApplication.instance()
     image = viewer.add_image(photograph(chosen.side), name="photograph")
+    for name in chosen.beside:
+        viewer.window.add_plugin_dock_widget("napari-saf", name)
     dock = viewer.window.add_plugin_dock_widget("napari-saf", chosen.dock)[1]
     dock.form.set_values({"stop.max_steps": 20, "max_iterations": 5})
     process, sizes = psutil.Process(), []
