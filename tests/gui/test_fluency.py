@@ -12,6 +12,8 @@ pytestmark = pytest.mark.gui
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch, qtbot):
+    """Begin once the rest after the runs of tests before is over, and have none."""
+    qtbot.waitUntil(lambda: gc.get_threshold()[2] < fluency._NEVER)
     monkeypatch.setattr(fluency, "_REST_MILLISECONDS", 0)
 
 
