@@ -71,3 +71,22 @@ def test_nothing_is_left_of_docks_and_layers(viewer, qtbot):
     left = [name for name, ref in refs if ref() is not None]
     assert not left
     assert threading.active_count() <= n_threads
+
+
+def test_open_docks_let_go_of_layers_that_are_removed(viewer, qtbot):
+    viewer.add_image(blocks(), name="blocks")
+    docks = {
+        name: viewer.window.add_plugin_dock_widget("napari-saf", name)[1] for name in dock_names()
+    }
+    prepare(docks["Segment"])
+    for _ in range(2):
+        start_and_wait(docks["Segment"], qtbot)
+        viewer.add_labels(np.ones((24, 32), dtype=np.uint8), name="drawn")
+        qtbot.wait(50)
+        refs = [(layer.name, weakref.ref(layer)) for layer in viewer.layers]
+        viewer.layers.clear()
+        viewer.add_image(blocks(), name="blocks")
+    for _ in range(3):
+        qtbot.wait(50)
+        gc.collect()
+    assert not [name for name, ref in refs if ref() is not None]

@@ -76,11 +76,12 @@ class EditDock(TaskDock):
         """Offer the files that are open."""
 
     def book_of(self, layer: Any) -> LayerBook:
-        """Return the book of a layer, the same at every call."""
+        """Return the book of a layer, the same at every call while the viewer has the layer."""
         known = next((book for book in self._books if book.layer == layer), None)
         if known is None:
             known = LayerBook(layer)
-            self._books.append(known)
+            if layer in self._viewer.layers:
+                self._books.append(known)
         return known
 
     def rename(self, number: int, name: str) -> None:

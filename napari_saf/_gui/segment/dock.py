@@ -58,7 +58,7 @@ class SegmentWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self._last_request: Request | None = None
+        self._was_sweep = False
         self.input = ImageInput(viewer)
         self.methods = MethodChoice(
             viewer, METHODS.values(), has_seeds=self.input.strokes is not None
@@ -142,7 +142,7 @@ class SegmentWidget(RunDock):
         except SafError as error:
             self._show_error(str(error))
             return
-        self._last_request = request
+        self._was_sweep = is_sweep
         self.session.start(request)
 
     def _job(self, *, finite_only: bool) -> ImageJob:
@@ -181,8 +181,7 @@ class SegmentWidget(RunDock):
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
     def _on_mask_and_run_clicked(self) -> None:
-        request = self._last_request
-        self._start(finite_only=True, is_sweep=request is not None and request.is_sweep)
+        self._start(finite_only=True, is_sweep=self._was_sweep)
 
     def _on_began(self) -> None:
         super()._on_began()
