@@ -227,7 +227,7 @@ class ImageInput(QObject):
         ):
             self._extent.addItem(words, key)
         self._strokes = LayerChoice(viewer, _may_hold_strokes, none=self._no_strokes)
-        self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
+        self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         self._has_groups = False
         add = self.section.add_row
         add("Image", self._image, "The image layer to label.")
@@ -297,13 +297,15 @@ class ImageInput(QObject):
 
     def _offer_groups(self) -> None:
         """Offer what the image itself tells: slices that are labelled together, channels."""
+        if self.image is None:
+            return
         entries: list[tuple[str, object]] = []
-        if self.image is not None and len(self._axes()) > 2:
+        if len(self._axes()) > 2:
             if self._extent.currentData() != _SLICE:
                 for number, axis in enumerate(self._axes()):
                     if axis not in self._in_plane():
                         entries.append((f"slices along axis {axis}", f"axis:{number}"))
-        for channel in range(self._n_channels() if self.image is not None else 0):
+        for channel in range(self._n_channels()):
             words = self._channel_words(channel)
             entries.append((f"{words}: low and high", f"channel:{channel}"))
         self._groups.set_others(entries)
