@@ -18,6 +18,7 @@ from qtpy.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
     QComboBox,
+    QDialogButtonBox,
     QDockWidget,
     QFileDialog,
     QLabel,
@@ -57,6 +58,10 @@ class Hands:
     def window(self):
         """The window; not kept, for a test must let go of it."""
         return self.viewer.window._qt_window
+
+    @property
+    def _canvas(self) -> QWidget:
+        return self.viewer.window._qt_viewer.canvas.native
 
     # wait
 
@@ -120,6 +125,13 @@ class Hands:
             menu = action.menu() or menu
         self.wait_until(lambda: QApplication.activePopupWidget() is None)
 
+    def open_file(self, path: Path) -> None:
+        """Open a file from the menu File."""
+        n_layers = len(self.viewer.layers)
+        with self.answer(path):
+            self.open_menu("File", "Open File(s)...")
+        self.wait_until(lambda: len(self.viewer.layers) > n_layers)
+
     def open_dock(self, name: str) -> QWidget:
         """Open a dock of the plugin from the menu Layers; return its content."""
         self.open_menu("Layers", "Segment", f"{name} (napari-saf)")
@@ -127,8 +139,10 @@ class Hands:
         self.wait_until(frame.widget().isVisible)
         QApplication.processEvents()
         dock = frame.widget()
-        return dock if hasattr(dock, "status") else _only(
-            child for child in dock.findChildren(QWidget) if hasattr(child, "status")
+        return (
+            dock
+            if hasattr(dock, "status")
+            else _only(child for child in dock.findChildren(QWidget) if hasattr(child, "status"))
         )
 
     def frame(self, name: str) -> QDockWidget:
@@ -179,6 +193,13 @@ class Hands:
         QTest.keyClick(line, Qt.Key.Key_Return)
         QApplication.processEvents()
 
+    def press_key(self, key, widget: QWidget | None = None, *, control: bool = False) -> None:
+        """Press a key over a widget, or over the canvas."""
+        widget = widget or self._canvas
+        self._reach(widget, None)
+        QTest.keyClick(widget, key, CONTROL if control else NO_KEY)
+        QApplication.processEvents()
+
     def rename(self, table: QTableView, row: int, column: int, words: str) -> None:
         """Double-click a name in a table and write another."""
         self.click_cell(table, row, column, twice=True)
@@ -192,20 +213,20 @@ class Hands:
     def answer(self, path: Path) -> Iterator[None]:
         """Write a path in the file dialog that a click opens within the block."""
         ticks = itertools.count()
-        answered: list[QFileDialog] = []
 
         def on_tick() -> None:
             dialog = QApplication.activeModalWidget()
             if not isinstance(dialog, QFileDialog) or not dialog.isVisible():
                 return
+            (line,) = dialog.findChildren(QLineEdit, "fileNameEdit")
             if next(ticks) > _MOST_TICKS:
                 dialog.reject()
-            if dialog not in answered:
-                answered.append(dialog)
-                (line,) = dialog.findChildren(QLineEdit, "fileNameEdit")
+            elif line.text() != str(path):  # as also when the dialog has just read its folder
                 QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
                 QTest.keyClicks(line, str(path))
-                QTest.keyClick(line, Qt.Key.Key_Return)
+            else:
+                box = dialog.findChild(QDialogButtonBox)
+                QTest.mouseClick(_only(b for b in box.buttons() if b.isDefault()), LEFT)
 
         timer = QTimer()
         timer.setInterval(_TICK)
@@ -213,14 +234,13 @@ class Hands:
         timer.start()
         yield
         timer.stop()
-        assert answered, "no file dialog"
-        assert next(ticks) <= _MOST_TICKS, "the file dialog did not take the path"
+        assert 0 < next(ticks) <= _MOST_TICKS, "no file dialog took the path"
 
     # the canvas
 
     def drag(self, layer, way: Sequence[tuple[float, float]]) -> None:
         """Drag the mouse over the canvas, along rows and columns of a layer."""
-        canvas = self.viewer.window._qt_viewer.canvas.native
+        canvas = self._canvas
         corners = [self._on_canvas(layer, place) for place in way]
         spots = [
             start + (end - start) * k / _STROKE_STEPS
@@ -238,7 +258,7 @@ class Hands:
 
     def _on_canvas(self, layer, place: tuple[float, float]) -> np.ndarray:
         """Return where a pixel of a layer is on the canvas, as x and y."""
-        canvas, camera = self.viewer.window._qt_viewer.canvas.native, self.viewer.scene.camera
+        canvas, camera = self._canvas, self.viewer.scene.camera
         world = np.array(layer.data_to_world(place)[-2:])
         row, column = (world - camera.center[-2:]) * camera.zoom
         return np.array([column + canvas.width() / 2, row + canvas.height() / 2])
@@ -283,7 +303,9 @@ def _action(menu: QMenu, words: str):
 def _spot(widget: QWidget) -> QPoint:
     """Return where a person clicks: on the box of a tick box, else in the middle."""
     wide = isinstance(widget, QAbstractButton) and widget.isCheckable()
-    return QPoint(min(12, widget.width() // 2) if wide else widget.width() // 2, widget.height() // 2)
+    return QPoint(
+        min(12, widget.width() // 2) if wide else widget.width() // 2, widget.height() // 2
+    )
 
 
 def _scroll_area(widget: QWidget) -> QScrollArea | None:
