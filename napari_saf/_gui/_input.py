@@ -222,7 +222,7 @@ class ImageInput(QObject):
         self._extent = _combobox()
         for words, key in (
             ("this slice", _SLICE),
-            ("all slices, each by itself", _EACH),
+            ("each slice by itself", _EACH),
             ("as a volume", _VOLUME),
         ):
             self._extent.addItem(words, key)

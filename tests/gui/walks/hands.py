@@ -18,15 +18,14 @@ from qtpy.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
     QComboBox,
-    QDialogButtonBox,
     QDockWidget,
     QFileDialog,
     QLabel,
     QLineEdit,
     QMenu,
     QScrollArea,
-    QTableView,
     QTabBar,
+    QTableView,
     QWidget,
 )
 
@@ -111,6 +110,14 @@ class Hands:
     def press(self, inside: QWidget, words: str) -> None:
         """Click the button with these words."""
         self.click(self.button(inside, words))
+
+    def look_at(self, widget: QWidget) -> None:
+        """Scroll to a widget."""
+        self._reach(widget, None)
+
+    def go_home(self) -> None:
+        """Bring all of the image into sight by the button of the viewer."""
+        self.click(self.viewer.window._qt_viewer.viewerButtons.resetViewButton)
 
     def open_menu(self, *words: str) -> None:
         """Click through the menu bar; the last words are those of the entry."""
@@ -221,12 +228,12 @@ class Hands:
             (line,) = dialog.findChildren(QLineEdit, "fileNameEdit")
             if next(ticks) > _MOST_TICKS:
                 dialog.reject()
-            elif line.text() != str(path):  # as also when the dialog has just read its folder
+            elif line.text() != str(path):
+                # Also where the dialog changes them, as it does while it reads folders.
                 QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
                 QTest.keyClicks(line, str(path))
             else:
-                box = dialog.findChild(QDialogButtonBox)
-                QTest.mouseClick(_only(b for b in box.buttons() if b.isDefault()), LEFT)
+                QTest.keyClick(QApplication.activePopupWidget() or line, Qt.Key.Key_Return)
 
         timer = QTimer()
         timer.setInterval(_TICK)
@@ -266,7 +273,8 @@ class Hands:
     # what can be reached
 
     def _reach(self, widget: QWidget, at: QPoint | None) -> QPoint:
-        """Scroll to a widget; return the spot to click."""
+        """Scroll to a widget, once it is laid out; return the spot to click."""
+        self.wait_until(lambda: min(widget.width(), widget.height()) > 1)
         spot = at or _spot(widget)
         area = _scroll_area(widget)
         while area is not None:

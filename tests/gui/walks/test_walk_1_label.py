@@ -38,6 +38,7 @@ def test_walk(hands, take_picture, tmp_path):
     hands.rename(table, row, 1, "outside")
     assert table.rows[row].name == "outside"
     hands.click_cell(table, row + 1, 2)
+    hands.go_home()
     take_picture(hands, "walk_1_label")
 
     export = hands.open_dock("Export")

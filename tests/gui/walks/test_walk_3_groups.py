@@ -24,7 +24,7 @@ def test_walk(hands, take_picture, tmp_path):
     hands.open_file(tmp_path / "sections.tif")
     dock = hands.open_dock("Segment")
     hands.choose(hands.field(dock, "Method"), "Fair clustering")
-    hands.choose(hands.field(dock, "Slices"), "all slices, each by itself")
+    hands.choose(hands.field(dock, "Slices"), "each slice by itself")
     hands.choose(hands.field(dock, "Groups"), "slices along axis 0")
     hands.type(hands.field(dock, "Labels"), "2")
     hands.press(dock, "Trade-off: what does fairness cost?")
@@ -47,6 +47,7 @@ def test_walk(hands, take_picture, tmp_path):
         shares = [text.removesuffix(" %").split(" → ") for text in row]
         assert sorted(int(before) for before, _ in shares)[1] > 95
         assert all(40 <= int(after) <= 60 for _, after in shares)
+    hands.look_at(hands.part(dock.fairness, QTableWidget))
     take_picture(hands, "walk_3_groups")
 
 
