@@ -29,7 +29,7 @@ _COLOUR_WORDS = ("red", "green", "blue")
 _FEATURE_WORDS = {
     "intensity": "intensity or colour",
     "lab": "perceived colour (L*a*b*)",
-    "multiscale": "intensity, edges, texture",
+    "multiscale": "edges and texture",
     "position": "colour and position",
 }
 
@@ -256,8 +256,8 @@ class ImageInput(QObject):
         self._features = LayerChoice(viewer, self._may_be_features)
         self._weights, self._max_side = _combobox(), _combobox()
         self._weights.addItem("all count alike", "uniform")
-        self._weights.addItem("similar places count more", "nonlocal")
-        self._weights.addItem("similar pixels count more", "contrast")
+        self._weights.addItem("similar places more", "nonlocal")
+        self._weights.addItem("similar pixels more", "contrast")
         self._mask = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         add = self.features.add_row
         self._max_side.addItem("the size of the image", None)
