@@ -100,6 +100,19 @@ class Opened:
         self.show = lambda: opened.append(page)
 
 
+def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
+    window = viewer.window._qt_window
+    window.show()
+    other = viewer.window.add_dock_widget(QLabel("of another plugin"))
+    first, second = (
+        viewer.window.add_plugin_dock_widget("napari-saf", name)[0]
+        for name in ("Segment", "Export")
+    )
+    qtbot.waitUntil(lambda: window.tabifiedDockWidgets(second) == [first])
+    assert not window.tabifiedDockWidgets(other)
+    qtbot.waitUntil(second.widget().isVisible)
+
+
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, theme, qtbot):
     viewer.theme = theme

@@ -15,7 +15,6 @@ from qtpy.QtTest import QTest
 from qtpy.QtWidgets import (
     QAbstractButton,
     QAbstractScrollArea,
-    QAbstractSpinBox,
     QApplication,
     QComboBox,
     QDockWidget,
@@ -80,7 +79,7 @@ class Hands:
         return _only(
             widget
             for widget in inside.findChildren(QAbstractButton)
-            if widget.text().replace("&", "").strip("▸▾ ") == words and not _is_hidden(widget)
+            if widget.text().replace("&", "").strip("▸▾ ") == words and widget.isVisible()
         )
 
     def field(self, inside: QWidget, words: str) -> QWidget:
@@ -88,23 +87,21 @@ class Hands:
         return _only(
             label.buddy()
             for label in inside.findChildren(QLabel)
-            if label.text() == words and label.buddy() is not None and not _is_hidden(label)
+            if label.text() == words and label.buddy() is not None and label.isVisible()
         )
 
-    def part(self, inside: QWidget, kind: type, number: int = 0):
-        """Return a widget of a kind that is not hidden."""
-        return [w for w in inside.findChildren(kind) if not _is_hidden(w)][number]
+    def part(self, inside: QWidget, kind: type):
+        """Return the only widget of a kind."""
+        return _only(widget for widget in inside.findChildren(kind) if widget.isVisible())
 
     # point
 
-    def click(
-        self, widget: QWidget, at: QPoint | None = None, key=NO_KEY, *, twice: bool = False
-    ) -> None:
+    def click(self, widget: QWidget, at: QPoint | None = None, *, twice: bool = False) -> None:
         """Click a widget where it can be clicked."""
         spot = self._reach(widget, at)
-        QTest.mouseClick(widget, LEFT, key, spot)
+        QTest.mouseClick(widget, LEFT, NO_KEY, spot)
         if twice:
-            QTest.mouseDClick(widget, LEFT, key, spot)
+            QTest.mouseDClick(widget, LEFT, NO_KEY, spot)
         QApplication.processEvents()
 
     def press(self, inside: QWidget, words: str) -> None:
@@ -145,12 +142,7 @@ class Hands:
         frame = self.frame(name)
         self.wait_until(frame.widget().isVisible)
         QApplication.processEvents()
-        dock = frame.widget()
-        return (
-            dock
-            if hasattr(dock, "status")
-            else _only(child for child in dock.findChildren(QWidget) if hasattr(child, "status"))
-        )
+        return frame.widget()
 
     def frame(self, name: str) -> QDockWidget:
         """Return the frame of a dock that is open."""
@@ -182,21 +174,18 @@ class Hands:
         self.wait_until(lambda: not box.view().isVisible())
         assert box.currentText() == words
 
-    def click_cell(self, table: QTableView, row: int, column: int, key=NO_KEY, *, twice=False):
+    def click_cell(self, table: QTableView, row: int, column: int, *, twice: bool = False) -> None:
         """Click a cell of a table."""
         place = table.visualRect(table.model().index(row, column))
-        self.click(table.viewport(), place.center(), key, twice=twice)
+        self.click(table.viewport(), place.center(), twice=twice)
 
     # type
 
     def type(self, field: QWidget, words: str) -> None:
         """Write words in place of those in a field, and press Enter."""
-        line = field
-        if isinstance(field, QAbstractSpinBox) or not isinstance(field, QLineEdit):
-            line = self.part(field, QLineEdit)
+        line = field if isinstance(field, QLineEdit) else self.part(field, QLineEdit)
         self.click(line)
-        QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
-        QTest.keyClicks(line, words)
+        _write(line, words)
         QTest.keyClick(line, Qt.Key.Key_Return)
         QApplication.processEvents()
 
@@ -211,8 +200,7 @@ class Hands:
         """Double-click a name in a table and write another."""
         self.click_cell(table, row, column, twice=True)
         line = self.part(table, QLineEdit)
-        QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
-        QTest.keyClicks(line, words)
+        _write(line, words)
         QTest.keyClick(line, Qt.Key.Key_Return)
         QApplication.processEvents()
 
@@ -230,8 +218,7 @@ class Hands:
                 dialog.reject()
             elif line.text() != str(path):
                 # Also where the dialog changes them, as it does while it reads folders.
-                QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
-                QTest.keyClicks(line, str(path))
+                _write(line, str(path))
             else:
                 QTest.keyClick(QApplication.activePopupWidget() or line, Qt.Key.Key_Return)
 
@@ -299,9 +286,10 @@ def _only(found):
     return found[0]
 
 
-def _is_hidden(widget: QWidget) -> bool:
-    """Tell whether a widget could not be scrolled to either."""
-    return not widget.isVisible()
+def _write(line: QLineEdit, words: str) -> None:
+    """Type words in place of those in a line."""
+    QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
+    QTest.keyClicks(line, words)
 
 
 def _action(menu: QMenu, words: str):

@@ -20,10 +20,12 @@ def test_walk(hands, take_picture, tmp_path):
     hands.open_menu("File", "Open Sample", "napari-saf", "Noisy colour wheel")
     dock = hands.open_dock("Segment")
     hands.type(hands.field(dock, "Scale"), "9")
+    watched = []
+    dock.session.advanced.connect(watched.append)
     hands.press(dock, "Run")
     hands.wait_until(lambda: len(viewer.layers) == 2)
     hands.wait_for_end(dock)
-    assert "labels in" in dock.status.text
+    assert "labels in" in dock.status.text and len(watched) > 1
     labels = viewer.layers[1].data
     grey = outside_the_wheel()
     number = np.bincount(labels[grey]).argmax()
@@ -41,6 +43,8 @@ def test_walk(hands, take_picture, tmp_path):
     hands.go_home()
     take_picture(hands, "walk_1_label")
 
+    hands.turn_to("Segment")
+    hands.wait_until(dock.isVisible)
     export = hands.open_dock("Export")
     hands.type(hands.field(export, "Folder"), str(tmp_path / "kept"))
     hands.press(export, "Export")
