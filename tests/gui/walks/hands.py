@@ -137,12 +137,18 @@ class Hands:
         self.wait_until(lambda: len(self.viewer.layers) > n_layers)
 
     def open_dock(self, name: str) -> QWidget:
-        """Open a dock of the plugin from the menu Layers; return its content."""
+        """Open a dock of the plugin from the menu Layers; return its content, all in sight."""
+        size = self.window.size()
         self.open_menu("Layers", "Segment", f"{name} (napari-saf)")
-        frame = self.frame(name)
-        self.wait_until(frame.widget().isVisible)
-        QApplication.processEvents()
-        return frame.widget()
+        dock = self.frame(name).widget()
+        self.wait_until(lambda: dock.isVisible() and self._is_inside(dock))
+        assert self.window.size() == size
+        return dock
+
+    def _is_inside(self, widget: QWidget) -> bool:
+        """Tell whether all of a widget is inside the window."""
+        place = QRect(widget.mapTo(self.window, QPoint()), widget.size())
+        return self.window.rect().contains(place)
 
     def frame(self, name: str) -> QDockWidget:
         """Return the frame of a dock that is open."""
@@ -260,15 +266,17 @@ class Hands:
     # what can be reached
 
     def _reach(self, widget: QWidget, at: QPoint | None) -> QPoint:
-        """Scroll to a widget, once it is laid out; return the spot to click."""
-        self.wait_until(lambda: min(widget.width(), widget.height()) > 1)
-        spot = at or _spot(widget)
-        area = _scroll_area(widget)
-        while area is not None:
-            _scroll_to(area, widget, spot)
-            area = _scroll_area(area)
-        self._assert_in_sight(widget, spot)
-        return spot
+        """Scroll to a widget until it can be clicked; return the spot."""
+
+        def look() -> None:
+            spot, area = at or _spot(widget), _scroll_area(widget)
+            while area is not None:
+                _scroll_to(area, widget, spot)
+                area = _scroll_area(area)
+            self._assert_in_sight(widget, spot)
+
+        self.wait_until(look)
+        return at or _spot(widget)
 
     def _assert_in_sight(self, widget: QWidget, spot: QPoint) -> None:
         name = f"{type(widget).__name__} {getattr(widget, 'text', str)()!r}"

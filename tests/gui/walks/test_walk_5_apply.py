@@ -13,7 +13,8 @@ from napari_saf.io import read_labels
 pytestmark = pytest.mark.gui
 
 
-def test_walk(hands, take_picture, tmp_path):
+def test_walk(hands, take_picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     walls = prepare(tmp_path)
     apply_dictionary(hands, tmp_path, walls)
     hands.go_home()
@@ -36,9 +37,8 @@ def apply_dictionary(hands, folder, walls) -> None:
     assert layers["wall [partition]"].visible and not layers["wall [reconstruction]"].visible
 
     hands.press(dock, "Apply to a folder")
-    with hands.answer(folder / "walls"):
-        hands.press(hands.field(dock, "Images in"), "…")
-    hands.type(hands.field(dock, "Results in"), str(folder / "results"))
+    hands.type(hands.field(dock, "Images in"), "walls")
+    hands.type(hands.field(dock, "Results in"), "results")
     hands.press(dock, "Apply to folder")
     hands.wait_until(lambda: "2 images done" in dock.status.text)
     for path, texture in zip(sorted((folder / "results").glob("*_labels*")), walls, strict=True):

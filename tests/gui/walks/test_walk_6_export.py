@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 from label_cases import QUADRANTS
+from qtpy.QtWidgets import QLineEdit
 from scenes import share_told_apart
 
 import napari_saf as saf
@@ -15,7 +16,8 @@ from napari_saf.io import read_labels
 pytestmark = pytest.mark.gui
 
 
-def test_walk(hands, take_picture, tmp_path):
+def test_walk(hands, take_picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     layers, out = hands.viewer.layers, tmp_path / "out"
     iio.imwrite(tmp_path / "tiles.png", blocks())
     iio.imwrite(tmp_path / "others.png", blocks()[::-1])
@@ -32,8 +34,9 @@ def test_walk(hands, take_picture, tmp_path):
     hands.type(hands.field(dock, "Name"), "tiles")
     with hands.answer(tmp_path):
         hands.press(dock, "…")
-    folder = hands.field(dock, "Folder")
-    hands.type(folder, str(out))
+    folder = hands.part(hands.field(dock, "Folder"), QLineEdit)
+    assert folder.text() == str(tmp_path)
+    hands.type(folder, "out")
     hands.press(dock, "Export")
     hands.wait_until(lambda: dock.status.text.startswith("saved"))
 
