@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -311,6 +313,19 @@ def make_compare_dock_picture() -> None:
     viewer.close()
 
 
+def make_walk_pictures() -> None:
+    """Run the walks of the tests and keep the pictures that they take."""
+    walks = PICTURES.parent.parent / "tests" / "gui" / "walks"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", str(walks)],
+            env={**os.environ, "NAPARI_SAF_PICTURES": folder},
+            check=True,
+        )
+        for path in sorted(Path(folder).glob("*.png")):
+            keep(Image.open(path), path.name)
+
+
 MAKERS = {
     "demo": make_demo_picture,
     "diagnostics": make_diagnostics_picture,
@@ -323,6 +338,7 @@ MAKERS = {
     "scribbles": make_scribbles_pictures,
     "prototypes": make_prototypes_picture,
     "compare": make_compare_pictures,
+    "walks": make_walk_pictures,
 }
 
 if __name__ == "__main__":

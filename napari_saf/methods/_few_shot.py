@@ -49,11 +49,11 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
     preprocessing: Preprocessing = parameter(
         "scaled",
         label="Scaling",
-        help="Scaled: one factor for all, for colours and textures; unit length, about the mean "
-        "or as they are: each for itself, for features of a network.",
+        help="Scaled: one factor for all, for colours and textures; centred or "
+        "not, unit length: each for itself, for features of a network.",
         words={
             "scaled": "scaled together",
-            "centred unit": "unit length, about the mean",
+            "centred unit": "centred, unit length",
             "unit": "unit length",
             "none": "as they are",
         },

@@ -103,7 +103,7 @@ class SLK(AbstractClusteringMethod):
         help="Whose labels count: pixels within the scale, but not across edges (contrast), all "
         "of them (graph), or those with the most similar features, wherever they are (features).",
         words={
-            "contrast": "near, not across edges",
+            "contrast": "near, within edges",
             "graph": "near",
             "features": "similar, anywhere",
         },

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import npe2
+import numpy as np
 import pytest
 from monkey import dock_names
-from napari.layers import Image, Labels, Points
+from napari.layers import Image, Labels, Layer, Points
 from napari.utils.key_bindings import coerce_keybinding
 from napari.utils.shortcuts import default_shortcuts
-from qtpy.QtCore import QPointF, QUrl
+from qtpy.QtCore import QPoint, QPointF, QRect, QUrl
 from qtpy.QtGui import QEnterEvent
 from qtpy.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
     QAbstractSlider,
     QAbstractSpinBox,
+    QCheckBox,
     QComboBox,
+    QLabel,
     QLineEdit,
     QScrollBar,
+    QStyle,
+    QStyleOptionButton,
+    QStyleOptionComboBox,
     QToolButton,
 )
+from superqt import QCollapsible
 
 from napari_saf._gui.docks.help_page import HelpPage, page_path
+from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import FormatError
 
 pytestmark = pytest.mark.gui
 
 INTERACTIVE = (QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit)
 WIDEST = 380
+SMALL_WINDOW = (1280, 800)
 
 
 @pytest.fixture
@@ -88,6 +99,98 @@ class Opened:
 
     def __init__(self, opened, page):
         self.show = lambda: opened.append(page)
+
+
+def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
+    window = viewer.window._qt_window
+    window.show()
+    other = viewer.window.add_dock_widget(QLabel("of another plugin"))
+    first, second = (
+        viewer.window.add_plugin_dock_widget("napari-saf", name)[0]
+        for name in ("Segment", "Export")
+    )
+    qtbot.waitUntil(lambda: window.tabifiedDockWidgets(second) == [first])
+    assert not window.tabifiedDockWidgets(other)
+    qtbot.waitUntil(second.widget().isVisible)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, theme, qtbot):
+    viewer.theme = theme
+    viewer.window.resize(*SMALL_WINDOW)
+    faults = []
+    for name, (frame, dock) in frames.items():
+        frame.raise_()
+        qtbot.waitUntil(dock.isVisible)
+        for method in offered_methods(dock):
+            if method:
+                dock.choose_method(method)
+            for fold in dock.findChildren(QCollapsible):
+                if not fold.isExpanded():
+                    fold.expand(animate=False)
+            # Folds take the height of what they hold in a later turn.
+            with contextlib.suppress(qtbot.TimeoutError):
+                qtbot.waitUntil(lambda dock=dock: not any(cut_widgets(dock)), timeout=2000)
+            faults += [f"{name} {method}: {fault}" for fault in cut_widgets(dock)]
+        assert frame.width() <= WIDEST
+        window = viewer.window._qt_window.rect()
+        assert window.contains(QRect(dock.mapTo(dock.window(), QPoint()), dock.size()))
+    assert not faults, "\n".join(dict.fromkeys(faults))
+
+
+def offered_methods(dock):
+    """Return the names of the methods of a dock; one empty name where it asks for none."""
+    box = dock.methods.box if hasattr(dock, "methods") else None
+    return [""] if box is None else [box.itemData(k) for k in range(box.count())]
+
+
+def cut_widgets(dock):
+    """Return what of a dock shows less than its words, or is cut by the dock itself."""
+    for widget in dock.findChildren((QLabel, QAbstractButton, QComboBox)):
+        if not widget.isVisible():
+            continue
+        where = widget.mapTo(dock, QPoint())
+        if where.x() < 0 or where.x() + widget.width() > dock.width():
+            yield f"{type(widget).__name__} sticks out"
+        for words in words_of(widget):
+            if not has_room(widget, words):
+                yield f"{type(widget).__name__} cuts {words!r}"
+
+
+def words_of(widget):
+    """Return the words that a widget shows, or may show; names of layers are a person's own."""
+    if isinstance(widget, LayerChoice):
+        own = [not isinstance(value, Layer) for value in widget.values()]
+        return [widget.itemText(k) for k in np.flatnonzero(own).tolist()]
+    if isinstance(widget, QComboBox):
+        return [widget.itemText(k) for k in range(widget.count())]
+    return [widget.text().replace("&", "")]
+
+
+def has_room(widget, words):
+    """Tell whether words fit into a widget."""
+    metrics, room = widget.fontMetrics(), room_of(widget)
+    if isinstance(widget, QLabel) and widget.wordWrap():
+        longest = max(map(metrics.horizontalAdvance, words.split()), default=0)
+        return longest <= room and widget.heightForWidth(widget.width()) <= widget.height()
+    return metrics.horizontalAdvance(words) <= room
+
+
+def room_of(widget):
+    """Return the pixels that a widget has for a line of words."""
+    style = widget.style()
+    if isinstance(widget, QComboBox):
+        option = QStyleOptionComboBox()
+        widget.initStyleOption(option)
+        field = QStyle.SubControl.SC_ComboBoxEditField
+        return style.subControlRect(
+            QStyle.ComplexControl.CC_ComboBox, option, field, widget
+        ).width()
+    if isinstance(widget, QCheckBox):
+        option = QStyleOptionButton()
+        widget.initStyleOption(option)
+        return style.subElementRect(QStyle.SubElement.SE_CheckBoxContents, option, widget).width()
+    return widget.contentsRect().width()
 
 
 def test_help_shows_pages_with_pictures_that_fit_and_leads_to_others(qtbot):

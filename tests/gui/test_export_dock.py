@@ -345,7 +345,7 @@ def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
 
 def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
     done.repeat.show()
-    for width in (320, 380):
+    for width in (340, 380):
         done.resize(width, 700)
         assert done.width() == width
     assert done.minimumSizeHint().width() <= 380

@@ -48,6 +48,19 @@ def test_groups_are_read_from_a_channel_by_default(fair, run):
     assert all("→" in text for row in rows[:-1] for text in row)
 
 
+@pytest.mark.parametrize("opens_image_first", [True, False])
+def test_a_labels_layer_is_taken_as_groups_only_when_asked(viewer, opens_image_first):
+    def add_dock():
+        return viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+
+    viewer.add_labels(np.ones((32, 32), int), name="wells")
+    dock = None if opens_image_first else add_dock()
+    viewer.add_image(blocks(), name="blocks")
+    dock = dock or add_dock()
+    dock.choose_method("fair")
+    assert dock.input.group_words() == "red: low and high"
+
+
 def test_a_labels_layer_makes_groups(fair, viewer, run):
     wells = np.ones((32, 32), dtype=int)
     wells[:, 16:] = 2

@@ -55,6 +55,31 @@ def test_every_kind_of_image(viewer, dock, run, data):
     np.testing.assert_array_equal(layer.data, expected.labels)
 
 
+@pytest.mark.parametrize("name", ["Segment", "Scribbles", "Compare"])
+def test_a_dock_starts_with_the_active_image(viewer, name):
+    active = [viewer.add_image(blocks()) for _ in range(3)][1]
+    viewer.layers.selection.active = active
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", name)
+    assert dock.input.image is active
+    viewer.layers.selection.active = viewer.layers[2]
+    assert dock.input.image is active
+
+
+def test_a_dictionary_is_learned_from_the_selected_images(viewer):
+    images = [viewer.add_image(gray()) for _ in range(3)]
+    viewer.layers.selection = {images[1], images[2]}
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
+    assert dock.images.chosen() == images[1:]
+
+
+def test_an_active_layer_that_is_no_image_leaves_the_first(viewer):
+    first = viewer.add_image(blocks())
+    viewer.add_image(blocks())
+    viewer.add_labels(np.ones((32, 32), int))
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
+    assert dock.input.image is first
+
+
 def test_lab_only_with_three_channels(viewer, dock):
     assert "lab" in dock.input.feature_names()
     dock.input.choose_features("lab")

@@ -30,10 +30,10 @@ _GAP = 2
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
 _OPTIONS = {
-    "window": ("Scale (window)", "3, 9, 21", "Side of the window over which labels are averaged."),
+    "window": ("Scale", "3, 9, 21", "Side of the window over which labels are averaged."),
     "features": ("Features", ", ".join(FEATURES), "What describes a pixel."),
     "weights": ("Neighbours", ", ".join(WEIGHTS), "How the pixels within the scale count."),
-    "max_side": ("Work at (max side)", "240, 480", "The longest side at which to work."),
+    "max_side": ("Work at", "240, 480", "The longest side at which to work."),
 }
 """By name: words, values to begin with, help."""
 _VALUES_HELP = "Values with commas between; every combination is run."
@@ -50,7 +50,7 @@ class ComparisonChoice(QWidget):
         self._boxes = {name: QCheckBox(method.title) for name, method in METHODS.items()}
         self._settings = QComboBox()
         self._settings.addItem("defaults", "defaults")
-        self._settings.addItem("as in the Segment dock", "segment")
+        self._settings.addItem("as in Segment", "segment")
         self._settings.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._rows = [_AxisRow("Vary"), _AxisRow("and")]
         self._create_layout()
@@ -154,7 +154,7 @@ class _AxisRow(QWidget):
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(label)
-        for widget, stretch in ((self._box, 3), (self._line, 2)):
+        for widget, stretch in ((self._box, 5), (self._line, 3)):
             widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
             layout.addWidget(widget, stretch=stretch)
         self._starts: dict[str, str] = {}
@@ -180,7 +180,8 @@ class _AxisRow(QWidget):
         self._box.addItem("nothing", "")
         for name, words, _, about in entries:
             self._box.addItem(words, name)
-            self._box.setItemData(self._box.count() - 1, about, Qt.ItemDataRole.ToolTipRole)
+            help_words = f"{about} ({name})"
+            self._box.setItemData(self._box.count() - 1, help_words, Qt.ItemDataRole.ToolTipRole)
         self._box.setCurrentIndex(max(0, self._box.findData(before)))
         self._box.blockSignals(blocked)
         if self.name != before:
@@ -216,7 +217,7 @@ def _entries(methods: Sequence[type[AbstractMethod]]) -> list[tuple[str, str, st
 
 
 def _entry(item: Parameter) -> tuple[str, str, str, str]:
-    return item.name, f"{item.label} ({item.name})", _values_of(item), item.help
+    return item.name, item.label, _values_of(item), item.help
 
 
 def _values_of(item: Parameter) -> str:

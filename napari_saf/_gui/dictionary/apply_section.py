@@ -29,7 +29,7 @@ __all__ = ["ApplySection"]
 _RECONSTRUCTIONS = {
     "blended": "closest atoms",
     "matched": "atoms of the labels",
-    "fitted": "closest, contrast fitted",
+    "fitted": "contrast fitted",
 }
 _KINDS = ("Image", "Labels", "Rebuilt", "Error")
 _KIND_HELP = (

@@ -140,7 +140,8 @@ class AtomsSection(QWidget):
 
     def _fit_height(self) -> None:
         """Take no more room than the atoms need; more of them are scrolled."""
-        wanted = self.gallery.minimumHeight() + 2
+        frames = self._stack.frameWidth() + self._scroll.frameWidth()
+        wanted = self.gallery.minimumHeight() + 2 * frames
         if self._stack.currentIndex() == 1 and self.map.tiles:
             wanted = _MAP_HEIGHT
         self._stack.setFixedHeight(min(max(wanted, _LEAST_HEIGHT), _MOST_HEIGHT))
@@ -170,7 +171,7 @@ class AtomsSection(QWidget):
         self._save.setToolTip("Keep this dictionary as a file, to apply it to other images.")
 
     def _create_layout(self) -> None:
-        scroll = QScrollArea()
+        scroll = self._scroll = QScrollArea()
         scroll.setFrameShape(QFrame.Shape.NoFrame)
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

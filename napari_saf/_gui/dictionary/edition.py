@@ -7,14 +7,13 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from napari.utils.colormaps import label_colormap
 from numpy.typing import NDArray
 
+from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf.dictionary import PatchDictionary
 
 __all__ = ["Edition", "describe_dictionary"]
 
-_N_COLORS = 255
 _identities = itertools.count()
 
 
@@ -39,7 +38,7 @@ class Edition:
         """Return a new edition, in the colours of labels unless others are given."""
         n_atoms = dictionary.n_atoms
         if colors is None:
-            colors = label_colormap(_N_COLORS).colors[np.arange(n_atoms) % _N_COLORS + 1]
+            colors = label_colors()[np.arange(n_atoms) % N_COLORS + 1]
         identities = tuple(next(_identities) for _ in range(n_atoms))
         return cls(dictionary, identities, np.asarray(colors, np.float32))
 

@@ -11,7 +11,7 @@ from qtpy.QtWidgets import QDockWidget, QToolButton, QWidget
 
 from napari_saf._gui.docks.help_page import HelpPage
 
-__all__ = ["HelpButton", "page_of"]
+__all__ = ["HelpButton", "frame_of", "page_of"]
 
 _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
@@ -27,6 +27,14 @@ def page_of(dock: QWidget) -> str:
             if str(command.python_name) == python_name:
                 return str(command.id.partition(".")[2])
     return "index"
+
+
+def frame_of(dock: QWidget) -> QDockWidget | None:
+    """Return the frame around a dock, or None."""
+    frame: QWidget | None = dock.parentWidget()
+    while frame is not None and not isinstance(frame, QDockWidget):
+        frame = frame.parentWidget()
+    return frame
 
 
 class HelpButton(QObject):
@@ -45,9 +53,7 @@ class HelpButton(QObject):
 
     def follow(self) -> None:
         """Look for the frame, now that the dock is in sight."""
-        frame: QWidget | None = self._dock.parentWidget()
-        while frame is not None and not isinstance(frame, QDockWidget):
-            frame = frame.parentWidget()
+        frame = frame_of(self._dock)
         if frame is not None and frame is not self._frame():
             self._frame = weakref.ref(frame)
             # Floating or moving a dock makes its title anew; that comes first.

@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable
 
 from qtpy.QtCore import QEvent, QObject, QTimer
-from qtpy.QtWidgets import QApplication, QWidget
+from qtpy.QtWidgets import QApplication, QDockWidget, QWidget
 
-from napari_saf._gui.docks.help import HelpButton
+from napari_saf._gui.docks.help import HelpButton, frame_of
 
 __all__ = ["DockLife"]
 
@@ -16,7 +16,8 @@ __all__ = ["DockLife"]
 class DockLife(QObject):
     """Follows a dock and calls back once, when it is of no use any more.
 
-    As long as it is of use, the title of its frame has a button for help.
+    As long as it is of use, the title of its frame has a button for help. When it comes into sight
+    it joins the other docks of the plugin in tabs: one above another, none would have room.
 
     Parameters
     ----------
@@ -63,6 +64,8 @@ class DockLife(QObject):
                 self.end()
         elif watched is self._dock and kind == QEvent.Type.Show:
             self._help.follow()
+            if not self._has_been_shown:
+                QTimer.singleShot(0, self._join_others)
             self._has_been_shown = True
             window = self._dock.window()
             if self._window() is not window:
@@ -72,6 +75,20 @@ class DockLife(QObject):
         elif watched is self._window() and kind == QEvent.Type.Close:
             QTimer.singleShot(0, self._on_close_asked)
         return False
+
+    def _join_others(self) -> None:
+        frame = None if self.has_ended else frame_of(self._dock)
+        if frame is None or frame.isFloating():
+            return
+        window = frame.parentWidget()
+        area, together = window.dockWidgetArea(frame), window.tabifiedDockWidgets(frame)
+        for other in window.findChildren(QDockWidget):
+            is_beside = other is not frame and other not in together and not other.isHidden()
+            is_in_area = not other.isFloating() and window.dockWidgetArea(other) == area
+            if is_beside and is_in_area and other.findChild(DockLife) is not None:
+                window.tabifyDockWidget(other, frame)
+                frame.raise_()
+                return
 
     def _on_close_asked(self) -> None:
         if not self.has_window:

@@ -27,7 +27,7 @@ from napari_saf.result import Status
 
 __all__ = ["STATUS_WORDS", "RunDock", "count_labels", "describe_error"]
 
-_LEAST_WIDTH = 320
+_LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 
 STATUS_WORDS = {

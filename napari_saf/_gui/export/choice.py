@@ -14,7 +14,7 @@ from napari_saf.io._prototypes import PROTOTYPE_SUFFIXES
 __all__ = ["ExportChoice"]
 
 _FIGURES = (".png", ".svg", ".pdf")
-_FORMAT_WIDTH = 110
+_FORMAT_WIDTH = 124
 _INDENT = 23
 _ROWS = {False: "a row for each label", True: "a row for each region"}
 

@@ -32,7 +32,7 @@ from napari_saf.io._legend import file_stem
 
 __all__ = ["ExportWidget"]
 
-_LEAST_WIDTH = 320
+_LEAST_WIDTH = 340
 _GAP = 4
 _CLOSING_SECONDS = 5.0
 _MOST_NAMED = 3

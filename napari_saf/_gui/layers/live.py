@@ -7,9 +7,10 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
-from napari.utils.colormaps import CyclicLabelColormap, label_colormap
+from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 
+from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
@@ -18,8 +19,6 @@ __all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_r
 
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, columns, status, history."""
-
-_N_COLORS = 255
 
 
 def is_result(layer: object) -> bool:
@@ -69,7 +68,7 @@ class LiveLayer:
         self._prepared: Labels | None = None
         self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
-        self._colors = label_colormap(_N_COLORS).colors if colors is None else colors
+        self._colors = label_colors() if colors is None else colors
         self._take_colors()
 
     @property
@@ -81,7 +80,7 @@ class LiveLayer:
 
     def color(self, column: int) -> NDArray[np.float32]:
         """Return the colour (r, g, b, a) of a column of the start."""
-        return np.asarray(self._colors[column % _N_COLORS + 1])
+        return np.asarray(self._colors[column % N_COLORS + 1])
 
     def prepare(self, labels: LabelImage, n_labels: int) -> None:
         """Make the layer that `show` will add, so that less is left to do then."""
@@ -158,7 +157,7 @@ class LiveLayer:
 
     def _take_colors(self) -> None:
         if self._strokes is not None:
-            labels = range(1, _N_COLORS + 1)
+            labels = range(1, N_COLORS + 1)
             self._colors[1:] = [self._strokes.get_color(label) for label in labels]
 
     def _colormap(self) -> CyclicLabelColormap:
@@ -206,9 +205,9 @@ class LiveLayer:
 
         The columns that died come after, so that labels a person paints later have colours.
         """
-        used = columns % _N_COLORS
-        free = np.setdiff1d(np.arange(_N_COLORS), used)
-        order = np.concatenate([used, free])[:_N_COLORS]
+        used = columns % N_COLORS
+        free = np.setdiff1d(np.arange(N_COLORS), used)
+        order = np.concatenate([used, free])[:N_COLORS]
         colors = np.concatenate([self._colors[:1], self._colors[1:][order]])
         return CyclicLabelColormap(colors=colors, background_value=0)
 

@@ -8,11 +8,11 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image
-from napari.utils.colormaps import label_colormap
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QWidget
 
 from napari_saf._gui.export.repeat import repeat_request
+from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.prototypes.restart import ColumnNumbers
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
@@ -27,7 +27,6 @@ from napari_saf.methods import method_with_prototypes
 
 __all__ = ["ElsewhereSection", "load_book", "prototype_set", "use_request"]
 
-_N_COLORS = 256
 _FILTER = "Prototypes (*.json)"
 _USE_HELP = "Label that image with these prototypes, in the same features and scaling (f*)."
 
@@ -140,9 +139,7 @@ def load_book(path: str | Path) -> FileBook:
     FormatError
         As `load_prototypes`.
     """
-    return FileBook(
-        f"{Path(path).name} (file)", load_prototypes(path), label_colormap(_N_COLORS - 1).colors
-    )
+    return FileBook(f"{Path(path).name} (file)", load_prototypes(path), label_colors())
 
 
 def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image: Image) -> Request:
@@ -161,8 +158,8 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
     recipe = Recipe(method, found.options, {})
     request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found))
     _check_channels(request, found)
-    colors = np.zeros((_N_COLORS, 4))
-    colors[1:] = book.colors(np.arange(1, _N_COLORS))
+    colors = np.zeros((N_COLORS + 1, 4))
+    colors[1:] = book.colors(np.arange(1, N_COLORS + 1))
     live = LiveLayer(
         viewer, image, method.name.upper(), request.placement, colors=colors.astype(np.float32)
     )

@@ -11,6 +11,7 @@ from napari.layers import Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.export.source import class_names, prototypes_of, raw_recipe, recipe_of
+from napari_saf._gui.layers.label_colors import N_COLORS
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.scribbles.strokes import NAMES_KEY
 from napari_saf.errors import InvalidInput
@@ -21,7 +22,6 @@ __all__ = ["FileBook", "LayerBook", "Sheet"]
 
 _PARTS = "parts"
 _EDITS = "edits"
-_N_COLORS = 255
 Points = Mapping[int, NDArray[np.float32]]
 
 
@@ -215,7 +215,7 @@ class FileBook:
 
     def colors(self, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return the colour (r, g, b, a) of each of some labels."""
-        found = np.array(self._colors[(numbers - 1) % _N_COLORS + 1], dtype=float)
+        found = np.array(self._colors[(numbers - 1) % N_COLORS + 1], dtype=float)
         for k, number in enumerate(numbers):
             if int(number) in self._given:
                 found[k] = (*self._given[int(number)], 1)

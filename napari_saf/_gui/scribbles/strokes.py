@@ -7,11 +7,12 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import CyclicLabelColormap, label_colormap
+from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from scipy.ndimage import gaussian_filter
 
+from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
@@ -21,33 +22,20 @@ __all__ = ["NAMES_KEY", "Strokes", "add_strokes", "follow_strokes", "suggest_spo
 NAMES_KEY = "class_names"
 """Entry of a layer's metadata: the name of each label that has one."""
 
-_N_COLORS = 255
 _REST_MILLISECONDS = 30
 _WATCHED_VALUES = 20_000_000
 _NEAR = 1e-3
 """Share of painted pixels around a place above which it counts as painted."""
-_FIRST_COLORS = (
-    (0.90, 0.62, 0.00),
-    (0.34, 0.71, 0.91),
-    (0.00, 0.62, 0.45),
-    (0.94, 0.89, 0.26),
-    (0.80, 0.47, 0.65),
-    (0.84, 0.37, 0.00),
-    (0.00, 0.45, 0.70),
-)
-"""Okabe and Ito, told apart by all people; others follow."""
 
 
 def add_strokes(
     viewer: napari.Viewer, image: Image, shape: tuple[int, ...], placement: Placement
 ) -> Labels:
     """Add an empty layer of strokes over an image, ready to be painted on."""
-    colors = label_colormap(_N_COLORS).colors
-    colors[1 : 1 + len(_FIRST_COLORS), :3] = _FIRST_COLORS
     layer = viewer.add_labels(
         np.zeros(shape, dtype=np.uint8),
         name=f"{image.name} strokes",
-        colormap=CyclicLabelColormap(colors=colors, background_value=0),
+        colormap=CyclicLabelColormap(colors=label_colors(), background_value=0),
         metadata={NAMES_KEY: {1: "class 1", 2: "class 2"}},
         opacity=1.0,
         **placement.transform,
@@ -148,8 +136,8 @@ class Strokes(QObject):
 
     def set_color(self, number: int, color: tuple[float, float, float]) -> None:
         """Change the colour of a class."""
-        colors = np.array([self.layer.get_color(k) for k in range(1, _N_COLORS + 1)])
-        colors[(number - 1) % _N_COLORS, :3] = color
+        colors = np.array([self.layer.get_color(k) for k in range(1, N_COLORS + 1)])
+        colors[(number - 1) % N_COLORS, :3] = color
         table = np.concatenate([np.zeros((1, 4)), colors])
         self.layer.colormap = CyclicLabelColormap(colors=table, background_value=0)
 

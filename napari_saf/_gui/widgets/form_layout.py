@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qtpy.QtCore import QSize, Qt
 from qtpy.QtWidgets import (
+    QWIDGETSIZE_MAX,
     QFrame,
     QHBoxLayout,
     QLabel,
@@ -16,7 +17,7 @@ from superqt import QCollapsible
 
 __all__ = ["FormSection", "create_fold", "create_row", "create_scroll_area"]
 
-_LABEL_WIDTH = 104
+_LABEL_WIDTH = 96
 _SPACING = 6
 
 
@@ -55,16 +56,23 @@ class FormSection(QWidget):
 
 
 def create_fold(title: str, content: QWidget) -> QCollapsible:
-    """Return a section, folded."""
+    """Return a section, folded; unfolded it is as high as what it holds, also when that changes."""
     fold = QCollapsible(f"▸  {title}")
     button = fold.toggleButton()
     button.setIconSize(QSize(0, 0))
     button.setToolTip("Show or hide what is below.")
-    fold.toggled.connect(lambda is_open: button.setText(f"{'▾' if is_open else '▸'}  {title}"))
+
+    def show(is_open: bool) -> None:
+        button.setText(f"{'▾' if is_open else '▸'}  {title}")
+        if is_open:
+            fold.content().setMaximumHeight(QWIDGETSIZE_MAX)
+
+    fold.toggled.connect(show)
     fold.setDuration(0)
     fold.layout().setContentsMargins(0, 0, 0, 0)
     fold.content().layout().setContentsMargins(0, _SPACING, 0, 0)
-    fold.addWidget(content)
+    # Not by the fold itself, which would hold on to the height that its content has now.
+    fold.content().layout().addWidget(content)
     fold.collapse(animate=False)
     return fold
 

@@ -29,7 +29,7 @@ _COLOUR_WORDS = ("red", "green", "blue")
 _FEATURE_WORDS = {
     "intensity": "intensity or colour",
     "lab": "perceived colour (L*a*b*)",
-    "multiscale": "intensity, edges, texture",
+    "multiscale": "edges and texture",
     "position": "colour and position",
 }
 
@@ -222,12 +222,12 @@ class ImageInput(QObject):
         self._extent = _combobox()
         for words, key in (
             ("this slice", _SLICE),
-            ("all slices, each by itself", _EACH),
+            ("each slice by itself", _EACH),
             ("as a volume", _VOLUME),
         ):
             self._extent.addItem(words, key)
         self._strokes = LayerChoice(viewer, _may_hold_strokes, none=self._no_strokes)
-        self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
+        self._groups = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         self._has_groups = False
         add = self.section.add_row
         add("Image", self._image, "The image layer to label.")
@@ -256,8 +256,8 @@ class ImageInput(QObject):
         self._features = LayerChoice(viewer, self._may_be_features)
         self._weights, self._max_side = _combobox(), _combobox()
         self._weights.addItem("all count alike", "uniform")
-        self._weights.addItem("similar places count more", "nonlocal")
-        self._weights.addItem("similar pixels count more", "contrast")
+        self._weights.addItem("similar places more", "nonlocal")
+        self._weights.addItem("similar pixels more", "contrast")
         self._mask = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         add = self.features.add_row
         self._max_side.addItem("the size of the image", None)
@@ -297,13 +297,15 @@ class ImageInput(QObject):
 
     def _offer_groups(self) -> None:
         """Offer what the image itself tells: slices that are labelled together, channels."""
+        if self.image is None:
+            return
         entries: list[tuple[str, object]] = []
-        if self.image is not None and len(self._axes()) > 2:
+        if len(self._axes()) > 2:
             if self._extent.currentData() != _SLICE:
                 for number, axis in enumerate(self._axes()):
                     if axis not in self._in_plane():
                         entries.append((f"slices along axis {axis}", f"axis:{number}"))
-        for channel in range(self._n_channels() if self.image is not None else 0):
+        for channel in range(self._n_channels()):
             words = self._channel_words(channel)
             entries.append((f"{words}: low and high", f"channel:{channel}"))
         self._groups.set_others(entries)

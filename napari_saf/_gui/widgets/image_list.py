@@ -23,7 +23,8 @@ _EMPTY = "no image: open one"
 class ImageList(QListWidget):
     """The images of a viewer, each to be ticked, by object and not by name.
 
-    Images that were computed here are not offered. The first image is ticked by itself.
+    Images that were computed here are not offered. At first those that are selected in the viewer
+    are ticked, or else the first.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ class ImageList(QListWidget):
         self._layers, had = offered, self._layers
         ticked = [layer for layer in before if layer in offered]
         if not had and offered:
-            ticked = offered[:1]
+            ticked = [layer for layer in offered if layer in self._viewer.layers.selection]
+            ticked = ticked or offered[:1]
         self._fill(ticked)
         if ticked != before:
             self.changed.emit()

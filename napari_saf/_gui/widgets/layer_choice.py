@@ -24,7 +24,8 @@ class LayerChoice(QComboBox):
     none : str, optional
         Words for no layer; None: no such entry.
 
-    Entries that are no layers can be put before the layers: `set_others`.
+    Entries that are no layers can be put before the layers: `set_others`. The first of them is
+    chosen until a person chooses; where there is none, the layer that is active in the viewer.
     """
 
     layer_changed = Signal(object)
@@ -80,14 +81,15 @@ class LayerChoice(QComboBox):
 
     def refresh(self, event: object = None) -> None:
         """Offer the layers that the viewer has now; keep the choice if it is still there."""
-        before = self.value
+        before, active = self.value, self._viewer.layers.selection.active
         layers = [layer for layer in self._viewer.layers if self._wanted(layer)]
         self._values = [value for _, value in self._others] + layers
         blocked = self.blockSignals(True)
         self.clear()
         self.addItems([words for words, _ in self._others] + [layer.name for layer in layers])
-        if before in self._values:
-            self.setCurrentIndex(self._values.index(before))
+        wanted = before if before in self._values or self._others else active
+        if wanted in self._values:
+            self.setCurrentIndex(self._values.index(wanted))
         self.blockSignals(blocked)
         if self.value != before:
             self.layer_changed.emit(self.layer)

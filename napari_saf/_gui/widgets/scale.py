@@ -9,7 +9,7 @@ __all__ = ["OddSlider"]
 
 _SLIDER_END = 41
 _BOX_END = 999
-_BOX_WIDTH = 96
+_BOX_WIDTH = 106
 
 
 class OddSlider(QWidget):

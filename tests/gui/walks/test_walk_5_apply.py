@@ -1,0 +1,80 @@
+"""Apply what was learned: prototypes to an image, a dictionary to an image and to a folder."""
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+from gui_cases import blocks
+from label_cases import QUADRANTS
+from scenes import share_told_apart, wall
+
+import napari_saf as saf
+from napari_saf.io import read_labels
+
+pytestmark = pytest.mark.gui
+
+
+def test_walk(hands, take_picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    walls = prepare(tmp_path)
+    apply_dictionary(hands, tmp_path, walls)
+    hands.go_home()
+    take_picture(hands, "walk_5_apply")
+    apply_prototypes(hands, tmp_path)
+
+
+def apply_dictionary(hands, folder, walls) -> None:
+    """Label an image with the atoms of a file, then all images of a folder."""
+    hands.open_file(folder / "wall.png")
+    layers, dock = hands.viewer.layers, hands.open_dock("Patch dictionary")
+    with hands.answer(folder / "wall.safetensors"):
+        hands.press(dock, "Load …")
+    hands.wait_until(lambda: dock.edition is not None)
+    hands.press(hands.field(dock, "Apply to"), "Apply")
+    hands.wait_until(lambda: "wall [partition]" in layers)
+    hands.wait_for_end(dock)
+    assert share_told_apart(layers["wall [partition]"].data, walls[0]) > 0.95
+    hands.press(dock, "Labels")
+    assert layers["wall [partition]"].visible and not layers["wall [reconstruction]"].visible
+
+    hands.press(dock, "Apply to a folder")
+    hands.type(hands.field(dock, "Images in"), "walls")
+    hands.type(hands.field(dock, "Results in"), "results")
+    hands.press(dock, "Apply to folder")
+    hands.wait_until(lambda: "2 images done" in dock.status.text)
+    for path, texture in zip(sorted((folder / "results").glob("*_labels*")), walls, strict=True):
+        assert share_told_apart(read_labels(path).array, texture) > 0.95
+
+
+def apply_prototypes(hands, folder) -> None:
+    """Label an image, then another with what the labels of the first stand for."""
+    for name in ("second", "first"):
+        hands.open_file(folder / f"{name}.png")
+    layers, segment = hands.viewer.layers, hands.open_dock("Segment")
+    hands.press(segment, "Run")
+    hands.wait_until(lambda: "first [SAF]" in layers)
+    hands.wait_for_end(segment)
+    dock = hands.open_dock("Prototypes")
+    hands.press(dock, "Use elsewhere, save, load")
+    hands.choose(hands.field(dock, "Use on"), "second")
+    hands.press(dock, "Label it")
+    hands.wait_until(lambda: layers[-1].name.startswith("second"))
+    hands.wait_for_end(dock)
+    found = layers[-1].data
+    assert (found == layers["first [SAF]"].data[::-1]).mean() > 0.95
+    assert share_told_apart(found, QUADRANTS[::-1]) > 0.95
+
+
+def prepare(folder) -> list[np.ndarray]:
+    """Write images and a dictionary; return the textures of the images in the folder."""
+    iio.imwrite(folder / "first.png", blocks())
+    iio.imwrite(folder / "second.png", blocks()[::-1])
+    learned = saf.PatchDictionary.learn([wall()[0]], n_atoms=8)
+    learned.save(folder / "wall.safetensors")
+    iio.imwrite(folder / "wall.png", wall(seed=1)[0])
+    (folder / "walls").mkdir()
+    textures = []
+    for seed in (1, 2):
+        image, texture = wall(seed)
+        iio.imwrite(folder / "walls" / f"wall{seed}.png", image)
+        textures.append(texture)
+    return textures

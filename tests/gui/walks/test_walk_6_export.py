@@ -1,0 +1,69 @@
+"""Take the result away: mask, table, figure, recipe; and repeat the recipe on another layer."""
+
+import csv
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+from gui_cases import blocks
+from label_cases import QUADRANTS
+from qtpy.QtWidgets import QLineEdit
+from scenes import share_told_apart
+
+import napari_saf as saf
+from napari_saf.io import read_labels
+
+pytestmark = pytest.mark.gui
+
+
+def test_walk(hands, take_picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layers, out = hands.viewer.layers, tmp_path / "out"
+    iio.imwrite(tmp_path / "tiles.png", blocks())
+    iio.imwrite(tmp_path / "others.png", blocks()[::-1])
+    hands.open_file(tmp_path / "tiles.png")
+    segment = hands.open_dock("Segment")
+    hands.press(segment, "Run")
+    hands.wait_until(lambda: "tiles [SAF]" in layers)
+    hands.wait_for_end(segment)
+    hands.open_file(tmp_path / "others.png")
+
+    dock = hands.open_dock("Export")
+    for words in ("Figure", "Recipe"):
+        hands.press(dock, words)
+    hands.type(hands.field(dock, "Name"), "tiles")
+    with hands.answer(tmp_path):
+        hands.press(dock, "…")
+    folder = hands.part(hands.field(dock, "Folder"), QLineEdit)
+    assert folder.text() == str(tmp_path)
+    hands.type(folder, "out")
+    hands.press(dock, "Export")
+    hands.wait_until(lambda: dock.status.text.startswith("saved"))
+
+    hands.press(dock, "Repeat this on …")
+    hands.choose(hands.field(dock, "On image"), "others")
+    hands.press(dock, "Repeat")
+    hands.wait_until(lambda: "others [SAF]" in layers)
+    hands.wait_for_end(dock)
+    hands.go_home()
+    take_picture(hands, "walk_6_export")
+    assert share_told_apart(layers["others [SAF]"].data, QUADRANTS[::-1]) > 0.95
+    check_files(out)
+
+
+def check_files(out) -> None:
+    """Read each file and hold it against the picture."""
+    names = ["tiles.recipe.json", "tiles.tif", "tiles_figure.png", "tiles_regions.csv"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    labels = read_labels(out / "tiles.tif").array
+    assert share_told_apart(labels, QUADRANTS) > 0.95
+    with open(out / "tiles_regions.csv", encoding="utf-8") as file:
+        sizes = {int(row["label"]): int(row["pixels"]) for row in csv.DictReader(file)}
+    assert sizes == {n: np.count_nonzero(labels == n) for n in np.unique(labels)}
+    recipe = saf.load_recipe(out / "tiles.recipe.json")
+    problem = saf.Problem.from_image(
+        blocks(), window=recipe.options.window, scaling=recipe.options.scaling
+    )
+    np.testing.assert_array_equal(recipe.method.run(problem).labels, labels)
+    figure = iio.imread(out / "tiles_figure.png")
+    assert figure.ndim == 3 and min(figure.shape[:2]) > 100
