@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from napari_saf.geometry import normalize_, softmax
+from napari_saf.geometry import normalize_, row_maxima, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
 
@@ -155,7 +155,7 @@ class AbstractRelaxation(AbstractTaskClustering):
         if self._momenta.any():
             self._mix(v, self._last, -self._momenta)
         if (steps < 1).any():
-            self._mix(v.sub_(v.amax(dim=1, keepdim=True)), self.v, 1 - steps)
+            self._mix(v.sub_(row_maxima(v)), self.v, 1 - steps)
         return self.constrain(v) if self._is_shifted else v
 
     def _mix(self, v: torch.Tensor, other: torch.Tensor, shares: torch.Tensor) -> None:
