@@ -16,6 +16,7 @@ __all__ = [
     "entropy",
     "normalize_",
     "one_hot_",
+    "row_maxima",
     "shifted_softmax",
     "softmax",
     "to_logarithm",
@@ -27,13 +28,29 @@ FLOOR = math.log(1e-10)
 _LEAST_EXPONENT = -60.0
 """Below this exponentials in float32 become denormal, and a processor ten times slower."""
 
+_SLOW_WIDTHS = range(12, 64)
+"""Numbers of columns for which torch finds the maxima of rows one by one."""
+
+
+def row_maxima(v: torch.Tensor) -> torch.Tensor:
+    """Return the largest entry of each row, as a column.
+
+    By halves where torch's own is slow: on a CPU with 30 columns it takes four times as long.
+    """
+    if v.device.type != "cpu" or v.shape[1] not in _SLOW_WIDTHS:
+        return v.amax(dim=1, keepdim=True)
+    while v.shape[1] > 1:
+        half = (v.shape[1] + 1) // 2
+        v = torch.maximum(v[:, :half], v[:, -half:])
+    return v
+
 
 def normalize_(v: torch.Tensor) -> torch.Tensor:
     """Shift each row of `v` to a maximum of 0 and raise what lies below `FLOOR`, in place.
 
     The renormalisation of the papers, written for log coordinates.
     """
-    return v.sub_(v.amax(dim=1, keepdim=True)).clamp_(min=FLOOR)
+    return v.sub_(row_maxima(v)).clamp_(min=FLOOR)
 
 
 def to_logarithm(assignment: torch.Tensor) -> torch.Tensor:
@@ -65,7 +82,7 @@ def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Write the softmax of each row of `v` into `out`, whatever the size of its entries."""
     if v.device.type != "cpu":
         return torch.softmax(v, dim=1, out=out)
-    torch.sub(v, v.amax(dim=1, keepdim=True), out=out).clamp_(min=_LEAST_EXPONENT)
+    torch.sub(v, row_maxima(v), out=out).clamp_(min=_LEAST_EXPONENT)
     return softmax(out, out)
 
 

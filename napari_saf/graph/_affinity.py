@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._neighbours import nearest_neighbours
-from napari_saf.graph._sparse import SparseProduct, symmetric_part
+from napari_saf.graph._sparse import SparseProduct, symmetric_part, without_diagonal
 
 __all__ = ["AffinityGraph"]
 
@@ -54,8 +54,7 @@ class AffinityGraph(AbstractGraph):
     ) -> None:
         weights = sparse.csr_array(matrix, dtype=np.float64)
         _check_matrix(weights, symmetric)
-        weights.setdiag(0)
-        weights.eliminate_zeros()
+        weights = without_diagonal(weights)
         degree = np.asarray(weights.sum(axis=1)).ravel()
         own = degree if self_weight == "degree" else np.full(len(degree), float(self_weight))
         if not (np.isfinite(own).all() and (own >= 0).all()):
@@ -63,6 +62,7 @@ class AffinityGraph(AbstractGraph):
                 f"self_weight: expected 'degree' or a number >= 0, got {self_weight}"
             )
         self.weights = weights
+        self._is_symmetric = symmetric
         self._own = np.where(degree + own > 0, own, 1.0)
 
     @classmethod
@@ -124,7 +124,8 @@ class AffinityGraph(AbstractGraph):
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the product with the symmetric part of the weights."""
-        return SparseProduct(symmetric_part(self.weights), device, dtype)
+        weights = self.weights if self._is_symmetric else symmetric_part(self.weights)
+        return SparseProduct(weights, device, dtype)
 
     def steps(self) -> sparse.csr_array:
         """Return steps of length 0 between nodes that have a weight."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-__all__ = ["SparseProduct", "symmetric_part"]
+__all__ = ["SparseProduct", "symmetric_part", "without_diagonal"]
 
 
 class SparseProduct:
@@ -36,7 +36,12 @@ class SparseProduct:
 
 def symmetric_part(matrix: sparse.csr_array) -> sparse.csr_array:
     """Return (A + A') / 2 without the diagonal."""
-    part = sparse.csr_array((matrix + matrix.T) / 2)
-    part.setdiag(0)
-    part.eliminate_zeros()
-    return part
+    return without_diagonal(sparse.csr_array((matrix + matrix.T) / 2))
+
+
+def without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Return the matrix without its diagonal and entries of 0; the one given stays as it is."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    kept = (matrix.indices != rows) & (matrix.data != 0)
+    ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return sparse.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)

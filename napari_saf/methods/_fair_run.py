@@ -313,11 +313,12 @@ class FairCut(AbstractFairRun):
 
     def _plain(self, assignment: torch.Tensor) -> float:
         self._neighbour_sum(assignment, self._next_sums, torch.empty_like(self._next_sums))
-        links, degrees = self._tables(assignment, self._next_sums)
+        self._next_tables = self._count_links(assignment, self._next_sums)
+        links, degrees = self._next_tables
         return float((1 - links / degrees)[degrees > _LEAST_DEGREE].sum())
 
     def _gradient(self, out: torch.Tensor) -> torch.Tensor:
-        links, degrees = self._tables(self.assignment, self._sums)
+        links, degrees = self._tables
         z, scale = (torch.from_numpy(x).to(out) for x in (links / degrees / degrees, -2 / degrees))
         return torch.mul(self._sums, scale, out=out).addmm_(self._degrees, z[None])
 
@@ -326,13 +327,14 @@ class FairCut(AbstractFairRun):
 
     def _keep_next(self) -> None:
         self._sums, self._next_sums = self._next_sums, self._sums
+        self._tables = self._next_tables
 
-    def _tables(
+    def _count_links(
         self, assignment: torch.Tensor, sums: torch.Tensor
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return S_k'W S_k and d'S_k of every column; a column without links cuts none."""
+        """Return S_k'W S_k and d'S_k = 1'W S_k of every column; one without links cuts none."""
         links = column_totals(assignment * sums)
-        return links, np.maximum(column_totals(assignment * self._degrees), _LEAST_DEGREE)
+        return links, np.maximum(column_totals(sums), _LEAST_DEGREE)
 
 
 def _mean_gap(values: torch.Tensor) -> float:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -59,3 +60,21 @@ def test_medoid_of_a_line_is_the_weighted_median():
     weights = np.ones(50)
     weights[41] = 100
     assert weighted_medoid(points, weights) == (41, pytest.approx(np.abs(points - 41).sum()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_point_of_great_weight_beside_the_median_costs_few_sums(monkeypatch, seed):
+    """As the black of a picture does: steps of Weiszfeld would hardly leave it."""
+    rng = np.random.default_rng(seed)
+    n, sums = 4000, []
+    points = np.abs(rng.normal(size=(n, 3))) * 10 ** rng.uniform(-3, 0, (n, 1))
+    points[: int(0.45 * n)] = 0
+    check(points, np.ones(n))
+
+    def distances(a, b):
+        sums.append(len(a))
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+
+    monkeypatch.setattr("napari_saf.geometry._medoid._distances", distances)
+    weighted_medoid(points, np.ones(n))
+    assert sum(sums) <= 25

@@ -31,6 +31,12 @@ def test_the_diagonal_does_not_count(matrix):
     np.testing.assert_array_equal(with_diagonal.average(values), plain.average(values))
 
 
+def test_the_matrix_given_stays_as_it_is(matrix):
+    given = sparse.csr_array(matrix + np.eye(12))
+    saf.AffinityGraph(given).average(np.ones((12, 1)))
+    np.testing.assert_array_equal(given.toarray(), matrix + np.eye(12))
+
+
 def test_a_lone_node_averages_over_itself(matrix):
     matrix[3] = matrix[:, 3] = 0
     values = np.random.default_rng(1).random((12, 3))
