@@ -153,13 +153,16 @@ def answered_dialogs(rng: np.random.Generator, folder: Path):
         (QDesktopServices, "openUrl"): lambda url: isinstance(url, QUrl),
     }
     before = {(cls, name): getattr(cls, name) for cls, name in answers}
-    for (cls, name), answer in answers.items():
-        setattr(cls, name, staticmethod(answer))
+
+    def put(functions) -> None:
+        for (cls, name), function in functions.items():
+            setattr(cls, name, staticmethod(function))
+
+    put(answers)
     try:
         yield
     finally:
-        for (cls, name), old in before.items():
-            setattr(cls, name, old)
+        put(before)
 
 
 class Monkey:
