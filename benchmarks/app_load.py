@@ -34,6 +34,9 @@ def main() -> None:
     parser.add_argument(
         "--random", action="store_true", help="stop at random moments of up to so many seconds"
     )
+    parser.add_argument(
+        "--beside", nargs="*", default=[], help="docks that are open beside Segment"
+    )
     parser.add_argument("--alone", action="store_true", help="measure napari without the app")
     options = parser.parse_args()
     viewer = napari.Viewer()
@@ -43,8 +46,10 @@ def main() -> None:
         measure_napari(viewer, options.repeats)
         return
     subprocess.run([sys.executable, __file__, "--alone", f"--side={options.side}"], check=True)
-    widget = SegmentWidget(viewer)
-    viewer.window.add_dock_widget(widget, name="Segment")
+    for name in options.beside:
+        viewer.window.add_plugin_dock_widget("napari-saf", name)
+    frame, widget = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
+    frame.raise_()
     wait(2)
     draw = np.random.default_rng(0)
     for number in range(options.repeats):
