@@ -26,6 +26,7 @@ from qtpy.QtWidgets import (
     QStyle,
     QStyleOptionButton,
     QStyleOptionComboBox,
+    QTabBar,
     QToolButton,
 )
 from superqt import QCollapsible
@@ -110,6 +111,8 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
         for name in ("Segment", "Export")
     )
     qtbot.waitUntil(lambda: window.tabifiedDockWidgets(second) == [first])
+    bar = next(bar for bar in window.findChildren(QTabBar) if bar.isVisible())
+    assert {bar.tabText(number) for number in range(bar.count())} == {"Segment", "Export"}
     assert not window.tabifiedDockWidgets(other)
     qtbot.waitUntil(second.widget().isVisible)
 

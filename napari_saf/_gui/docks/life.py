@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-from qtpy.QtCore import QEvent, QObject, QTimer
-from qtpy.QtWidgets import QApplication, QDockWidget, QWidget
+from qtpy.QtCore import QEvent, QObject, Qt, QTimer
+from qtpy.QtWidgets import QApplication, QDockWidget, QTabBar, QWidget
 
 from napari_saf._gui.docks.help import HelpButton, frame_of
 
@@ -88,8 +88,18 @@ class DockLife(QObject):
             if is_beside and is_in_area and other.findChild(DockLife) is not None:
                 window.tabifyDockWidget(other, frame)
                 frame.raise_()
+                _make_tabs_readable(window, (other, frame))
                 return
 
     def _on_close_asked(self) -> None:
         if not self.has_window:
             self.end()
+
+
+def _make_tabs_readable(window: QWidget, frames: tuple[QDockWidget, ...]) -> None:
+    """Have tabs without the name of the plugin, and scroll where there are too many of them."""
+    for frame in frames:
+        frame.setWindowTitle(frame.windowTitle().partition(" (")[0])
+    for bar in window.findChildren(QTabBar, options=Qt.FindChildOption.FindDirectChildrenOnly):
+        bar.setElideMode(Qt.TextElideMode.ElideNone)
+        bar.setUsesScrollButtons(True)

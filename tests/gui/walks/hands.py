@@ -162,7 +162,7 @@ class Hands:
         """Click the tab of a dock."""
         for bar in self.window.findChildren(QTabBar):
             for number in range(bar.count()):
-                if bar.isVisible() and bar.tabText(number) == f"{name} (napari-saf)":
+                if bar.isVisible() and bar.tabText(number) == name:
                     self.click(bar, bar.tabRect(number).center())
                     return
         raise AssertionError(f"{name} has no tab")
