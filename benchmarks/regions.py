@@ -163,7 +163,7 @@ def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
     """SAF on the small version."""
     averages: tuple[Average, ...] = (("uniform", 7), ("nonlocal", 7))
     for name, average, n_labels, sigma2 in itertools.product(
-        ("lab", "lab+position", "lab+texture"), averages, (2, 4, 6), (0.03, 0.1)
+        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 6), (0.03, 0.1)
     ):
         began = time.process_time()
         method = saf.SelfAssignmentFlow(
@@ -189,7 +189,7 @@ def k_means(photograph: Photograph) -> Maps:
         ("nonlocal", 11),
     )
     for name, average, n_labels in itertools.product(
-        ("lab", "lab+position", "lab+texture"), averages, (3, 4, 6)
+        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 6)
     ):
         began = time.process_time()
         labels = clusters(averaged(photograph, name, average), n_labels, photograph)
@@ -209,7 +209,7 @@ def spectral_clustering(photograph: Photograph) -> Maps:
         degrees = np.maximum(basis @ basis.sum(axis=0), 1e-6)
         vectors = np.linalg.svd(basis / np.sqrt(degrees)[:, None], full_matrices=False)[0]
         shared = time.process_time() - began
-        for n_labels in (3, 4, 8):
+        for n_labels in (2, 3, 4, 8):
             began = time.process_time()
             rows = vectors[:, :n_labels]
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
