@@ -5,6 +5,7 @@ the same code. ODS is the best fixed setting over the set, OIS the best setting 
 
     python benchmarks/regions.py            # all photographs
     python benchmarks/regions.py --fast     # three photographs
+    python benchmarks/regions.py --held-out # those on which no settings were chosen
 
 The photographs are sought in the folder bsds_dev under NAPARI_SAF_DATA (../shared/data).
 """
@@ -50,6 +51,9 @@ FRAGMENTS = (0, 400)
 """Post-processing, the same for all methods: labels as they are (0), or split into connected
 components, those of fewer pixels than this given to the nearest other one."""
 
+TUNING = 4
+"""Every fourth photograph served to choose settings."""
+
 MEASURES = ("covering", "PRI", "VI")
 _SIGN = np.array([1, 1, -1])
 
@@ -92,44 +96,51 @@ def colour(photograph: Photograph) -> Features:
     return np.asarray(rgb2lab(photograph.small) / 100, dtype=np.float32)
 
 
-def colour_and_position(photograph: Photograph, weight: float = 0.5) -> Features:
-    """Lab / 100, and row and column over the longest side, times a weight."""
-    own = colour(photograph)
-    places = np.moveaxis(np.indices(own.shape[:2], dtype=np.float32), 0, -1)
-    return np.concatenate([own, weight * places / max(own.shape)], axis=-1)
+def colour_and_position(photograph: Photograph) -> Features:
+    """Lab / 100, and the place."""
+    return np.concatenate([colour(photograph), place(photograph)], axis=-1)
 
 
 def colour_and_texture(photograph: Photograph) -> Features:
-    """Lab / 100, and twice the standard deviation of L / 100 around the pixel."""
-    own = colour(photograph)
-    light = own[..., :1]
+    """Lab / 100, and the texture."""
+    return np.concatenate([colour(photograph), texture(photograph)], axis=-1)
+
+
+def colour_texture_and_position(photograph: Photograph) -> Features:
+    """Lab / 100, the texture, and half the place."""
+    return np.concatenate([colour_and_texture(photograph), place(photograph) / 2], axis=-1)
+
+
+def place(photograph: Photograph) -> Features:
+    """Row and column over the longest side."""
+    shape = photograph.small.shape[:2]
+    places = np.moveaxis(np.indices(shape, dtype=np.float32), 0, -1)
+    return np.asarray(places / max(shape), dtype=np.float32)
+
+
+def texture(photograph: Photograph) -> Features:
+    """Twice the standard deviation of L / 100 around the pixel."""
+    light = colour(photograph)[..., :1]
     mean = gaussian_filter(light, (2, 2, 0))
     variance = gaussian_filter(light**2, (2, 2, 0)) - mean**2
-    return np.concatenate([own, 2 * np.sqrt(np.maximum(variance, 0))], axis=-1)
+    return np.asarray(2 * np.sqrt(np.maximum(variance, 0)), dtype=np.float32)
 
 
 FEATURES: dict[str, Callable[[Photograph], Features]] = {
     "lab": colour,
     "lab+position": colour_and_position,
     "lab+texture": colour_and_texture,
+    "lab+texture+position": colour_texture_and_position,
 }
 
 
-AVERAGES: tuple[tuple[Literal["uniform", "nonlocal"], int], ...] = (
-    ("uniform", 1),
-    ("uniform", 3),
-    ("uniform", 7),
-    ("nonlocal", 7),
-)
-"""Weights and window of the averages: of the flow in SAF, of the features in k-means."""
-
-N_LABELS = (2, 3, 4, 6)
+Average = tuple[Literal["uniform", "nonlocal"], int]
+"""Weights and window of averages: of the flow in SAF, of the features in the other methods."""
 
 
-def problem_of(
-    photograph: Photograph, features: str, weights: Literal["uniform", "nonlocal"], window: int
-) -> saf.Problem:
+def problem_of(photograph: Photograph, features: str, average: Average) -> saf.Problem:
     """Return the small version as a problem."""
+    weights, window = average
     return saf.Problem.from_image(
         photograph.small,
         features=FEATURES[features](photograph),
@@ -138,13 +149,21 @@ def problem_of(
     )
 
 
-# Methods: each yields a label map, numbered from 1, for every one of its settings
+def averaged(photograph: Photograph, features: str, average: Average) -> Features:
+    """Return features (n_pixels, n_features) of the small version, averaged."""
+    problem = problem_of(photograph, features, average)
+    return np.asarray(problem.graph.average(problem.features))
+
+
+# Methods: each yields a label map, numbered from 1, for every one of its settings.
+# docs/regions.md says how the settings were chosen.
 
 
 def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
     """SAF on the small version."""
-    for name, (weights, window), n_labels, sigma2 in itertools.product(
-        ("lab", "lab+texture"), AVERAGES[1:], N_LABELS[:3], (0.1, 0.3)
+    averages: tuple[Average, ...] = (("uniform", 7), ("nonlocal", 7))
+    for name, average, n_labels, sigma2 in itertools.product(
+        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 6), (0.03, 0.1)
     ):
         began = time.process_time()
         method = saf.SelfAssignmentFlow(
@@ -154,43 +173,60 @@ def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
             affinity=saf.GaussianAffinity(sigma2=sigma2),
             stop=saf.StoppingRule(entropy=1e-2, max_steps=150),
         )
-        problem = problem_of(photograph, name, weights, window)
+        problem = problem_of(photograph, name, average)
         labels = photograph.enlarge(np.asarray(method.run(problem).labels))
         seconds = time.process_time() - began
-        setting = f"{name}, {weights} window {window}, c = {n_labels}, sigma2 = {sigma2}"
+        setting = f"{name}, {_words(average)}, c = {n_labels}, sigma2 = {sigma2}"
         yield setting, labels, seconds
 
 
 def k_means(photograph: Photograph) -> Maps:
-    """Lloyd's algorithm on the features of the small version, averaged over windows or not."""
-    for name, (weights, window), n_labels in itertools.product(FEATURES, AVERAGES, N_LABELS):
+    """Lloyd's algorithm on averaged features of the small version."""
+    averages: tuple[Average, ...] = (
+        ("uniform", 3),
+        ("uniform", 7),
+        ("nonlocal", 7),
+        ("nonlocal", 11),
+    )
+    for name, average, n_labels in itertools.product(
+        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 6)
+    ):
         began = time.process_time()
-        problem = problem_of(photograph, name, weights, window)
-        features = problem.graph.average(problem.features)
-        fitted = KMeans(n_labels, n_init=3, random_state=0).fit(features)
-        labels = photograph.enlarge(fitted.labels_.reshape(photograph.small.shape[:2]) + 1)
+        labels = clusters(averaged(photograph, name, average), n_labels, photograph)
         seconds = time.process_time() - began
-        yield f"{name}, {weights} window {window}, k = {n_labels}", labels, seconds
+        yield f"{name}, {_words(average)}, k = {n_labels}", labels, seconds
 
 
 def spectral_clustering(photograph: Photograph) -> Maps:
     """Normalised cuts of the Gaussian affinity of the features, by the Nystroem method."""
-    for name, sigma2 in itertools.product(FEATURES, (0.03, 0.1, 0.3)):
+    averages: tuple[Average, ...] = (("uniform", 1), ("nonlocal", 7))
+    for name, average, sigma2 in itertools.product(
+        ("lab", "lab+texture", "lab+texture+position"), averages, (0.03, 0.3)
+    ):
         began = time.process_time()
-        features = FEATURES[name](photograph)
         sketch = Nystroem(gamma=1 / sigma2, n_components=100, random_state=0)
-        basis = sketch.fit_transform(_rows(features))
+        basis = sketch.fit_transform(averaged(photograph, name, average))
         degrees = np.maximum(basis @ basis.sum(axis=0), 1e-6)
         vectors = np.linalg.svd(basis / np.sqrt(degrees)[:, None], full_matrices=False)[0]
         shared = time.process_time() - began
-        for n_labels in N_LABELS:
+        for n_labels in (2, 3, 4, 8):
             began = time.process_time()
             rows = vectors[:, :n_labels]
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-            fitted = KMeans(n_labels, n_init=3, random_state=0).fit(rows)
-            labels = photograph.enlarge(fitted.labels_.reshape(features.shape[:2]) + 1)
-            setting = f"{name}, k = {n_labels}, sigma2 = {sigma2}"
+            labels = clusters(rows, n_labels, photograph)
+            setting = f"{name}, {_words(average)}, k = {n_labels}, sigma2 = {sigma2}"
             yield setting, labels, shared + time.process_time() - began
+
+
+def clusters(rows: Features, n_labels: int, photograph: Photograph) -> Labels:
+    """Return the clusters of the pixels of the small version by k-means, in full size."""
+    fitted = KMeans(n_labels, n_init=3, random_state=0).fit(rows)
+    return photograph.enlarge(fitted.labels_.reshape(photograph.small.shape[:2]) + 1)
+
+
+def _words(average: Average) -> str:
+    weights, window = average
+    return f"{weights} window {window}"
 
 
 def graph_based(photograph: Photograph) -> Maps:
@@ -232,10 +268,6 @@ def _colour_distance(regions: Any, source: int, target: int, other: int) -> dict
     """Return the edge from a merged region to a neighbour."""
     step = regions.nodes[target]["mean color"] - regions.nodes[other]["mean color"]
     return {"weight": float(np.linalg.norm(step))}
-
-
-def _rows(features: Features) -> Features:
-    return features.reshape(-1, features.shape[-1])
 
 
 METHODS: dict[str, Callable[[Photograph], Maps]] = {
@@ -337,6 +369,29 @@ def table(results: Sequence[dict[str, Scores]], which: int) -> Iterator[str]:
         )
 
 
+def behind(results: Sequence[dict[str, Scores]], which: int) -> Iterator[str]:
+    """Yield the lines of the table of how far each method is behind the first in covering."""
+    yield "| method | behind in ODS | behind in OIS |"
+    yield "|---|---|---|"
+    covering = {
+        method: np.stack([result[method].values[:, which, 0] for result in results])
+        for method in results[0]
+    }
+    fixed = {method: own[:, own.mean(axis=0).argmax()] for method, own in covering.items()}
+    free = {method: own.max(axis=1) for method, own in covering.items()}
+    for method in covering:
+        yield f"| {method} | {_behind_first(method, fixed)} | {_behind_first(method, free)} |"
+
+
+def _behind_first(method: str, covering: dict[str, NDArray[np.float64]]) -> str:
+    first = max(covering, key=lambda other: float(covering[other].mean()))
+    if method == first:
+        return "first"
+    difference = covering[first] - covering[method]
+    error = difference.std(ddof=1) / len(difference) ** 0.5
+    return f"{difference.mean():.3f} ± {error:.3f}"
+
+
 def report(results: Sequence[dict[str, Scores]], shrink: int) -> str:
     """Return the tables in markdown."""
     lines = [
@@ -348,7 +403,7 @@ def report(results: Sequence[dict[str, Scores]], shrink: int) -> str:
         title = "Labels as they are"
         if fragments:
             title = f"Connected components of at least {fragments} pixels"
-        lines += ["", f"### {title}", "", *table(results, which)]
+        lines += ["", f"### {title}", "", *table(results, which), "", *behind(results, which)]
     return "\n".join(lines)
 
 
@@ -356,6 +411,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, metavar="N", help="the first N photographs only")
     parser.add_argument("--fast", action="store_true", help="three photographs")
+    parser.add_argument(
+        "--held-out", action="store_true", help="only those on which no settings were chosen"
+    )
     parser.add_argument("--shrink", type=int, default=4, help="size at which features are taken")
     parser.add_argument("--only", default="", help="methods with this in their name")
     parser.add_argument("--cache", type=Path, help="folder of scores to use and to add to")
@@ -369,6 +427,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names:
         print(f"skipped: no photographs in {folder}; see NAPARI_SAF_DATA")
         return 0
+    if options.held_out:
+        del names[::TUNING]
     names = names[:: max(1, len(names) // 3)][:3] if options.fast else names[: options.images]
     methods = tuple(method for method in METHODS if options.only.lower() in method.lower())
     work = Task(folder, options.shrink, methods, options.cache)
