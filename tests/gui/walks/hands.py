@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ CONTROL = Qt.KeyboardModifier.ControlModifier
 _NOTCH, _MOST_NOTCHES = 120, 200
 _TICK, _MOST_TICKS = 50, 200
 _STROKE_STEPS = 12
+_PATIENCE, _MOST_CLICKS = 3000, 10
 
 
 class Hands:
@@ -104,6 +105,15 @@ class Hands:
             QTest.mouseDClick(widget, LEFT, NO_KEY, spot)
         QApplication.processEvents()
 
+    def _click_until(self, is_open, widget: QWidget, at: QPoint) -> None:
+        """Click what opens something, and again where it closed at once: the window was busy."""
+        for _ in range(_MOST_CLICKS):
+            self.click(widget, at)
+            with suppress(self._qtbot.TimeoutError):
+                self._qtbot.waitUntil(is_open, timeout=_PATIENCE)
+                return
+        raise AssertionError(f"{type(widget).__name__} opens nothing")
+
     def press(self, inside: QWidget, words: str) -> None:
         """Click the button with these words."""
         self.click(self.button(inside, words))
@@ -120,8 +130,8 @@ class Hands:
         """Click through the menu bar; the last words are those of the entry."""
         bar = self.window.menuBar()
         action = _action(bar, words[0])
-        self.click(bar, bar.actionGeometry(action).center())
         menu = action.menu()
+        self._click_until(menu.isVisible, bar, bar.actionGeometry(action).center())
         for entry in words[1:]:
             self.wait_until(menu.isVisible)
             action = _action(menu, entry)
@@ -171,8 +181,8 @@ class Hands:
         """Open a combobox and go to an entry by keys."""
         texts = [box.itemText(k) for k in range(box.count())]
         assert words in texts, texts
-        self.click(box, QPoint(box.width() - 10, box.height() // 2))
-        self.wait_until(box.view().isVisible)
+        arrow = QPoint(box.width() - 10, box.height() // 2)
+        self._click_until(box.view().isVisible, box, arrow)
         QTest.keyClick(box.view(), Qt.Key.Key_Home)
         for _ in range(texts.index(words)):
             QTest.keyClick(box.view(), Qt.Key.Key_Down)
