@@ -74,8 +74,7 @@ class SLK(AbstractClusteringMethod):
     s'W s is 2 W s. The update is a descent where W is positive semi-definite. W, the symmetric
     part of the weights, seldom is: an update under which E would rise is made shorter,
     S <- S^(1 - t) softmax(a + lambda W S)^t normalised, t halved until E falls; for t small
-    enough it always does, and the fixed points are the same. As labels spread by one neighbour
-    an update, updates after the first have momentum, as long as E falls with it.
+    enough it always does, and the fixed points are the same.
 
     A mode moves only to a node that serves its cluster better, and no two clusters share one.
     """
@@ -166,7 +165,7 @@ class SLK(AbstractClusteringMethod):
         return _TaskRun(self, centred, centred.class_means(blocks))
 
     def _n_fields(self) -> int:
-        return 9
+        return 8
 
     def _prepare(self, call: Call) -> AbstractClustering:
         return _ProblemRun(self, call)

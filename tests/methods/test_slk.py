@@ -220,27 +220,6 @@ def test_an_update_that_would_raise_the_energy_is_halved_until_it_falls(monkeypa
     np.testing.assert_allclose(result.assignment, updated, atol=1e-6)
 
 
-@pytest.mark.parametrize("lam", [1.2, 1.5])
-def test_momentum_leads_as_low_in_fewer_updates(monkeypatch, lam):
-    """The nodes between the ends of a line look the same: two labels grow from the ends."""
-    n, reach = 200, range(1, 6)
-    near = sum(np.eye(n, k=k) for k in reach) / len(reach)
-    features = np.zeros((n, 1))
-    features[[0, -1], 0] = -1, 1
-    start = np.full((n, 2), 0.5)
-    start[[0, -1]] = [0.9, 0.1], [0.1, 0.9]
-    problem = saf.Problem(features, saf.AffinityGraph(near + near.T))
-    method = saf.SLK(
-        prototypes="means", laplacian_weight=lam, sigma2=1.0, tolerance=1e-7, dtype="float64"
-    )
-    monkeypatch.setattr("napari_saf.methods._slk._MOST_INNER", 1000)
-    found = method.run(problem, initial=start)
-    monkeypatch.setattr("napari_saf.methods._relaxation._ACCELERATION", 0)
-    plain = method.run(problem, initial=start)
-    assert found.n_evaluations < 0.75 * plain.n_evaluations
-    assert found.history.objective[-1] <= plain.history.objective[-1]
-
-
 @pytest.mark.parametrize("lam", [5.0, 20.0, 50.0])
 def test_two_nodes_that_name_each_other_agree_in_the_end(lam):
     """Undamped, such a pair changes places at every update, for ever."""
@@ -484,7 +463,7 @@ def test_the_same_seed_gives_the_same_labels(problem, kind, laplacian):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_limit_counts_recorded_steps(kind, count):
-    method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=1.0)
+    method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=0.5)
     problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
     whole = method.run(problem)
     assert len(whole.history) > count + 1
