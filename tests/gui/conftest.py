@@ -9,6 +9,8 @@ import napari.settings
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 
+_FAREWELL_SECONDS = 10
+"""Which a thread may take to notice that its window is gone."""
 _NOT_OURS = (
     # napari, under PyQt5
     "ignore:System theme detection requires a Qt6 backend:UserWarning",
@@ -31,8 +33,10 @@ def quick_collections():
 @pytest.fixture(autouse=True)
 def no_thread_left():
     yield
-    left = [thread.name for thread in threading.enumerate() if "napari-saf" in thread.name]
-    assert not left
+    ours = [thread for thread in threading.enumerate() if "napari-saf" in thread.name]
+    for thread in ours:
+        thread.join(_FAREWELL_SECONDS)
+    assert not [thread.name for thread in ours if thread.is_alive()]
 
 
 @pytest.fixture(autouse=True)
