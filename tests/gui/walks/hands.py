@@ -32,7 +32,7 @@ LEFT = Qt.MouseButton.LeftButton
 NO_KEY = Qt.KeyboardModifier.NoModifier
 CONTROL = Qt.KeyboardModifier.ControlModifier
 _NOTCH, _MOST_NOTCHES = 120, 200
-_TICK, _MOST_TICKS = 50, 200
+_TICK, _MOST_TICKS = 50, 400
 _STROKE_STEPS = 12
 _PATIENCE, _MOST_CLICKS = 3000, 10
 
@@ -223,7 +223,7 @@ class Hands:
     @contextmanager
     def answer(self, path: Path) -> Iterator[None]:
         """Write a path in the file dialog that a click opens within the block."""
-        ticks = itertools.count()
+        ticks, entered = itertools.count(), []
 
         def on_tick() -> None:
             dialog = QApplication.activeModalWidget()
@@ -233,18 +233,21 @@ class Hands:
             if next(ticks) > _MOST_TICKS:
                 dialog.reject()
             elif line.text() != str(path):
-                # Also where the dialog changes them, as it does while it reads folders.
-                _write(line, str(path))
+                # As one pastes: letter by letter the dialog would complete them to other paths.
+                QTest.keyClick(line, Qt.Key.Key_A, CONTROL)
+                line.insert(str(path))
             else:
-                QTest.keyClick(QApplication.activePopupWidget() or line, Qt.Key.Key_Return)
+                entered.append(path)
+                QTest.keyClick(line, Qt.Key.Key_Return)
 
         timer = QTimer()
         timer.setInterval(_TICK)
         timer.timeout.connect(on_tick)
         timer.start()
         yield
+        self.wait_until(lambda: entered and QApplication.activeModalWidget() is None)
         timer.stop()
-        assert 0 < next(ticks) <= _MOST_TICKS, "no file dialog took the path"
+        assert next(ticks) <= _MOST_TICKS, "no file dialog took the path"
 
     # the canvas
 
