@@ -262,6 +262,8 @@ def test_no_image(viewer, dock):
     viewer.layers.clear()
     dock.start()
     assert dock.status.is_error and "no image" in dock.status.text
+    viewer.add_image(blocks())
+    assert not dock.status.is_error and not dock.status.text
     assert not dock.session.is_running
 
 
