@@ -28,4 +28,5 @@ def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: st
     live = LiveLayer(viewer, layer, title, place(layer, tuple(range(layer.ndim)), {}))
     live.finish(result)
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
+    dock.input.scale.set_value(result.recipe["input"]["window"])
     dock.session.adopt(layer, live.layer)

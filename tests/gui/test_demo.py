@@ -23,6 +23,7 @@ def test_demo_shows_image_labels_and_dock(make_napari_viewer, shape, scale):
     np.testing.assert_array_equal(viewer.layers[1].data, result.labels)
     np.testing.assert_array_equal(viewer.layers[1].scale, scale or (1.0, 1.0))
     assert is_result(viewer.layers[1])
-    assert any("Segment" in name for name in viewer.window.dock_widgets)
+    dock = viewer.window.dock_widgets["Segment (napari-saf)"]
+    assert dock.input.scale.value == result.recipe["input"]["window"]
     hub_of(viewer).hide_results(viewer.layers[0])
     assert not viewer.layers[1].visible
