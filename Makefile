@@ -57,7 +57,7 @@ system:
 .venv/installed: pyproject.toml constraints.txt | system
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing napari-saf into .venv"
+	@echo "installing napari-saf into .venv: some minutes"
 	@$(BIN)/python $(INSTALL) -e '.[pyqt5,dev]'
 	@touch $@
 

@@ -49,7 +49,7 @@ class StoppingRule:
     )
     max_steps: int = parameter(
         2000,
-        label="At most",
+        label="Most steps",
         help="Stop after this many steps in any case.",
         minimum=1,
         maximum=1_000_000,

@@ -193,7 +193,7 @@ class AssignmentFlow(AbstractFlowMethod):
     def _points(self, features: torch.Tensor, seeds: torch.Tensor | None) -> torch.Tensor:
         if self.prototypes is None:
             if seeds is None:
-                raise InvalidInput("prototypes: expected an array, or a problem with seeds")
+                raise InvalidInput("prototypes: expected some, or strokes of two or more classes")
             means = class_means(features, seeds)
             if len(means) < 2:
                 raise InvalidInput("seeds: expected two or more classes, got one; mark another")

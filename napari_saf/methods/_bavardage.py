@@ -91,7 +91,7 @@ class Bavardage(AbstractFewShotMethod):
     )
     max_iterations: int = parameter(
         5,
-        label="At most",
+        label="Most steps",
         help="Stop after so many variational steps in any case.",
         minimum=1,
         maximum=100_000,

@@ -149,7 +149,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
     )
     max_iterations: int = parameter(
         100,
-        label="At most",
+        label="Most steps",
         help="Stop after so many iterations in any case.",
         minimum=1,
         maximum=100_000,

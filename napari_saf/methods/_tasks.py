@@ -250,7 +250,7 @@ def check_classes(seeds: NDArray[np.int64] | None) -> int:
     """
     if seeds is None:
         raise InvalidInput(
-            "seeds: expected some nodes of each of two or more classes, got none; mark a few"
+            "seeds: expected strokes of two or more classes, got none; mark a few nodes of each"
         )
     counts = np.bincount(seeds)[1:]
     if len(counts) < 2:

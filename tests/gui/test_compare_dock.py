@@ -167,7 +167,7 @@ def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
     assert compare.status.is_error and "max_labels" in compare.status.text
     compare.choice.vary(0, "max_labels", "2")
     compare.choice.tick("saf", "bavardage")
-    assert button(compare, "Compare").text() == "Compare 2"
+    assert button(compare, "Compare").text() == "Compare 2 runs"
     compare.choose_truth(viewer.add_labels(np.ones((5, 5), np.uint8)))
     run(qtbot, compare)
     assert compare.status.is_error and "truth" in compare.status.text

@@ -3,6 +3,8 @@ import pytest
 
 from napari_saf import Problem, SelfAssignmentFlow
 from napari_saf._gui.demo import fill
+from napari_saf._gui.layers.live import is_result
+from napari_saf._gui.runs.hub import hub_of
 from napari_saf.io import ImageFile
 
 pytestmark = pytest.mark.gui
@@ -16,8 +18,12 @@ def test_demo_shows_image_labels_and_dock(make_napari_viewer, shape, scale):
     image = ImageFile(array, 2 if shape[-1] == 3 else None, "", scale, units)
     viewer = make_napari_viewer()
     fill(viewer, image, result, "sample")
-    assert [layer.name for layer in viewer.layers] == ["sample", "sample labels"]
+    assert [layer.name for layer in viewer.layers] == ["sample", "sample [SAF]"]
     assert viewer.layers[0].rgb == (shape[-1] == 3)
     np.testing.assert_array_equal(viewer.layers[1].data, result.labels)
     np.testing.assert_array_equal(viewer.layers[1].scale, scale or (1.0, 1.0))
-    assert any("Segment" in name for name in viewer.window.dock_widgets)
+    assert is_result(viewer.layers[1])
+    dock = viewer.window.dock_widgets["Segment (napari-saf)"]
+    assert dock.input.scale.value == result.recipe["input"]["window"]
+    hub_of(viewer).hide_results(viewer.layers[0])
+    assert not viewer.layers[1].visible

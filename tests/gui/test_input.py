@@ -113,6 +113,15 @@ def test_rows_appear_only_where_there_is_a_choice(viewer, dock):
     assert not section.is_shown(dock.input._extent)
 
 
+def test_axes_are_called_as_beside_their_sliders(viewer, dock):
+    image = add(viewer, dock, stack(), name="stack")
+    assert dock.input._channels.itemText(1) == f"{viewer.dims.axis_labels[0]}  (5 channels)"
+    image.axis_labels = ("z", "y", "x")
+    dock.input.choose_image(viewer.layers["blocks"])
+    dock.input.choose_image(image)
+    assert dock.input._channels.itemText(1) == "z  (5 channels)"
+
+
 def test_a_volume(viewer, dock, run):
     image = add(viewer, dock, stack(), name="stack")
     dock.input.choose_extent("volume")
@@ -262,6 +271,8 @@ def test_no_image(viewer, dock):
     viewer.layers.clear()
     dock.start()
     assert dock.status.is_error and "no image" in dock.status.text
+    viewer.add_image(blocks())
+    assert not dock.status.is_error and not dock.status.text
     assert not dock.session.is_running
 
 

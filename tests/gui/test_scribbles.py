@@ -57,6 +57,16 @@ def labels_of(dock):
     return dock._present_result().live.labels()
 
 
+def test_new_strokes_are_painted_over_the_image_not_over_earlier_labels(viewer, dock, run, qtbot):
+    run(dock)
+    (earlier,) = (layer for layer in viewer.layers if isinstance(layer, Labels))
+    scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    assert earlier.visible
+    qtbot.mouseClick(scribbles._new, Qt.MouseButton.LeftButton)
+    assert not earlier.visible and viewer.layers["blocks"].visible
+    assert scribbles.strokes.layer.visible
+
+
 def test_labels_follow_each_stroke(scribbles, paint):
     paint(scribbles, CORNERS[0], 1)
     assert scribbles.result is None

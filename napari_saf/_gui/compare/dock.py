@@ -209,13 +209,15 @@ class CompareWidget(TaskDock):
         return {docks[-1].form.method.name: docks[-1].form.read()}
 
     def _on_choice_changed(self, layer: object = None) -> None:
+        self._forget_error()
         spreads = any(issubclass(METHODS[name], SweepMethod) for name in self.choice.names)
         self.input.show_groups(spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
         words = "Compare"
         if self.input.image is not None:
             with contextlib.suppress(SafError):
-                words = f"Compare {len(self._variants())}"
+                n_runs = len(self._variants())
+                words = f"Compare {n_runs} runs" if n_runs > 1 else words
         self._run_button.setText(words)
 
     def _on_told(self, told: object) -> None:

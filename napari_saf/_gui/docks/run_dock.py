@@ -180,6 +180,11 @@ class RunDock(QWidget):
     def _show_what_is_possible(self) -> None:
         self._stop_button.setEnabled(self.session.is_running)
 
+    def _forget_error(self) -> None:
+        """Say no more of an error, once what was wrong may be right."""
+        if self.status.is_error:
+            self.status.reset()
+
     def _show_error(self, text: str, way_on: str = "") -> None:
         self.status.show_error(text, way_on)
         show_error(text)

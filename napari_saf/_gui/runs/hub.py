@@ -45,6 +45,11 @@ class Hub:
         self._sessions.discard(session)
         self.ended(session)
 
+    def hide_results(self, image: Any) -> None:
+        """Hide what the sessions made of an image."""
+        for session in list(self._sessions):
+            session.hide_results(image)
+
     def watch(self, watcher: Watcher) -> None:
         """Tell somebody of all runs, those under way included."""
         self._watchers.add(watcher)

@@ -153,6 +153,12 @@ class Session(QObject):
         if (image, layer) not in self._results:
             self._results.append((image, layer))
 
+    def hide_results(self, image: Image) -> None:
+        """Hide what was made of an image."""
+        for source, result in self._results:
+            if source == image:
+                result.visible = False
+
     def forget_image(self) -> None:
         """Read the image anew in the next run."""
         self.reader.forget()
@@ -289,9 +295,7 @@ class Session(QObject):
         new = (self.request.image, self.live.layer)
         if new in self._results:
             return
-        for image, result in self._results:
-            if image == new[0]:
-                result.visible = False
+        self.hide_results(self.request.image)
         self._results.append(new)
 
 

@@ -16,6 +16,7 @@ from qtpy.QtWidgets import QCheckBox, QPushButton
 from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.layers.reading import ImageJob, read_pixels
+from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.scribbles.classes import ClassTable
@@ -110,11 +111,12 @@ class ScribblesWidget(RunDock):
         self._follow.setChecked(follows)
 
     def new_strokes(self) -> None:
-        """Add an empty layer of strokes over the image and choose it."""
+        """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         image = self.input.image
         if image is None:
             self._show_error("no image: open or choose an image layer first")
             return
+        hub_of(self._viewer).hide_results(image)
         place, shape = self.input.whole()
         layer = add_strokes(self._viewer, image, shape, place)
         self.input.choose_strokes(layer)
@@ -151,7 +153,7 @@ class ScribblesWidget(RunDock):
             QPushButton("Add class"),
             QPushButton("Erase"),
         )
-        self._new.setToolTip("Add an empty layer to paint strokes on.")
+        self._new.setToolTip("Add an empty layer to paint strokes on; hide earlier labels.")
         self._add.setToolTip("Add a class and paint it.")
         self._erase.setToolTip("Erase all strokes of the chosen class (Ctrl+Z brings them back).")
         self._follow, self._show_doubt = QCheckBox("Follow"), QCheckBox("Uncertainty")
@@ -335,6 +337,7 @@ class ScribblesWidget(RunDock):
 
     def _on_image_chosen(self) -> None:
         self.session.stop()
+        self._forget_error()
         self._other.refresh()
         self._show_what_is_possible()
 

@@ -101,6 +101,7 @@ class SegmentWidget(RunDock):
             f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
         )
         self._device = QLabel()
+        self._device.setToolTip("What computes, and how precisely: Device and Precision, Advanced.")
         self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
     def _create_layout(self) -> None:
@@ -123,6 +124,7 @@ class SegmentWidget(RunDock):
     def _connect(self) -> None:
         self.methods.method_changed.connect(self._on_method_changed)
         self.methods.form_changed.connect(self._on_form_changed)
+        self.input.image_changed.connect(self._forget_error)
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self._run_button.clicked.connect(self.start)
         self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)

@@ -231,7 +231,11 @@ class ImageInput(QObject):
         self._has_groups = False
         add = self.section.add_row
         add("Image", self._image, "The image layer to label.")
-        add("Channel axis", self._channels, "The axis that holds channels rather than space.")
+        add(
+            "Channel axis",
+            self._channels,
+            "The axis that holds channels, not space; named as its slider is.",
+        )
         add(
             "Slices",
             self._extent,
@@ -283,8 +287,9 @@ class ImageInput(QObject):
         self._channels.clear()
         self._channels.addItem("none", None)
         has_choice = layer is not None and not layer.rgb and layer.ndim >= 3
-        for axis in range(layer.ndim if has_choice else 0):
-            self._channels.addItem(f"{axis}  ({pixels_of(layer).shape[axis]} channels)", axis)
+        for axis, name in enumerate(layer.axis_labels if has_choice else ()):
+            n_entries = pixels_of(layer).shape[axis]
+            self._channels.addItem(f"{name}  ({n_entries} channels)", axis)
         self._channels.blockSignals(blocked)
         self.section.show_row(self._channels, has_choice)
         self._on_channels_changed()
@@ -304,7 +309,8 @@ class ImageInput(QObject):
             if self._extent.currentData() != _SLICE:
                 for number, axis in enumerate(self._axes()):
                     if axis not in self._in_plane():
-                        entries.append((f"slices along axis {axis}", f"axis:{number}"))
+                        name = self.image.axis_labels[axis]
+                        entries.append((f"slices along axis {name}", f"axis:{number}"))
         for channel in range(self._n_channels()):
             words = self._channel_words(channel)
             entries.append((f"{words}: low and high", f"channel:{channel}"))
