@@ -78,7 +78,11 @@ class DockLife(QObject):
 
     def _join_others(self) -> None:
         frame = None if self.has_ended else frame_of(self._dock)
-        if frame is None or frame.isFloating():
+        if frame is None:
+            return
+        # A tab has no room for the name of the plugin.
+        frame.setWindowTitle(frame.windowTitle().partition(" (")[0])
+        if frame.isFloating():
             return
         window = frame.parentWidget()
         area, together = window.dockWidgetArea(frame), window.tabifiedDockWidgets(frame)
@@ -88,18 +92,11 @@ class DockLife(QObject):
             if is_beside and is_in_area and other.findChild(DockLife) is not None:
                 window.tabifyDockWidget(other, frame)
                 frame.raise_()
-                _make_tabs_readable(window, (other, frame))
-                return
+                break
+        for bar in window.findChildren(QTabBar, options=Qt.FindChildOption.FindDirectChildrenOnly):
+            bar.setElideMode(Qt.TextElideMode.ElideNone)
+            bar.setUsesScrollButtons(True)
 
     def _on_close_asked(self) -> None:
         if not self.has_window:
             self.end()
-
-
-def _make_tabs_readable(window: QWidget, frames: tuple[QDockWidget, ...]) -> None:
-    """Have tabs without the name of the plugin, and scroll where there are too many of them."""
-    for frame in frames:
-        frame.setWindowTitle(frame.windowTitle().partition(" (")[0])
-    for bar in window.findChildren(QTabBar, options=Qt.FindChildOption.FindDirectChildrenOnly):
-        bar.setElideMode(Qt.TextElideMode.ElideNone)
-        bar.setUsesScrollButtons(True)
