@@ -70,7 +70,7 @@ class Problem:
             raise InvalidInput(
                 f"features: expected shape ({n_nodes}, n_features), got {features.shape}"
             )
-        n_bad = int(np.count_nonzero(~np.isfinite(features).all(axis=1)))
+        n_bad = int(np.count_nonzero(~_are_finite(features)))
         if n_bad:
             raise InvalidInput(f"features: {n_bad} of {n_nodes} nodes are NaN or infinite")
         object.__setattr__(self, "features", features)
@@ -351,8 +351,16 @@ def _check_given(
     return given[k].astype(np.float64 if given[k].dtype == np.float64 else np.float32, copy=False)
 
 
+def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell of each pixel or node whether all of its numbers are finite; soon if all are."""
+    finite = np.isfinite(array)
+    if finite.all():
+        return np.ones(array.shape[:-1], dtype=bool)
+    return np.asarray(finite.all(axis=-1))
+
+
 def _check_finite(array: NDArray[np.generic], mask: Any) -> NDArray[np.bool_] | None:
-    finite = np.isfinite(array).all(axis=-1)
+    finite = _are_finite(array)
     if isinstance(mask, str):
         if mask != "finite":
             raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
