@@ -206,16 +206,13 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
         except Cancelled:
             status = Status.CANCELLED
             update_labels(labels, state.v)
-        exemplars = state.exemplars()
-        if exemplars is not None and order is not None:
-            exemplars = order[exemplars]
         return reporter.finish(
             status,
             state.assignment.float().cpu()[place].numpy(),
             (state.prototypes() + origin).float().cpu().numpy(),
             n_evaluations=state.n_evaluations,
             notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
-            exemplars=exemplars,
+            exemplars=_in_order(state.exemplars(), order),
         )
 
 
@@ -360,6 +357,13 @@ def _fraction(gains: list[float], tolerance: float) -> float:
         return 0.9 if gains else 0.0
     smallest = min(max(gain, least) for gain in gains)
     return min(max(math.log(first / smallest) / math.log(first / least), 0.05), 0.99)
+
+
+def _in_order(
+    nodes: NDArray[np.int64] | None, order: NDArray[np.int64] | None
+) -> NDArray[np.int64] | None:
+    """Return nodes of the local order as those of the problem."""
+    return nodes if nodes is None or order is None else order[nodes]
 
 
 def _empty_note(labels: torch.Tensor, n_columns: int) -> tuple[str, ...]:

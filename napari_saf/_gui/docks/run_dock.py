@@ -25,9 +25,9 @@ from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import SafError
 from napari_saf.result import Status
 
-__all__ = ["STATUS_WORDS", "RunDock", "count_labels", "describe_error"]
+__all__ = ["LEAST_WIDTH", "STATUS_WORDS", "RunDock", "count_labels", "describe_error"]
 
-_LEAST_WIDTH = 340
+LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 
 STATUS_WORDS = {
@@ -68,7 +68,7 @@ class RunDock(QWidget):
         )
         self._clock = QTimer(self)
         self._clock.setInterval(500)
-        self.setMinimumWidth(_LEAST_WIDTH)
+        self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._life = DockLife(self, self._on_gone)
         self._connect_session()

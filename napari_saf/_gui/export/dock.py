@@ -18,6 +18,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.docks.life import DockLife
+from napari_saf._gui.docks.run_dock import LEAST_WIDTH
 from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import image_part, prototypes_of, recipe_of, source_of
@@ -32,7 +33,6 @@ from napari_saf.io._legend import file_stem
 
 __all__ = ["ExportWidget"]
 
-_LEAST_WIDTH = 340
 _GAP = 4
 _CLOSING_SECONDS = 5.0
 _MOST_NAMED = 3
@@ -68,7 +68,7 @@ class ExportWidget(QWidget):
         self._browse, self._button = QToolButton(), QPushButton("Export")
         self._browse.setText("…")
         self._create_layout()
-        self.setMinimumWidth(_LEAST_WIDTH)
+        self.setMinimumWidth(LEAST_WIDTH)
         self._connect()
         self._life = DockLife(self, self.shut_down)
         self.choose_layer(self._first_choice())

@@ -1,15 +1,22 @@
-"""Follows a Labels layer: whatever changes it, one signal once it rests."""
+"""What tells of changes: of a Labels layer, once it rests, and of the list of layers."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import napari
 from napari.layers import Labels
 from qtpy.QtCore import QObject, QTimer, Signal
 
-__all__ = ["LayerWatch"]
+__all__ = ["LayerWatch", "list_events"]
 
 _REST_MILLISECONDS = 200
+
+
+def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
+    """Return the events that tell when layers come, go or are renamed."""
+    events = viewer.layers.events
+    return events.inserted, events.removed, events.renamed
 
 
 class LayerWatch(QObject):

@@ -11,6 +11,7 @@ from qtpy.QtCore import QSize, Qt, Signal
 from qtpy.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem, QWidget
 
 from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.watch import list_events
 
 __all__ = ["ImageList"]
 
@@ -40,12 +41,7 @@ class ImageList(QListWidget):
         self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._events = (
-            viewer.layers.events.inserted,
-            viewer.layers.events.removed,
-            viewer.layers.events.renamed,
-        )
-        for event in self._events:
+        for event in list_events(viewer):
             event.connect(self.refresh)
         self.refresh()
         self.itemChanged.connect(lambda item: self.changed.emit())
@@ -74,7 +70,7 @@ class ImageList(QListWidget):
 
     def disconnect_viewer(self) -> None:
         """Stop following the viewer."""
-        for event in self._events:
+        for event in list_events(self._viewer):
             event.disconnect(self.refresh)
 
     def _fill(self, ticked: list[Any]) -> None:

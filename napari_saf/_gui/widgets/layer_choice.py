@@ -10,6 +10,8 @@ from napari.layers import Layer
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
 
+from napari_saf._gui.layers.watch import list_events
+
 __all__ = ["LayerChoice"]
 
 
@@ -44,12 +46,7 @@ class LayerChoice(QComboBox):
         self._others: list[tuple[str, object]] = [] if none is None else [(none, None)]
         self._values: list[object] = []
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._events = (
-            viewer.layers.events.inserted,
-            viewer.layers.events.removed,
-            viewer.layers.events.renamed,
-        )
-        for event in self._events:
+        for event in list_events(viewer):
             event.connect(self.refresh)
         self.refresh()
         self.currentIndexChanged.connect(self._on_index_changed)
@@ -96,7 +93,7 @@ class LayerChoice(QComboBox):
 
     def disconnect_viewer(self) -> None:
         """Stop following the viewer and let go of its layers."""
-        for event in self._events:
+        for event in list_events(self._viewer):
             event.disconnect(self.refresh)
         self._values, self._others = [], []
 
