@@ -22,7 +22,7 @@ from napari_saf.affinity import GaussianAffinity
 from napari_saf.device import resolve_device
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.methods._self_assignment import SelfAssignmentField
-from napari_saf.methods._start import k_centre_distances
+from napari_saf.methods._start import k_centres
 from napari_saf.samples import read_sample
 
 N_LABELS = 16
@@ -77,7 +77,7 @@ def make_field(
     problem = saf.Problem.from_image(image, window=window, features=image)
     features = torch.from_numpy(problem.features).to(device)
     rng = np.random.default_rng(0)
-    v = -k_centre_distances(features, N_LABELS, rng)
+    v = -k_centres(features, N_LABELS, rng).distances(features)
     operator = GaussianAffinity().bind(features, rng)
     averager = problem.graph.averager(device, torch.float32)
     method = SelfAssignmentFlow(s=s)

@@ -8,7 +8,7 @@ import napari_saf as saf
 from napari_saf.methods import AssignmentFlow, SelfAssignmentFlow
 from napari_saf.methods._assignment import AssignmentField
 from napari_saf.methods._self_assignment import SelfAssignmentField
-from napari_saf.methods._start import distances, k_centre_distances
+from napari_saf.methods._start import distances, k_centres
 
 SHAPE, N_LABELS, RHO, STEP, N_STEPS = (24, 32), 5, 0.1, 0.1, 20
 BOUND = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -69,7 +69,8 @@ def gradient_s1(w, kernel):
 
 def start_of(features):
     rng = np.random.default_rng(0)
-    table = k_centre_distances(torch.from_numpy(features), N_LABELS, rng).numpy()
+    nodes = torch.from_numpy(features)
+    table = k_centres(nodes, N_LABELS, rng).distances(nodes).numpy()
     return lift(np.full(table.shape, 1 / N_LABELS), -table), -table
 
 

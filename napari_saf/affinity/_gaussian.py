@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
+from napari_saf.geometry import cross_product
 from napari_saf.parameters import check_bounds, parameter
 
 __all__ = ["GaussianAffinity"]
@@ -78,10 +79,10 @@ class GaussianAffinity:
         InvalidInput
             If given landmarks are no node indices.
         """
-        scaled = _with_squares(features, self.sigma2)
+        scaled = (features - features.mean(dim=0)) / self.sigma2**0.5
         if self.landmarks is None:
             return _ExactGaussian(scaled)
-        return LowRank(_sketch(scaled, self._draw(len(features), rng), tick))
+        return LowRank(_sketch(scaled, self._draw(len(features), rng), tick), tick)
 
     def rank(self, n_nodes: int) -> int:
         """Return an upper bound of the number of columns of the sketch, 0 for the exact kernel."""
@@ -103,12 +104,13 @@ class GaussianAffinity:
 class LowRank:
     """K = basis basis', of low rank."""
 
-    def __init__(self, basis: torch.Tensor) -> None:
+    def __init__(self, basis: torch.Tensor, tick: Callable[[], None] = lambda: None) -> None:
         self.basis = basis
+        self._tick = tick
 
     def product(self, assignment: torch.Tensor) -> Product:
         """Return K W in factors."""
-        return Product(self.basis, (self.basis.T @ assignment).cpu().double())
+        return Product(self.basis, cross_product(self.basis, assignment, self._tick))
 
     def quadratic(self, assignment: torch.Tensor, product: Product) -> torch.Tensor:
         """Return W'K W."""
@@ -118,55 +120,59 @@ class LowRank:
 class _ExactGaussian:
     """The whole kernel, a block of rows at a time."""
 
-    def __init__(self, scaled: tuple[torch.Tensor, torch.Tensor]) -> None:
-        self._left, self._right = scaled
+    def __init__(self, scaled: torch.Tensor) -> None:
+        self._scaled, self._right = scaled, _right(scaled)
 
     def product(self, assignment: torch.Tensor) -> Product:
         """Return K W in trivial factors."""
         result = torch.empty_like(assignment)
-        for rows, block in _blocks(self._left, self._right):
+        for rows, block in _blocks(self._scaled, self._right):
             torch.matmul(block, assignment, out=result[rows])
         return Product(result, torch.eye(assignment.shape[1], dtype=torch.float64))
 
     def quadratic(self, assignment: torch.Tensor, product: Product) -> torch.Tensor:
         """Return W'K W."""
-        return (assignment.T @ product.basis).cpu().double()
+        return cross_product(assignment, product.basis)
 
 
-def _with_squares(features: torch.Tensor, sigma2: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return L, R with (L R')_ik = -|f_i - f_k|^2 / sigma2; one product instead of a distance."""
-    scaled = (features - features.mean(dim=0)) / sigma2**0.5
+def _left(scaled: torch.Tensor) -> torch.Tensor:
+    """Return L with (L R')_ik = -|x_i - x_k|^2; one product instead of a distance."""
     square = scaled.square().sum(dim=1, keepdim=True)
-    one = torch.ones_like(square)
-    return torch.cat([2 * scaled, -square, -one], 1), torch.cat([scaled, one, square], 1)
+    return torch.cat([2 * scaled, -square, -torch.ones_like(square)], 1)
+
+
+def _right(scaled: torch.Tensor) -> torch.Tensor:
+    """Return R; see `_left`."""
+    square = scaled.square().sum(dim=1, keepdim=True)
+    return torch.cat([scaled, torch.ones_like(square), square], 1)
 
 
 def _blocks(
-    left: torch.Tensor, right: torch.Tensor, n_bytes: int = _CHUNK_BYTES
+    scaled: torch.Tensor, right: torch.Tensor, n_bytes: int = _CHUNK_BYTES
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Yield the kernel block by block of rows; a block is valid until the next."""
     step = max(1, n_bytes // (right.element_size() * len(right)))
-    memory = left.new_empty((min(step, len(left)), len(right)))
-    for start in range(0, len(left), step):
-        rows = slice(start, min(start + step, len(left)))
+    memory = scaled.new_empty((min(step, len(scaled)), len(right)))
+    for start in range(0, len(scaled), step):
+        rows = slice(start, min(start + step, len(scaled)))
         block = memory[: rows.stop - start]
-        yield rows, torch.matmul(left[rows], right.T, out=block).exp_()
+        yield rows, torch.matmul(_left(scaled[rows]), right.T, out=block).exp_()
 
 
 def _sketch(
-    scaled: tuple[torch.Tensor, torch.Tensor],
+    scaled: torch.Tensor,
     landmarks: NDArray[np.int64],
     tick: Callable[[], None],
 ) -> torch.Tensor:
     """Return Phi (n_nodes, rank) with Phi Phi' ~ K, exact on the landmarks up to the tolerance."""
-    left, right = scaled
-    chosen = torch.from_numpy(landmarks).to(left.device)
-    small = (left[chosen].cpu().double() @ right[chosen].cpu().double().T).exp()
+    chosen = scaled[torch.from_numpy(landmarks).to(scaled.device)]
+    right = _right(chosen)
+    small = (_left(chosen).cpu().double() @ right.cpu().double().T).exp()
     values, vectors = torch.linalg.eigh((small + small.T) / 2)
     kept = values > _EIGENVALUE_TOLERANCE * values[-1]
-    whiten = (vectors[:, kept] / values[kept].sqrt()).to(left.dtype).to(left.device)
-    basis = torch.empty(len(left), whiten.shape[1], dtype=left.dtype, device=left.device)
-    for rows, block in _blocks(left, right[chosen], _SKETCH_CHUNK_BYTES):
+    whiten = (vectors[:, kept] / values[kept].sqrt()).to(scaled.dtype).to(scaled.device)
+    basis = scaled.new_empty((len(scaled), whiten.shape[1]))
+    for rows, block in _blocks(scaled, right, _SKETCH_CHUNK_BYTES):
         tick()
         torch.matmul(block, whiten, out=basis[rows])
     return basis

@@ -23,6 +23,7 @@ from napari_saf.methods._assignment import AssignmentField
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
 from napari_saf.methods._method import Cancelled, drain, never
+from napari_saf.methods._start import Start
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
 
@@ -281,7 +282,7 @@ class _Work:
             averager = graph.averager(table.device, table.dtype)
             return AssignmentField(averager, table, points, self._flow.rho)
 
-        start = torch.zeros_like(table)
+        start = Start.at(torch.zeros_like(table))
         flow = self._flow
         steps = run_flow(
             Flow(flow, start, make_field, flow.stepper, flow.stop, fixed_meaning=True), call

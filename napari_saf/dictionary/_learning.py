@@ -21,6 +21,7 @@ from napari_saf.methods._flow import Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import relay
 from napari_saf.methods._self_assignment import SelfAssignmentField
+from napari_saf.methods._start import Start
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
@@ -277,17 +278,17 @@ class PatchDictionaryLearning(AbstractFlowMethod):
 
 def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
     """Return the self-assignment flow of patches, ready to start."""
-    start = training.start()
+    start = Start.at(training.start())
     notes: tuple[str, ...] = ()
-    if start.shape[1] < method.n_atoms and not training.call.cancelled():
-        notes = (f"atoms reduced to {start.shape[1]}: no more distinct patches",)
+    if start.n_columns < method.n_atoms and not training.call.cancelled():
+        notes = (f"atoms reduced to {start.n_columns}: no more distinct patches",)
     inner = SelfAssignmentFlow(s=method.s, rho=method.rho)
 
     def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
         operator = LowRank(training.basis(tick))
         features = training.call.features
         averager = training.call.problem.graph.averager(features.device, features.dtype)
-        return SelfAssignmentField(operator, averager, features, start.shape[1], inner, tick)
+        return SelfAssignmentField(operator, averager, features, start.n_columns, inner, tick)
 
     return Flow(method, start, make_field, method.stepper, method.stop, notes)
 

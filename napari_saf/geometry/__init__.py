@@ -1,7 +1,13 @@
 """Geometry of the assignment manifold, and of points in feature space."""
 
 from napari_saf.geometry._medoid import weighted_medoid
-from napari_saf.geometry._memory import new_field, take_columns, with_columns
+from napari_saf.geometry._memory import (
+    cross_product,
+    new_field,
+    row_blocks,
+    take_columns,
+    with_columns,
+)
 from napari_saf.geometry._simplex import (
     FLOOR,
     entropy,
@@ -15,10 +21,12 @@ from napari_saf.geometry._simplex import (
 
 __all__ = [
     "FLOOR",
+    "cross_product",
     "entropy",
     "new_field",
     "normalize_",
     "one_hot_",
+    "row_blocks",
     "row_maxima",
     "shifted_softmax",
     "softmax",

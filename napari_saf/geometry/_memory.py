@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
-__all__ = ["new_field", "take_columns", "with_columns"]
+__all__ = ["cross_product", "new_field", "row_blocks", "take_columns", "with_columns"]
 
-_BLOCK = 2**21
-"""Entries between two calls of `tick`."""
+_BLOCK = 2**20
+"""Entries of a block of rows: what is computed of one stays in the caches, and in memory that
+was used before; new memory takes longer than the computation."""
 _ROWS = 2**13
+
+
+def row_blocks(field: torch.Tensor) -> Iterator[slice]:
+    """Yield the blocks of rows to go through a field by, all in one on a graphics card."""
+    step = len(field)
+    if field.device.type == "cpu":
+        step = max(1, _BLOCK // max(1, field.shape[1]))
+    for start in range(0, len(field), max(1, step)):
+        yield slice(start, min(start + step, len(field)))
+
+
+def cross_product(
+    left: torch.Tensor, right: torch.Tensor, tick: Callable[[], None] = lambda: None
+) -> torch.Tensor:
+    """Return left' right of two fields as float64 in main memory, summed up block by block.
+
+    `tick` is called in between.
+    """
+    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    for rows in row_blocks(left if left.shape[1] > right.shape[1] else right):
+        tick()
+        total += (left[rows].T @ right[rows]).cpu()
+    return total
 
 
 def new_field(
@@ -18,14 +42,13 @@ def new_field(
 ) -> torch.Tensor:
     """Return a field of zeros with as many rows as another, of its kind.
 
-    A system gives memory away at the first write to it, which takes longer than all that is
-    then computed there, at worst 150 ms for a million rows of 16: `tick` is called in between.
+    A system gives memory away at the first write to it, which may take longer than all that is
+    then computed there: `tick` is called in between.
     """
     field = like.new_empty((len(like), n_columns))
-    flat = field.view(-1)
-    for start in range(0, len(flat), _BLOCK):
+    for rows in row_blocks(field):
         tick()
-        flat[start : start + _BLOCK].zero_()
+        field[rows].zero_()
     return field
 
 

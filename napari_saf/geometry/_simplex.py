@@ -11,6 +11,8 @@ import math
 
 import torch
 
+from napari_saf.geometry._memory import row_blocks
+
 __all__ = [
     "FLOOR",
     "entropy",
@@ -50,7 +52,9 @@ def normalize_(v: torch.Tensor) -> torch.Tensor:
 
     The renormalisation of the papers, written for log coordinates.
     """
-    return v.sub_(row_maxima(v)).clamp_(min=FLOOR)
+    for rows in row_blocks(v):
+        v[rows].sub_(row_maxima(v[rows])).clamp_(min=FLOOR)
+    return v
 
 
 def to_logarithm(assignment: torch.Tensor) -> torch.Tensor:
@@ -82,8 +86,10 @@ def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Write the softmax of each row of `v` into `out`, whatever the size of its entries."""
     if v.device.type != "cpu":
         return torch.softmax(v, dim=1, out=out)
-    torch.sub(v, row_maxima(v), out=out).clamp_(min=_LEAST_EXPONENT)
-    return softmax(out, out)
+    for rows in row_blocks(v):
+        block = torch.sub(v[rows], row_maxima(v[rows]), out=out[rows])
+        softmax(block.clamp_(min=_LEAST_EXPONENT), block)
+    return out
 
 
 def entropy(assignment: torch.Tensor, v: torch.Tensor, highest: torch.Tensor) -> float:

@@ -14,6 +14,7 @@ from skimage.measure import label as label_regions
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
+    cross_product,
     new_field,
     shifted_softmax,
     softmax,
@@ -27,7 +28,7 @@ from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.methods._rounds import run_in_rounds
-from napari_saf.methods._start import class_means, distances, from_assignment
+from napari_saf.methods._start import Start, class_means, distances, from_assignment
 from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -143,23 +144,19 @@ class AssignmentFlow(AbstractFlowMethod):
     def _flow(
         self, call: Call, table: torch.Tensor, points: torch.Tensor, initial: ArrayLike | None
     ) -> Flow:
-        start = torch.zeros_like(table)
+        nearest = table.argmin(dim=1)
+        start = Start(nearest, len(points), lambda: new_field(table, len(points)))
         if initial is not None:
-            start = _check_start(initial, call, len(points))
+            given = _check_start(initial, call, len(points))
+            undecided = given.amin(dim=1) == given.amax(dim=1)
+            labels = torch.where(undecided, nearest, given.argmax(dim=1))
+            start = Start(labels, len(points), lambda: given)
 
         def make_field(tick: Callable[[], None]) -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
             return AssignmentField(averager, table, points, self.rho, tick)
 
-        return Flow(
-            self,
-            start,
-            make_field,
-            self.stepper,
-            self.stop,
-            fixed_meaning=True,
-            first_labels=table.argmin(dim=1),
-        )
+        return Flow(self, start, make_field, self.stepper, self.stop, fixed_meaning=True)
 
     def _learn(self, call: Call, n_nearest: int) -> Iteration:
         """Run the flow with what strokes tell, then again with what was labelled."""
@@ -275,7 +272,7 @@ class AssignmentField:
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
         w = softmax(v, out=self.assignment)
-        self.overlap = (w.T @ w).cpu().double()
+        self.overlap = cross_product(w, w, self._tick)
         likelihood, mean = self.scratch
         self.objective = float(torch.mul(w, self._distances, out=mean).sum()) / len(w)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)

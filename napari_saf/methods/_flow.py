@@ -24,6 +24,7 @@ from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, 
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
+from napari_saf.methods._start import Start
 from napari_saf.result import Record, Segmentation, Snapshot, Status
 
 __all__ = ["Flow", "FlowField", "run_flow"]
@@ -46,26 +47,23 @@ class Flow:
     Attributes
     ----------
     method : AbstractMethod
-    start : Tensor of shape (n_nodes, n_columns)
-        Log coordinates of the start.
+    start : Start
+        Its log coordinates are made after the first snapshot is out.
     field : callable
         Makes the field; called after the first snapshot is out.
     notes : tuple of str
         What a person should know.
     fixed_meaning : bool
         Whether label l is column l - 1, rather than the l-th largest; so it is with seeds.
-    first_labels : Tensor of int of shape (n_nodes,), optional
-        What to show of a start that prefers no column.
     """
 
     method: AbstractMethod
-    start: torch.Tensor
+    start: Start
     field: Callable[[Callable[[], None]], FlowField]
     stepper: AbstractStepper
     stop: StoppingRule
     notes: tuple[str, ...] = ()
     fixed_meaning: bool = False
-    first_labels: torch.Tensor | None = None
 
 
 def run_flow(flow: Flow, call: Call) -> Iteration:
@@ -142,19 +140,33 @@ class _Nodes:
     Attributes
     ----------
     v : Tensor of shape (n_nodes, n_active)
-        Log coordinates.
+        Log coordinates; made when they are first asked for.
     active : Tensor of int of shape (n_active,)
         The columns of the start that are left.
     labels : Tensor of int of shape (n_nodes,)
         Which of them each node prefers.
     """
 
-    def __init__(self, start: torch.Tensor, seeds: torch.Tensor | None) -> None:
-        self.n_start_columns = start.shape[1]
-        self.active = torch.arange(self.n_start_columns, device=start.device)
+    def __init__(self, start: Start, seeds: torch.Tensor | None) -> None:
+        self.n_start_columns = start.n_columns
+        self.active = torch.arange(start.n_columns, device=start.labels.device)
+        self.labels = start.labels
+        if seeds is not None:
+            self.labels = torch.where(seeds > 0, seeds - 1, start.labels)
         self._seeds = seeds
-        self.v = self.constrain(start)
-        self.labels = self.v.argmax(dim=1)
+        self._start: Start | None = start
+        self._v: torch.Tensor | None = None
+
+    @property
+    def v(self) -> torch.Tensor:
+        if self._v is None:
+            assert self._start is not None
+            self._v = self.constrain(self._start.logarithm())
+        return self._v
+
+    @v.setter
+    def v(self, v: torch.Tensor) -> None:
+        self._v, self._start = v, None
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers."""
@@ -192,10 +204,7 @@ class _State:
         self._flow = flow
         self._tick = call.tick
         nodes = self._nodes = _Nodes(flow.start, call.seeds)
-        if flow.first_labels is not None:
-            undecided = self._nodes.v.amin(dim=1) == self._nodes.v.amax(dim=1)
-            nodes.labels = torch.where(undecided, flow.first_labels, nodes.labels)
-        self._doubt = torch.zeros_like(self._nodes.v[:, 0])
+        self._doubt = torch.zeros_like(call.features[:, 0])
         self._run: Run | None = None
         self._reporter = Reporter(
             flow.method,

@@ -11,13 +11,20 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
-from napari_saf.geometry import new_field, shifted_softmax, softmax, with_columns
+from napari_saf.geometry import (
+    cross_product,
+    new_field,
+    row_blocks,
+    shifted_softmax,
+    softmax,
+    with_columns,
+)
 from napari_saf.graph import Averager
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
-from napari_saf.methods._start import class_means, from_assignment, k_centre_distances
+from napari_saf.methods._start import Start, class_means, from_assignment, k_centres
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
@@ -121,20 +128,18 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         rng, features = np.random.default_rng(self.seed), call.features
         notes: tuple[str, ...] = ()
         if call.initial is not None:
-            start = from_assignment(call.initial, features)
+            start = Start.at(from_assignment(call.initial, features))
         else:
             means = None if call.seeds is None else class_means(features, call.seeds)
-            start = k_centre_distances(
-                features, n_labels, rng, given=means, cancelled=call.cancelled
-            )
-            start *= -self.epsilon
-            if start.shape[1] < n_labels and not call.cancelled():
-                notes = (f"labels reduced to {start.shape[1]}: no more distinct features",)
+            centres = k_centres(features, n_labels, rng, given=means, cancelled=call.cancelled)
+            start = centres.start(features, self.epsilon)
+            if start.n_columns < n_labels and not call.cancelled():
+                notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
             operator = self.affinity.bind(features, rng, tick)
             averager = call.problem.graph.averager(features.device, features.dtype)
-            return SelfAssignmentField(operator, averager, features, start.shape[1], self, tick)
+            return SelfAssignmentField(operator, averager, features, start.n_columns, self, tick)
 
         return Flow(self, start, make_field, self.stepper, self.stop, notes)
 
@@ -187,17 +192,18 @@ class SelfAssignmentField:
         w = softmax(v, out=self.assignment)
         product = self._operator.product(w)
         # Rows of W sum to 1, so the column sums of W'W are the masses.
-        self.overlap = (w.T @ w).cpu().double()
+        self.overlap = cross_product(w, w, self._tick)
         gradient = self_assignment_gradient(
             self.overlap.sum(dim=0), self.overlap, self._operator.quadratic(w, product), self._s
         )
         self.objective = gradient.objective
-        self._tick()
-        basis_factor = product.coefficients @ gradient.affinity_factor
+        basis_factor = self._small(product.coefficients @ gradient.affinity_factor)
+        assignment_factor = self._small(gradient.assignment_factor)
         likelihood, mean = self.scratch
-        torch.addmm(v, product.basis, self._small(basis_factor), out=likelihood)
-        likelihood.addmm_(w, self._small(gradient.assignment_factor))
-        self._tick()
+        for rows in row_blocks(product.basis):
+            self._tick()
+            block = torch.addmm(v[rows], product.basis[rows], basis_factor, out=likelihood[rows])
+            block.addmm_(w[rows], assignment_factor)
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out=out)
 
@@ -213,11 +219,11 @@ class SelfAssignmentField:
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
-        sums = (assignment.T @ self._features).cpu().double()
+        sums = cross_product(assignment, self._features)
         if self._s == 0:
             means = sums / assignment.sum(dim=0).cpu().double()[:, None]
             return np.asarray(means.float().numpy())
-        overlap = (assignment.T @ assignment).cpu().double()
+        overlap = cross_product(assignment, assignment)
         inverse = torch.linalg.pinv(overlap, rtol=PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -9,11 +10,32 @@ import torch
 from numpy.typing import ArrayLike
 
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import to_logarithm
+from napari_saf.geometry import row_blocks, to_logarithm
 
-__all__ = ["class_means", "distances", "from_assignment", "k_centre_distances"]
+__all__ = ["Centres", "Start", "class_means", "distances", "from_assignment", "k_centres"]
 
-_BLOCK = 2**16
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """The start of a flow: first its labels, then all of it.
+
+    Attributes
+    ----------
+    labels : Tensor of int of shape (n_nodes,)
+        The column that each node prefers, or what to show of a node that prefers none.
+    n_columns : int
+    logarithm : callable
+        Makes the log coordinates (n_nodes, n_columns), whose memory the caller may have.
+    """
+
+    labels: torch.Tensor
+    n_columns: int
+    logarithm: Callable[[], torch.Tensor]
+
+    @classmethod
+    def at(cls, logarithm: torch.Tensor) -> Start:
+        """Return the start at log coordinates (n_nodes, n_columns), whose memory it takes."""
+        return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda: logarithm)
 
 
 def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -21,34 +43,56 @@ def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
     return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def k_centre_distances(
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Centres:
+    """Points in feature space and the nodes that are nearest to them.
+
+    Attributes
+    ----------
+    points : Tensor of shape (n_centres, n_features)
+    nearest : Tensor of int of shape (n_nodes,)
+        The centre that each node is nearest to, the first of several.
+    """
+
+    points: torch.Tensor
+    nearest: torch.Tensor
+
+    def start(self, features: torch.Tensor, epsilon: float) -> Start:
+        """Return the start at -epsilon times the distances of the nodes to the centres."""
+        return Start(
+            self.nearest, len(self.points), lambda: self.distances(features).mul_(-epsilon)
+        )
+
+    def distances(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the distances (n_nodes, n_centres) of the nodes to the centres."""
+        table = features.new_empty((len(features), len(self.points)))
+        for rows in row_blocks(table):
+            table[rows] = distances(features[rows], self.points)
+        return table
+
+
+def k_centres(
     features: torch.Tensor,
     n_centres: int,
     rng: np.random.Generator,
     *,
     given: torch.Tensor | None = None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> torch.Tensor:
-    """Return the distances to centres chosen greedily: each the node farthest from all before.
+) -> Centres:
+    """Return centres chosen greedily: each the node farthest from all before.
 
     Parameters
     ----------
     features : Tensor of shape (n_nodes, n_features)
         Points in feature space.
     n_centres : int
-        Number of centres wanted.
+        Number of centres wanted; there are fewer where there are fewer distinct features.
     rng : Generator
         Draws the first centre where none is given.
     given : Tensor of shape (n_given, n_features), optional
         Points that are centres already.
     cancelled : callable
-        Once it returns True, no more centres are sought.
-
-    Returns
-    -------
-    Tensor of shape (n_nodes, n_found)
-        n_found is less than `n_centres` where there are fewer distinct features, or after a
-        cancel.
+        Once it returns True, the given ones or two have to do.
 
     Notes
     -----
@@ -58,26 +102,54 @@ def k_centre_distances(
     if given is None:
         first = int(rng.integers(len(features)))
         given = features[first : first + 1]
-    rows = list(distances(features, given).T)  # one a centre: columns would be written slowly
-    nearest = torch.stack(rows).amin(dim=0)
-    for found in range(len(given), n_centres):
-        farthest = nearest.argmax()
-        if float(nearest[farthest]) == 0 or (found >= 2 and cancelled()):
-            break
-        rows.append(distances(features, features[farthest][None])[:, 0])
-        nearest = torch.minimum(nearest, rows[-1])
-    if cancelled():
-        del rows[max(2, len(given)) :]
-    return _side_by_side(rows)
+    cover = _Cover(features)
+    for point in given:
+        cover.add(point)
+    few = max(2, len(given))
+    while len(cover.points) < n_centres and cover.radius > 0:
+        if len(cover.points) >= few and cancelled():
+            return k_centres(features, few, rng, given=torch.stack(cover.points[:few]))
+        cover.add(features[cover.farthest])
+    return Centres(torch.stack(cover.points), cover.nearest)
 
 
-def _side_by_side(rows: list[torch.Tensor]) -> torch.Tensor:
-    """Return columns as one table (n_nodes, n_columns), made a block of nodes at a time."""
-    table = rows[0].new_empty((len(rows[0]), len(rows)))
-    for start in range(0, len(table), _BLOCK):
-        nodes = slice(start, start + _BLOCK)
-        torch.stack([row[nodes] for row in rows], dim=1, out=table[nodes])
-    return table
+class _Cover:
+    """How far nodes are from the nearest of some points.
+
+    Attributes
+    ----------
+    points : list of Tensor of shape (n_features,)
+    nearest : Tensor of int of shape (n_nodes,)
+        Which of the points that is.
+    farthest : int
+        The node that is farthest.
+    radius : float
+        How far that is.
+    """
+
+    def __init__(self, features: torch.Tensor) -> None:
+        self.points: list[torch.Tensor] = []
+        self.nearest = torch.zeros(len(features), dtype=torch.int64, device=features.device)
+        self.farthest = 0
+        self.radius = np.inf
+        self._features = features
+        self._distance = torch.full_like(features[:, 0], np.inf)
+
+    def add(self, point: torch.Tensor) -> None:
+        """Take in one more point."""
+        number, farthest = len(self.points), []
+        self.points.append(point)
+        blocks = list(row_blocks(self._distance[:, None]))
+        for rows in blocks:
+            from_point = distances(self._features[rows], point[None])[:, 0]
+            distance = self._distance[rows]
+            self.nearest[rows].masked_fill_(from_point < distance, number)
+            torch.minimum(distance, from_point, out=distance)
+            farthest.append(distance.amax())
+        radii = torch.stack(farthest)
+        rows = blocks[int(radii.argmax())]
+        self.farthest = rows.start + int(self._distance[rows].argmax())
+        self.radius = float(radii.max())
 
 
 def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
