@@ -91,7 +91,7 @@ class AbstractRelaxation(AbstractTaskClustering):
             if not moving.any():
                 return
             torch.sub(self._next, self.assignment, out=self._scratch).abs_()
-            changes = self.totals(self._scratch) / (len(v) // self.n_tasks)
+            changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu() * self.n_tasks / len(v)
             self._accept(moving, v)
             lowest = torch.minimum(energies, before)
             self.objectives = self.choose(moving, lowest, before)
@@ -154,4 +154,5 @@ class AbstractRelaxation(AbstractTaskClustering):
         """Return E of assignments exp(v) * scale."""
         terms = torch.sub(v, self._unary, out=self._scratch)
         terms.sub_(sums, alpha=self._laplacian_weight / 2)
-        return self.totals(terms.mul_(assignment)) + self.totals(scale.log())
+        rows = torch.mv(terms.mul_(assignment), terms.new_ones(terms.shape[1]))
+        return self.totals(rows.add_(scale.log()))
