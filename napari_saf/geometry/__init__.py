@@ -4,6 +4,7 @@ from napari_saf.geometry._medoid import weighted_medoid
 from napari_saf.geometry._memory import (
     cross_product,
     new_field,
+    release_aside,
     row_blocks,
     take_columns,
     with_columns,
@@ -26,6 +27,7 @@ __all__ = [
     "new_field",
     "normalize_",
     "one_hot_",
+    "release_aside",
     "row_blocks",
     "row_maxima",
     "shifted_softmax",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import torch
 
-__all__ = ["cross_product", "new_field", "row_blocks", "take_columns", "with_columns"]
+__all__ = [
+    "cross_product",
+    "new_field",
+    "release_aside",
+    "row_blocks",
+    "take_columns",
+    "with_columns",
+]
 
 _BLOCK = 2**20
 """Entries of a block of rows: what is computed of one stays in the caches, and in memory that
@@ -30,8 +38,11 @@ def cross_product(
 
     `tick` is called in between.
     """
+    if left.shape[1] > right.shape[1]:
+        # Twice as fast this way round with 16 and 3 columns.
+        return cross_product(right, left, tick).T
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    for rows in row_blocks(left if left.shape[1] > right.shape[1] else right):
+    for rows in row_blocks(right):
         tick()
         total += (left[rows].T @ right[rows]).cpu()
     return total
@@ -68,3 +79,11 @@ def take_columns(field: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
         rows = slice(start, start + _ROWS)
         taken[rows] = field[rows].index_select(1, kept)
     return taken
+
+
+def release_aside(box: list[object]) -> None:
+    """Empty a list in a thread of its own.
+
+    A system takes 0.1 to 0.3 s to have a gigabyte back; nobody has to wait for it.
+    """
+    threading.Thread(target=box.clear, name="napari-saf release").start()

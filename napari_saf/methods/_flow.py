@@ -16,6 +16,7 @@ from napari_saf.geometry import (
     entropy,
     normalize_,
     one_hot_,
+    release_aside,
     softmax,
     take_columns,
     with_columns,
@@ -85,7 +86,11 @@ def run_flow(flow: Flow, call: Call) -> Iteration:
         yield state.snapshot(1.0)
     except Cancelled:
         status = Status.CANCELLED
-    return state.finish(status)
+    result = state.finish(status)
+    remains: list[object] = [state]
+    del state
+    release_aside(remains)
+    return result
 
 
 def _fraction(records: list[Record], stop: StoppingRule) -> float:

@@ -28,7 +28,8 @@ class AbstractTask(QObject):
 
     Signals arrive in the thread of the receiver. Exactly one of `returned`, `failed` and
     `abandoned` is sent, then `finished`. Subclasses do the work in `_compute`, and raise
-    `Cancelled` there to abandon it. The settings of the moment at which it is made hold.
+    `Cancelled` there to abandon it; what can wait until the outcome was sent, in `_tidy_up`. The
+    settings of the moment at which it is made hold.
     """
 
     advanced = Signal(object)
@@ -77,11 +78,15 @@ class AbstractTask(QObject):
     def _compute(self) -> Any:
         """Do the work."""
 
+    def _tidy_up(self) -> None:
+        """Do what nobody waits for, once the outcome was sent."""
+
     def _work(self) -> None:
         try:
             settings = self._settings
             with _CORES.taken(settings.threads), memory_limit(settings.memory_limit):
                 self.returned.emit(self._compute())
+                self._tidy_up()
         except Cancelled:
             self.abandoned.emit()
         except SafError as error:

@@ -84,6 +84,7 @@ class Run(AbstractTask):
     ) -> None:
         super().__init__()
         self._origin = origin or Origin()
+        self._unrecorded: Segmentation | None = None
         self.recording: Recording | None = None
         self._reader = reader or ProblemReader()
         self.job = job
@@ -115,7 +116,8 @@ class Run(AbstractTask):
         if not self.is_sweep:
             initial = self._origin.initial(problem, self.numbers, self.method)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._recorded(drain(steps, self._look))
+            result = self._whole(drain(steps, self._look))
+            self._unrecorded = result
             return self._origin.finish(result, self.numbers)
         assert isinstance(self.method, SweepMethod)
         weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
@@ -126,24 +128,26 @@ class Run(AbstractTask):
         return found.points[-1].segmentation
 
     def _look(self, snapshot: Snapshot) -> None:
-        if self.recording is not None and self._is_recorded:
-            self.recording.watch(snapshot)
         if self._frame_is_due():
             self._send(snapshot)
+        if self.recording is not None and self._is_recorded:
+            self.recording.watch(snapshot)
 
     @property
     def _is_recorded(self) -> bool:
         return self._origin.is_recorded and not self.is_sweep
 
-    def _recorded(self, result: Segmentation) -> Segmentation:
+    def _whole(self, result: Segmentation) -> Segmentation:
         """Return a result whose history goes back to before the moment from which it started."""
         recording = self.recording
-        if recording is None or not self._is_recorded:
+        if recording is None or not (self._is_recorded and self._origin.continues):
             return result
-        recording.finish(result)
-        if not self._origin.continues or not len(recording):
-            return result
-        return dataclasses.replace(result, history=recording.history())
+        return dataclasses.replace(result, history=recording.history()) if recording else result
+
+    def _tidy_up(self) -> None:
+        result, self._unrecorded = self._unrecorded, None
+        if result is not None and self.recording is not None and self._is_recorded:
+            self.recording.finish(result)
 
     def _frame_is_due(self) -> bool:
         """Tell whether the screen wants another frame: it gets half of the time at most."""
