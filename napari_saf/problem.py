@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, Scaling, channels_last
 from napari_saf.graph import (
@@ -62,9 +63,7 @@ class Problem:
     _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        features = np.asarray(self.features)
-        if features.dtype != np.float64:
-            features = features.astype(np.float32, copy=False)
+        features = own_floats(self.features)
         n_nodes = self.graph.n_nodes
         if features.ndim != 2 or len(features) != n_nodes:
             raise InvalidInput(
@@ -348,7 +347,7 @@ def _check_given(
     if k >= len(given) or given[k].shape[:-1] != shape:
         got = given[k].shape if k < len(given) else "none"
         raise InvalidInput(f"features: expected an array of shape {(*shape, 'n')}, got {got}")
-    return given[k].astype(np.float64 if given[k].dtype == np.float64 else np.float32, copy=False)
+    return own_floats(given[k])
 
 
 def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:

@@ -72,7 +72,7 @@ class PatchDictionary:
     )
 
     def __post_init__(self) -> None:
-        atoms = np.asarray(self.atoms, dtype=np.float32)
+        atoms = np.require(self.atoms, np.float32, ["C", "W"])
         shape = atoms.shape
         if atoms.ndim != 4 or 0 in shape or shape[1] != shape[2]:
             raise InvalidInput(f"atoms: expected shape (n_atoms, p, p, n_channels), got {shape}")

@@ -198,7 +198,7 @@ class AssignmentFlow(AbstractFlowMethod):
             if len(means) < 2:
                 raise InvalidInput("seeds: expected two or more classes, got one; mark another")
             return means
-        points = np.atleast_2d(np.asarray(self.prototypes, dtype=np.float64))
+        points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))
         n_features = features.shape[1]
         if points.ndim != 2 or points.shape[1] != n_features or len(points) < 2:
             raise InvalidInput(

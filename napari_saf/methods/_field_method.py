@@ -100,7 +100,7 @@ class AbstractFieldMethod(AbstractMethod):
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)
         self._check_memory(problem, initial, device, dtype.itemsize)
-        features = torch.from_numpy(np.ascontiguousarray(problem.features)).to(dtype).to(device)
+        features = torch.from_numpy(problem.features).to(dtype).to(device)
         call = Call(problem, features, initial, max_iterations, cancelled, began)
         return (yield from self._iterate(call))
 

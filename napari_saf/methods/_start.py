@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import to_logarithm
 
@@ -112,5 +113,5 @@ def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
         raise InvalidInput("initial: expected finite numbers that are not negative")
     if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
         raise InvalidInput("initial: expected rows that sum to 1")
-    contiguous = torch.from_numpy(np.ascontiguousarray(array))
-    return to_logarithm(contiguous.to(features.dtype).to(features.device))
+    whole = torch.from_numpy(own_floats(array))
+    return to_logarithm(whole.to(features.dtype).to(features.device))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import Averager, Neighbours, SparseProduct, nearest_neighbours, symmetric_part
@@ -233,7 +234,7 @@ def label_tasks(
     count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
     for first in range(0, len(points), count):
         chunk = slice(first, first + count)
-        blocks = torch.from_numpy(np.ascontiguousarray(points[chunk])).to(dtype).to(device)
+        blocks = torch.from_numpy(points[chunk]).to(dtype).to(device)
         state = prepare(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
         state.solve(method.max_iterations, method.tolerance)
         labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
@@ -275,8 +276,7 @@ def _check_tasks(
             f"seeds: expected whole numbers of shape {points.shape[:2]}, "
             f"got {given.dtype} of shape {given.shape}"
         )
-    if points.dtype != np.float64:
-        points = points.astype(np.float32, copy=False)
+    points = own_floats(points)
     if not len(given):
         return points, given.astype(np.int64)
     if given.min() < 0:
