@@ -27,7 +27,13 @@ from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.methods._rounds import run_in_rounds
-from napari_saf.methods._start import class_means, distances, from_assignment
+from napari_saf.methods._start import (
+    check_seeds_fit,
+    class_means,
+    count_classes,
+    distances,
+    from_assignment,
+)
 from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -206,16 +212,13 @@ class AssignmentFlow(AbstractFlowMethod):
             )
         if not np.isfinite(points).all():
             raise InvalidInput("prototypes: expected finite numbers")
-        if seeds is not None and int(seeds.max()) > len(points):
-            raise InvalidInput(
-                f"seeds: expected classes up to {len(points)}, got {int(seeds.max())}"
-            )
+        check_seeds_fit(seeds, len(points))
         return torch.from_numpy(points).to(features.dtype).to(features.device)
 
     def _n_columns(self, problem: Problem) -> int:
         if self.prototypes is not None:
             return len(self.prototypes)
-        return 1 if problem.seeds is None else int(problem.seeds.max())
+        return 1 if problem.seeds is None else count_classes(problem.seeds)
 
 
 def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:

@@ -17,7 +17,13 @@ from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
-from napari_saf.methods._start import class_means, from_assignment, k_centre_distances
+from napari_saf.methods._start import (
+    check_seeds_fit,
+    class_means,
+    count_classes,
+    from_assignment,
+    k_centre_distances,
+)
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
@@ -122,6 +128,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         notes: tuple[str, ...] = ()
         if call.initial is not None:
             start = from_assignment(call.initial, features)
+            check_seeds_fit(call.seeds, start.shape[1])
         else:
             means = None if call.seeds is None else class_means(features, call.seeds)
             start = k_centre_distances(
@@ -141,7 +148,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
             return self.max_labels
-        n_seeded = int(problem.seeds.max())
+        n_seeded = count_classes(problem.seeds)
         return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
     def _n_extra_columns(self, problem: Problem) -> int:

@@ -21,6 +21,7 @@ from napari_saf.methods._clustering import (
     weighted_means,
 )
 from napari_saf.methods._field_method import Call
+from napari_saf.methods._start import count_classes
 
 __all__ = ["AbstractTaskClustering", "TaskNeighbourhood", "Tasks", "check_classes", "label_tasks"]
 
@@ -253,13 +254,10 @@ def check_classes(seeds: NDArray[np.int64] | None) -> int:
         raise InvalidInput(
             "seeds: expected strokes of two or more classes, got none; mark a few nodes of each"
         )
-    counts = np.bincount(seeds)[1:]
-    if len(counts) < 2:
+    n_classes = count_classes(seeds)
+    if n_classes < 2:
         raise InvalidInput("seeds: expected two or more classes, got one; mark another")
-    if not counts.all():
-        missing = int(counts.argmin()) + 1
-        raise InvalidInput(f"seeds: expected classes 1 to {len(counts)}, class {missing} has none")
-    return len(counts)
+    return n_classes
 
 
 def _check_tasks(
