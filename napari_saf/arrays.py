@@ -1,4 +1,4 @@
-"""Arrays as torch takes them."""
+"""Numbers and arrays as they are needed, from what they were given as."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["own_floats"]
+__all__ = ["as_whole", "own_floats"]
+
+
+def as_whole(value: object) -> int | None:
+    """Return a whole number, be it written as a float; None for anything else."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        return None
+    is_whole = isinstance(value, (int, np.integer)) or float(value).is_integer()
+    return int(value) if is_whole else None
 
 
 def own_floats(values: ArrayLike) -> NDArray[np.floating[Any]]:
