@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
-from skimage.measure import label as label_regions
+from scipy.ndimage import label as label_regions
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
@@ -233,10 +233,15 @@ def _keep_touched(
 ) -> NDArray[np.int64]:
     """Give regions that no seed touches to the nearest nodes of those that one does."""
     labels, strokes = grid.spread(nodes), grid.spread(seeds)
-    regions = label_regions(labels, background=0, connectivity=1)
-    touched = np.unique(regions[(strokes != 0) & (strokes == labels)])
-    loose = (labels != 0) & ~np.isin(regions, touched)
-    if not loose.any() or not len(touched):
+    touched = np.zeros(labels.shape, dtype=bool)
+    for label in np.unique(nodes):
+        regions, count = label_regions(labels == label)
+        is_touched = np.zeros(count + 1, dtype=bool)
+        is_touched[regions[strokes == label]] = True
+        is_touched[0] = False
+        touched |= is_touched[regions]
+    loose = (labels != 0) & ~touched
+    if not loose.any() or not touched.any():
         return nodes
     outside = loose | (labels == 0)
     nearest = distance_transform_edt(outside, return_distances=False, return_indices=True)
