@@ -14,15 +14,13 @@ from scipy.ndimage import label as label_regions
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
-    new_field,
     shifted_softmax,
     softmax,
     take_columns,
-    with_columns,
 )
 from napari_saf.graph import Averager, GraphUnion, GridGraph
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._flow import Flow, run_flow
+from napari_saf.methods._flow import FieldMemory, Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
 from napari_saf.methods._reporting import to_label_image
@@ -248,7 +246,7 @@ def _keep_touched(
     return np.asarray(grid.gather(np.where(loose, labels[tuple(nearest)], labels)))
 
 
-class AssignmentField:
+class AssignmentField(FieldMemory):
     """Right-hand side S(V) = softmax(A (V - D / rho)) of the assignment flow.
 
     Parameters
@@ -269,16 +267,11 @@ class AssignmentField:
         rho: float,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(distances, len(points), tick)
         self._averager = averager
         self._distances = distances
         self._points = points
         self._rho = rho
-        self._tick = tick
-        n_columns = len(points)
-        self.assignment, one, other = (new_field(distances, n_columns, tick) for _ in range(3))
-        self.scratch = (one, other)
-        self.objective = float("nan")
-        self.overlap = torch.zeros(len(points), len(points), dtype=torch.float64)
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
@@ -290,17 +283,11 @@ class AssignmentField:
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out=out)
 
-    def new_field(self) -> torch.Tensor:
-        """Return memory for a field of the shape of `assignment`."""
-        return new_field(self.assignment, self.assignment.shape[1], self._tick)
-
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""
+        super().keep_columns(kept)
         self._distances = take_columns(self._distances, kept)
         self._points = self._points[kept]
-        fields = (self.assignment, *self.scratch)
-        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
-        self.scratch = (one, other)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the given prototypes that are left."""
