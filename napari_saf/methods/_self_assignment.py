@@ -123,13 +123,13 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         return True
 
     def _prepare(self, call: Call) -> Flow:
-        n_labels = self._n_columns(call.problem)
         rng, features = np.random.default_rng(self.seed), call.features
         notes: tuple[str, ...] = ()
         if call.initial is not None:
             start = from_assignment(call.initial, features)
             check_seeds_fit(call.seeds, start.shape[1])
         else:
+            n_labels = self._n_columns(call.problem)
             means = None if call.seeds is None else class_means(features, call.seeds)
             start = k_centre_distances(
                 features, n_labels, rng, given=means, cancelled=call.cancelled

@@ -87,3 +87,12 @@ def test_a_start_has_a_column_for_every_class():
     for method in (saf.SelfAssignmentFlow(), saf.SLK(), saf.AssignmentFlow()):
         with pytest.raises(saf.InvalidInput):
             method.run(problem, np.ones((image.size, 1)))
+
+
+@pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])
+def test_with_a_start_some_classes_may_be_without_seeds(method):
+    image, strokes = three_stripes()
+    problem = saf.Problem.from_image(image, seeds=np.where(strokes == 2, 2, 0))
+    start = np.random.default_rng(0).dirichlet((1, 1, 1), image.size)
+    labels = method.run(problem, start).labels
+    assert (labels[strokes == 2] == 2).all()
