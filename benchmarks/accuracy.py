@@ -26,12 +26,14 @@ def half_size_photograph(name: str) -> np.ndarray:
     """Return a photograph at half size, float32 in [0, 1]."""
     image = imread(DATA / "bsds_dev" / "images" / f"{name}.jpg") / 255
     rows, columns = (side // 2 * 2 for side in image.shape[:2])
-    return downscale_local_mean(image[:rows, :columns], (2, 2, 1)).astype(np.float32)
+    halved = downscale_local_mean(image[:rows, :columns], (2, 2, 1))
+    return np.asarray(halved, dtype=np.float32)
 
 
 def columns_of(result: saf.Segmentation) -> np.ndarray:
     """Return the column of the start that each node prefers."""
-    return result.columns[result.labels.ravel().astype(int) - 1]
+    labels = np.asarray(result.labels, dtype=int)
+    return np.asarray(result.columns[labels.ravel() - 1])
 
 
 def n_mislabelled(labels: np.ndarray, truth: np.ndarray) -> int:
@@ -63,7 +65,7 @@ def football(n_seeds: int = 10) -> dict[float, list[int]]:
             method = saf.SelfAssignmentFlow(
                 max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=seed
             )
-            labels = method.run(problem).labels.astype(int)
+            labels = np.asarray(method.run(problem).labels, dtype=int)
             wrong.setdefault(s, []).append(n_mislabelled(labels, truth))
     return wrong
 

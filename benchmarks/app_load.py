@@ -21,6 +21,7 @@ from qtpy.QtCore import QEventLoop, QTimer
 from skimage.data import astronaut
 from skimage.transform import resize
 
+import napari_saf as saf
 from napari_saf._gui.segment.dock import SegmentWidget
 
 _TARGETS = {"longest gap": 100, "p99 gap": 50, "first labels": 1000, "stop": 300}
@@ -72,7 +73,8 @@ def measure_napari(viewer: napari.Viewer, repeats: int) -> None:
 
 def measure(viewer: napari.Viewer, widget: SegmentWidget, seconds: float) -> dict[str, float]:
     """Run, watch, stop; return seconds by what they measure."""
-    ticks, first, results = Ticks(), FirstLabels(viewer, widget), []
+    ticks, first = Ticks(), FirstLabels(viewer, widget)
+    results: list[saf.Segmentation] = []
     widget.session.returned.connect(results.append)
     clicked = time.perf_counter()
     widget.start()
@@ -84,7 +86,7 @@ def measure(viewer: napari.Viewer, widget: SegmentWidget, seconds: float) -> dic
     ended = time.perf_counter()
     wait(0.3)
     widget.session.returned.disconnect(results.append)
-    assert all(result.labels.min() > 0 for result in results)
+    assert all(np.min(result.labels) > 0 for result in results)
     gaps, later = ticks.end(), ticks.gaps_after(first.end() + 0.3)
     measured = {
         "longest gap": gaps.max(),

@@ -25,7 +25,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
@@ -35,22 +37,23 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import MiniBatchDictionaryLearning
 
 import napari_saf as saf
-from napari_saf.dictionary import RECONSTRUCTIONS
+from napari_saf.dictionary import RECONSTRUCTIONS, Reconstruction
 from napari_saf.features import Scaling
 from napari_saf.samples import read_sample
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 SIZE = 7
 SETS = ("brick", "brodatz", "fingerprint", "ridges")
-Images = list[NDArray[np.uint8]]
+Images = list[NDArray[Any]]
 
 
 def read_sets(names: list[str]) -> dict[str, tuple[Images, Images]]:
     """Return the images to learn from and the novel ones of each set, channels last."""
-    found = {}
+    found: dict[str, tuple[Images, Images]] = {}
     for name, folder in (("brick", DATA / "facades" / "brick"), ("brodatz", DATA / "brodatz")):
         parts = [sorted((folder / part).glob("*.png")) for part in ("learn", "novel")]
-        found[name] = tuple([_planes(iio.imread(path)) for path in paths] for paths in parts)
+        learn, novel = ([_planes(iio.imread(path)) for path in paths] for paths in parts)
+        found[name] = learn, novel
     for name, file in (("fingerprint", "sourceafis_probe.png"), ("ridges", "fp_336x258.jpg")):
         one = _planes(iio.imread(DATA / "fingerprint" / file))[..., :1]
         found[name] = ([one], [one])
@@ -96,7 +99,7 @@ def dictionary_learning(
     def nearest(rows: NDArray[np.float32]) -> NDArray[np.float32]:
         gains = rows @ atoms.T
         best = np.abs(gains).argmax(axis=1)
-        return gains[np.arange(len(rows)), best, None] * atoms[best]
+        return np.asarray(gains[np.arange(len(rows)), best, None] * atoms[best])
 
     return nearest
 
@@ -151,7 +154,7 @@ def show_transfer(sets: dict[str, tuple[Images, Images]]) -> None:
 
 
 def psnr_in_image_units(
-    dictionary: saf.PatchDictionary, image: NDArray[np.uint8], how: str, learn: Images
+    dictionary: saf.PatchDictionary, image: NDArray[np.uint8], how: Reconstruction, learn: Images
 ) -> float:
     """Return the PSNR with one peak for both dictionaries."""
     scaling = Scaling.of(learn)
@@ -178,8 +181,8 @@ def show_speed(sets: dict[str, tuple[Images, Images]]) -> None:
         atoms = np.stack([image[y : y + size, x : x + size] for y, x in corners])
         filters = torch.from_numpy(atoms).movedim(3, 1).repeat(8, 1, 1, 1).contiguous()
         batch = torch.from_numpy(image).movedim(2, 0)[None].contiguous()
-        ours = best_of(5, lambda a=atoms: saf.patch_distance(image, a, device="cpu"))
-        plain = best_of(5, lambda f=filters, b=batch: torch.conv2d(b, f))
+        ours = best_of(5, partial(saf.patch_distance, image, atoms, device="cpu"))
+        plain = best_of(5, partial(torch.conv2d, batch, filters))
         print(
             f"distances to {count} atoms {size} x {size}: {ours:.3f} s; convolution with "
             f"{8 * count} filters: {plain:.3f} s; ratio {ours / plain:.2f} (target 3)"
@@ -190,7 +193,7 @@ def show_speed(sets: dict[str, tuple[Images, Images]]) -> None:
     seconds = time.perf_counter() - began
     print(f"learning 20 atoms from four 256 x 256 images: {seconds:.1f} s (target 20)")
     for how in RECONSTRUCTIONS:
-        applied = best_of(2, lambda h=how: dictionary.apply(novel[0], reconstruction=h))
+        applied = best_of(2, partial(dictionary.apply, novel[0], reconstruction=how))
         print(f"applying, {how}: {applied:.2f} s an image of 256 x 256 (target 2)")
 
 

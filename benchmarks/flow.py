@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import numpy as np
 import psutil
@@ -19,7 +20,7 @@ import torch
 
 import napari_saf as saf
 from napari_saf.affinity import GaussianAffinity
-from napari_saf.device import resolve_device
+from napari_saf.device import DeviceName, resolve_device
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.methods._self_assignment import SelfAssignmentField
 from napari_saf.methods._start import k_centres
@@ -33,7 +34,8 @@ def photograph(height: int, width: int) -> np.ndarray:
     from skimage.transform import resize
 
     image = read_sample("astronaut").array
-    return resize(image, (height, width), anti_aliasing=True).astype(np.float32)
+    resized = resize(image, (height, width), anti_aliasing=True)
+    return np.asarray(resized, dtype=np.float32)
 
 
 def synchronize(device: torch.device) -> None:
@@ -131,7 +133,7 @@ def whole_table(image: np.ndarray, device: torch.device, windows: tuple[int, ...
         "| Euler h = 0.1, plain torch (steps x median step) | plain / defaults | same / defaults |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    name = device.type
+    name = cast("DeviceName", device.type)
     for window in windows:
         problem = saf.Problem.from_image(image, window=window, features=image)
         SelfAssignmentFlow(device=name).run(problem, max_iterations=2)

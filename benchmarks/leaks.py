@@ -14,9 +14,15 @@ import gc
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
+
+if TYPE_CHECKING:
+    from qtpy.QtWidgets import QApplication
+
+    from napari_saf._gui.segment.dock import SegmentWidget
 
 
 def photograph(side: int) -> np.ndarray:
@@ -27,7 +33,7 @@ def photograph(side: int) -> np.ndarray:
     return (255 * np.clip(0.5 + 0.4 * waves + noise, 0, 1)).astype(np.uint8)
 
 
-def run_once(dock, app) -> None:
+def run_once(dock: SegmentWidget, app: QApplication) -> None:
     """Start a run and wait for its end."""
     dock.start()
     while dock.session.is_running:
@@ -40,7 +46,7 @@ def resident(process: psutil.Process) -> float:
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    return process.memory_info().rss / 2**20
+    return float(process.memory_info().rss) / 2**20
 
 
 def main() -> int:

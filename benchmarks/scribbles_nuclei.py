@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
@@ -28,7 +29,7 @@ DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data")) / "nuclei"
 NUCLEUS, GROUND = 1, 2
 LENGTH = 40
 
-Image = NDArray[np.generic]
+Image = NDArray[Any]
 Strokes = NDArray[np.uint8]
 
 

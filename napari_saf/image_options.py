@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, Scaling
 from napari_saf.groups import check_group_source
@@ -102,11 +103,23 @@ def check_options(
         )
     if weights not in WEIGHTS:
         raise InvalidInput(f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}")
-    sides = np.asarray(window)
-    plain = int(sides) if sides.ndim == 0 else tuple(int(side) for side in sides)
-    if (sides != np.asarray(plain)).any():
-        raise InvalidInput(f"window: expected whole numbers, got {window}")
+    given = np.asarray(window)
+    sides = [side for side in map(as_whole, given.ravel().tolist()) if side is not None]
+    if given.ndim > 1 or len(sides) < given.size:
+        raise InvalidInput(f"window: expected whole numbers, got {window!r}")
+    if channel_axis is not None and as_whole(channel_axis) is None:
+        raise InvalidInput(f"channel_axis: expected a whole number, got {channel_axis!r}")
+    if scaling is not None and not isinstance(scaling, Scaling):
+        raise InvalidInput(f"scaling: expected a Scaling, got {scaling!r}")
+    if max_side is not None and (as_whole(max_side) or 0) < 1:
+        raise InvalidInput(f"max_side: expected a whole number of 1 or more, got {max_side!r}")
     source = check_group_source(groups) if isinstance(groups, str) else None
-    if max_side is not None and (max_side != int(max_side) or max_side < 1):
-        raise InvalidInput(f"max_side: expected a whole number of 1 or more, got {max_side}")
-    return ImageOptions(name, plain, weights, channel_axis, scaling, source, max_side)
+    return ImageOptions(
+        name,
+        tuple(sides) if given.ndim else sides[0],
+        weights,
+        as_whole(channel_axis),
+        scaling,
+        source,
+        as_whole(max_side),
+    )

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, Scaling, channels_last
 from napari_saf.graph import (
@@ -62,11 +63,9 @@ class Problem:
     _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        features = np.asarray(self.features)
-        if features.dtype != np.float64:
-            features = features.astype(np.float32, copy=False)
+        features = own_floats(self.features)
         n_nodes = self.graph.n_nodes
-        if features.ndim != 2 or len(features) != n_nodes:
+        if features.ndim != 2 or len(features) != n_nodes or not features.shape[1]:
             raise InvalidInput(
                 f"features: expected shape ({n_nodes}, n_features), got {features.shape}"
             )
@@ -224,6 +223,8 @@ class Problem:
             As `from_image`, and if the lengths of the sequences differ.
         """
         count = len(images)
+        if not count:
+            raise InvalidInput("images: expected at least one")
         given = None if isinstance(features, str) else [np.asarray(x) for x in features]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
@@ -348,7 +349,10 @@ def _check_given(
     if k >= len(given) or given[k].shape[:-1] != shape:
         got = given[k].shape if k < len(given) else "none"
         raise InvalidInput(f"features: expected an array of shape {(*shape, 'n')}, got {got}")
-    return given[k].astype(np.float64 if given[k].dtype == np.float64 else np.float32, copy=False)
+    if given[k].shape[-1] != given[0].shape[-1]:
+        counts = [features.shape[-1] for features in given]
+        raise InvalidInput(f"features: expected as many for each image, got {counts}")
+    return own_floats(given[k])
 
 
 def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:

@@ -85,6 +85,7 @@ def test_more_landmarks_than_nodes_are_all_nodes(features, w):
         (lambda: saf.GaussianAffinity(landmarks=1), "landmarks"),
         (lambda: saf.GaussianAffinity(landmarks=2.5), "landmarks"),
         (lambda: saf.KernelAffinity(np.ones((2, 3))), "square"),
+        (lambda: saf.KernelAffinity(np.ones(2)), "square"),
         (lambda: saf.KernelAffinity([[0, 1], [2, 0]]), "symmetric"),
         (lambda: saf.KernelAffinity([[0, np.nan], [np.nan, 0]]), "finite"),
     ],

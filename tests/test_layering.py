@@ -11,7 +11,7 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"errors", "device", "parameters"},
+    {"arrays", "errors", "device", "parameters"},
     {"geometry", "graph", "features", "groups"},
     {"image_options"},
     {"problem", "recording", "result"},

@@ -133,6 +133,13 @@ def nan_image():
         (np.random.rand(9, 9), {"window": 4}, "odd"),
         (np.random.rand(9, 9), {"window": 11}, "larger than the image"),
         (np.random.rand(9, 9), {"window": 3.5}, "whole numbers"),
+        (np.random.rand(9, 9), {"window": None}, "whole numbers"),
+        (np.random.rand(9, 9), {"window": np.nan}, "whole numbers"),
+        (np.random.rand(9, 9), {"window": [[3, 3]]}, "whole numbers"),
+        (np.random.rand(9, 9), {"channel_axis": "last"}, "channel_axis: expected"),
+        (np.random.rand(9, 9), {"max_side": "half"}, "max_side: expected"),
+        (np.random.rand(9, 9), {"max_side": np.inf}, "max_side: expected"),
+        (np.random.rand(9, 9), {"scaling": (0, 1)}, "scaling: expected"),
         (np.random.rand(9, 9), {"mask": np.zeros((9, 9))}, "empty mask"),
         (np.random.rand(9, 9), {"mask": np.ones((9, 8))}, "image's shape"),
         (np.full((9, 9), np.nan), {"mask": "finite"}, "empty mask"),
@@ -159,12 +166,18 @@ def test_bad_images_are_refused(image, arguments, said):
     [
         ({"masks": [None]}, "masks: expected one for each of 2"),
         ({"features": [np.ones((9, 9, 2))]}, "features"),
+        ({"features": [np.ones((9, 9, 2)), np.ones((9, 9, 3))]}, "as many for each image"),
         ({"groups": [np.ones((9, 9), int)]}, "groups: expected one for each of 2"),
     ],
 )
 def test_lists_of_another_length_are_refused(arguments, said):
     with pytest.raises(saf.InvalidInput, match=said):
         saf.Problem.from_images([np.random.rand(9, 9)] * 2, **arguments)
+
+
+def test_no_images_are_refused():
+    with pytest.raises(saf.InvalidInput, match="at least one"):
+        saf.Problem.from_images([])
 
 
 def test_images_of_differing_channels_are_refused():
@@ -185,3 +198,19 @@ def test_problems_and_scalings_are_frozen(photo):
         problem.features = None
     with pytest.raises(dataclasses.FrozenInstanceError):
         Scaling(0, 1).low = 2
+    with pytest.raises(saf.InvalidInput, match="expected shape"):
+        saf.Problem(np.ones((6, 0)), saf.GridGraph((2, 3), window=1))
+
+
+@pytest.mark.parametrize("name", saf.METHODS)
+@pytest.mark.parametrize("size", [1e25, 1e300])
+def test_features_whose_squares_are_no_numbers_are_refused(name, size):
+    rng, double = np.random.default_rng(0), saf.METHODS[name](dtype="float64")
+    seeds, groups = np.zeros(20, dtype=int), np.arange(20) % 2 + 1
+    seeds[:2] = 1, 2
+    graph = saf.GridGraph((4, 5))
+    problem = saf.Problem(size * rng.random((20, 2)), graph, seeds=seeds, groups=groups)
+    with pytest.raises(saf.InvalidInput, match="features: expected numbers up to"):
+        saf.METHODS[name]().run(problem)
+    if size == 1e25:
+        assert np.isfinite(double.run(problem, max_iterations=2).assignment).all()

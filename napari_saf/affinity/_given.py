@@ -12,6 +12,7 @@ from scipy import sparse
 
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
+from napari_saf.graph import asymmetry, square_matrix
 
 __all__ = ["KernelAffinity"]
 
@@ -34,12 +35,8 @@ class KernelAffinity:
     matrix: ArrayLike | sparse.sparray
 
     def __post_init__(self) -> None:
-        entries = sparse.coo_array(self.matrix)
-        if entries.shape[0] != entries.shape[1]:
-            raise InvalidInput(f"matrix: expected a square matrix, got shape {entries.shape}")
-        if not np.isfinite(entries.data).all():
-            raise InvalidInput("matrix: expected finite numbers")
-        difference = np.abs(entries - entries.T).max() if entries.nnz else 0.0
+        entries = square_matrix(self.matrix)
+        difference = asymmetry(entries)
         if difference > 1e-8 * np.abs(entries.data).max(initial=1.0):
             raise InvalidInput(
                 f"matrix: expected a symmetric matrix, entries differ by up to {difference:g}"

@@ -38,7 +38,15 @@ from napari_saf.comparison._variants import parameter_named
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, channels_last
 from napari_saf.image_options import WEIGHTS
-from napari_saf.io import LABELS_MARK, ImageFile, mask_stem, read_image, read_labels, save_recipe
+from napari_saf.io import (
+    LABELS_MARK,
+    ImageFile,
+    make_folder,
+    mask_stem,
+    read_image,
+    read_labels,
+    save_recipe,
+)
 from napari_saf.io._legend import file_stem
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.methods._method import relay
@@ -162,7 +170,7 @@ def _save(
     places: Sequence[Path], found: Comparison, image: ImageFile, shown: dict[str, Any]
 ) -> None:
     for place in places:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         save_comparison(place, found, image.array, **shown)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from napari_saf.cli._progress import run_with_progress
-from napari_saf.io import ImageFile, save_masks, save_recipe
+from napari_saf.io import ImageFile, make_folder, save_masks, save_recipe
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
@@ -47,7 +47,7 @@ def command(out: Path, sample: str, headless: bool) -> None:
     steps = SelfAssignmentFlow().iterate(Problem.from_image(image.array))
     result = run_with_progress(steps, sample)
     click.echo(f"{result.n_labels} labels, {result.status.value}, {result.seconds:.1f} s")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     mask = out / f"{sample}_labels.tif"
     figure, recipe = out / f"{sample}.png", out / f"{sample}_labels.recipe.json"
     save_masks(mask, result.labels, scale=image.scale, units=image.units, axes=image.label_axes)

@@ -27,6 +27,7 @@ from napari_saf.io import (
     MASK_SUFFIXES,
     apply_to_files,
     load_dictionary,
+    make_folder,
     read_image,
     replacing,
     save_dictionary,
@@ -72,7 +73,7 @@ def _learn(
     result = run_with_progress(method.iterate(problem), title)
     assert isinstance(result, LearnedDictionary)
     dictionary = result.with_names([path.name for path in paths])
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     save_dictionary(out, dictionary)
     seconds, status = time.perf_counter() - began, result.status.value.replace("_", " ")
     click.echo(f"{out}: {_words(dictionary)}, {status}, {seconds:.1f} s")
@@ -88,7 +89,7 @@ def _show(dictionary: Path, out: Path | None, overwrite: bool, **_: Any) -> None
     if out is None:
         return
     _check_absent(out, overwrite)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     _save_sheet(out, found, dictionary.name)
     click.echo(out)
 

@@ -18,6 +18,7 @@ from napari_saf.io import (
     TABLE_SUFFIXES,
     ImageFile,
     load_recipe,
+    make_folder,
     mask_stem,
     read_image,
     read_labels,
@@ -115,7 +116,7 @@ def command(
         labelling = dataclasses.replace(labelling, prototypes=_prototypes(labelling))
     export = Export(out, mask_stem(source), labelling, asked)
     _check_places(export, [source, image_file], overwrite)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for path in export.write():
         click.echo(path)
 

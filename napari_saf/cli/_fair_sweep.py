@@ -25,7 +25,7 @@ from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ParameterValue, WindowSize
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io import mask_stem, replacing
+from napari_saf.io import make_folder, mask_stem, replacing
 from napari_saf.methods import METHODS, SweepMethod, TradeOff
 from napari_saf.problem import ImageOptions
 
@@ -70,7 +70,7 @@ def _fair_sweep(
     files, problem, axis = read_problem(paths, settings)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     _save_table(places[0], found)
     _save_plot(places[1], found, title)
     if masks:

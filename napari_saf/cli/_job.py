@@ -15,7 +15,7 @@ from napari_saf.cli._plan import Job
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.features import channels_last
 from napari_saf.groups import check_group_source
-from napari_saf.io import ImageFile, read_image, read_labels, save_masks, save_recipe
+from napari_saf.io import ImageFile, make_folder, read_image, read_labels, save_masks, save_recipe
 from napari_saf.io._replace import remove_leftovers
 from napari_saf.methods import AbstractMethod
 from napari_saf.methods._method import drain
@@ -121,7 +121,7 @@ def _saving_recipe(job: Job, recipe: dict[str, Any]) -> Iterator[None]:
         save_recipe(job.recipe, recipe)
         return
     was_there = job.recipe.exists()
-    job.recipe.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(job.recipe.parent)
     save_recipe(job.recipe, recipe)
     try:
         yield
@@ -182,7 +182,7 @@ def save_labels(
     image: ImageFile, labels: NDArray[Any], mask: Path, channel_axis: int | None
 ) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
-    mask.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(mask.parent)
     _, used = channels_last(image.array, channel_axis)
     if used == image.channel_axis:
         names, kept = image.label_axes, list(range(labels.ndim))

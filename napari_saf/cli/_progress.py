@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from napari_saf.methods._method import drain
+from napari_saf.methods._method import drain, relay
 from napari_saf.result import Snapshot
 
 __all__ = ["run_with_progress"]
@@ -42,16 +42,10 @@ def _bar(steps: Generator[Snapshot, None, T], title: str) -> Iterator[Generator[
     with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:
         task = progress.add_task(title, total=1, state="")
 
-        def watched() -> Generator[Snapshot, None, T]:
-            while True:
-                try:
-                    snapshot: Snapshot = next(steps)
-                except StopIteration as stop:
-                    progress.update(task, completed=1)
-                    result: T = stop.value
-                    return result
-                state = f"{snapshot.n_labels} labels, t = {snapshot.record.time:.1f}"
-                progress.update(task, completed=snapshot.fraction, state=state)
-                yield snapshot
+        def show(snapshot: Snapshot) -> Snapshot:
+            state = f"{snapshot.n_labels} labels, t = {snapshot.record.time:.1f}"
+            progress.update(task, completed=snapshot.fraction, state=state)
+            return snapshot
 
-        yield watched()
+        yield relay(steps, show)
+        progress.update(task, completed=1)

@@ -17,7 +17,7 @@ from napari_saf.dictionary._canvas import Canvas, Placements
 from napari_saf.dictionary._distance import check_odd
 from napari_saf.dictionary._field import Matches, PatchField
 from napari_saf.errors import InvalidInput
-from napari_saf.graph import GridGraph
+from napari_saf.graph import GridGraph, check_window
 from napari_saf.methods import AssignmentFlow
 from napari_saf.methods._assignment import AssignmentField
 from napari_saf.methods._field_method import Call
@@ -143,6 +143,7 @@ def apply_dictionary(
         known = ", ".join(RECONSTRUCTIONS)
         raise InvalidInput(f"reconstruction: expected {known}, got {reconstruction!r}")
     pixels = dictionary.planes(image, channel_axis)
+    check_window(window, pixels.shape[:2])
     flow = AssignmentFlow(rho=rho)
     work = _Work(dictionary, pixels, flow, window, reconstruction, device, cancelled)
     for tile in _tiles(work.shape, window, dictionary.n_atoms, dictionary.patch_size):

@@ -16,7 +16,7 @@ from napari_saf.dictionary._distance import check_odd
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.dictionary._symmetries import all_transforms
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling, channels_last
+from napari_saf.features import Scaling, channels_last, is_rgb
 from napari_saf.methods._method import drain, never
 from napari_saf.problem import Problem
 from napari_saf.result import Snapshot
@@ -72,7 +72,7 @@ class PatchDictionary:
     )
 
     def __post_init__(self) -> None:
-        atoms = np.asarray(self.atoms, dtype=np.float32)
+        atoms = np.require(self.atoms, np.float32, ["C", "W"])
         shape = atoms.shape
         if atoms.ndim != 4 or 0 in shape or shape[1] != shape[2]:
             raise InvalidInput(f"atoms: expected shape (n_atoms, p, p, n_channels), got {shape}")
@@ -112,7 +112,7 @@ class PatchDictionary:
     @classmethod
     def learn(
         cls,
-        images: Sequence[ArrayLike],
+        images: Sequence[ArrayLike] | NDArray[Any],
         *,
         n_atoms: int = 20,
         patch_size: int = 7,
@@ -126,8 +126,8 @@ class PatchDictionary:
 
         Parameters
         ----------
-        images : sequence of array
-            2-D, any sizes, one number of channels.
+        images : sequence of array, or array
+            2-D, any sizes, one number of channels; or one such image.
         n_atoms, patch_size, s
             See `PatchDictionaryLearning`.
         window : int
@@ -160,7 +160,7 @@ class PatchDictionary:
 
     @staticmethod
     def iterate(
-        images: Sequence[ArrayLike],
+        images: Sequence[ArrayLike] | NDArray[Any],
         *,
         window: int = 3,
         channel_axis: int | None = None,
@@ -172,7 +172,8 @@ class PatchDictionary:
         from napari_saf.dictionary._learning import LearnedDictionary, PatchDictionaryLearning
 
         method = PatchDictionaryLearning(**options)
-        problem = Problem.from_images(images, window=window, channel_axis=channel_axis)
+        several = _several(images, channel_axis)
+        problem = Problem.from_images(several, window=window, channel_axis=channel_axis)
         result = yield from method.iterate(problem, cancelled=cancelled)
         assert isinstance(result, LearnedDictionary)
         return dataclasses.replace(result, dictionary=result.with_names(names))
@@ -310,3 +311,13 @@ class PatchDictionary:
     def _as_tensor(self) -> torch.Tensor:
         """Return the atoms as (n_atoms, n_channels, p, p)."""
         return torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()
+
+
+def _several(
+    images: Sequence[ArrayLike] | NDArray[Any], channel_axis: int | None
+) -> Sequence[ArrayLike]:
+    """Return the images; an array whose parts along the first axis are no images is one."""
+    if not isinstance(images, np.ndarray):
+        return images
+    has_channels = channel_axis is not None or is_rgb(images.shape)
+    return [images] if images.ndim == 2 + has_channels else list(images)

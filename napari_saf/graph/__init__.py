@@ -6,7 +6,7 @@ from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph, check_mask, check_window
 from napari_saf.graph._neighbours import Neighbours, mean_nearest_distance, nearest_neighbours
 from napari_saf.graph._paths import path_costs, path_lengths
-from napari_saf.graph._sparse import SparseProduct, symmetric_part
+from napari_saf.graph._sparse import SparseProduct, asymmetry, square_matrix, symmetric_part
 from napari_saf.graph._union import GraphUnion
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "GridGraph",
     "Neighbours",
     "SparseProduct",
+    "asymmetry",
     "check_mask",
     "check_window",
     "coarse_mask",
@@ -27,5 +28,6 @@ __all__ = [
     "nearest_neighbours",
     "path_costs",
     "path_lengths",
+    "square_matrix",
     "symmetric_part",
 ]

@@ -14,7 +14,13 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._neighbours import nearest_neighbours
-from napari_saf.graph._sparse import SparseProduct, symmetric_part, without_diagonal
+from napari_saf.graph._sparse import (
+    SparseProduct,
+    asymmetry,
+    square_matrix,
+    symmetric_part,
+    without_diagonal,
+)
 
 __all__ = ["AffinityGraph"]
 
@@ -52,15 +58,11 @@ class AffinityGraph(AbstractGraph):
         self_weight: Literal["degree"] | float = "degree",
         symmetric: bool = True,
     ) -> None:
-        weights = sparse.csr_array(matrix, dtype=np.float64)
-        _check_matrix(weights, symmetric)
+        weights = square_matrix(matrix)
+        _check_weights(weights, symmetric)
         weights = without_diagonal(weights)
         degree = np.asarray(weights.sum(axis=1)).ravel()
-        own = degree if self_weight == "degree" else np.full(len(degree), float(self_weight))
-        if not (np.isfinite(own).all() and (own >= 0).all()):
-            raise InvalidInput(
-                f"self_weight: expected 'degree' or a number >= 0, got {self_weight}"
-            )
+        own = degree if self_weight == "degree" else np.full(len(degree), _number(self_weight))
         self.weights = weights
         self._is_symmetric = symmetric
         self._own = np.where(degree + own > 0, own, 1.0)
@@ -140,16 +142,21 @@ class AffinityGraph(AbstractGraph):
         return np.asarray(self.weights @ field, dtype=field.dtype)
 
 
-def _check_matrix(weights: sparse.csr_array, symmetric: bool) -> None:
-    rows, columns = weights.shape
-    if rows != columns:
-        raise InvalidInput(f"matrix: expected a square matrix, got shape {weights.shape}")
-    if not np.isfinite(weights.data).all() or (weights.data < 0).any():
+def _check_weights(weights: sparse.csr_array, symmetric: bool) -> None:
+    if (weights.data < 0).any():
         raise InvalidInput("matrix: expected finite weights that are not negative")
     if symmetric and weights.nnz:
-        largest = float(np.abs(weights - weights.T).max())
+        largest = asymmetry(weights)
         if largest > 1e-8 * float(weights.data.max()):
             raise InvalidInput(
                 f"matrix: expected a symmetric matrix, entries differ by up to {largest:g}; "
                 "symmetrise it, for example with (A + A.T) / 2"
             )
+
+
+def _number(self_weight: object) -> float:
+    is_number = isinstance(self_weight, (int, float, np.integer, np.floating))
+    own = float(self_weight) if is_number else -1.0  # type: ignore[arg-type]
+    if not 0 <= own < np.inf:
+        raise InvalidInput(f"self_weight: expected 'degree' or a number >= 0, got {self_weight!r}")
+    return own

@@ -160,7 +160,7 @@ def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> 
     """
     shrinks = [width > 1 or max(window) == 1 for width in window]
     longest = max(side for side, one in zip(shape, shrinks, strict=True) if one)
-    ratio = min(1.0, max_side / longest)
+    ratio = min(max_side, longest) / longest
     return tuple(
         max(min(side, width), round(side * ratio)) if one else side
         for side, width, one in zip(shape, window, shrinks, strict=True)

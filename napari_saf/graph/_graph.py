@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 
 __all__ = ["AbstractGraph", "Averager"]
@@ -114,6 +115,4 @@ class AbstractGraph(ABC):
             raise InvalidInput(
                 f"values: expected shape ({self.n_nodes}, n_columns), got {values.shape}"
             )
-        if values.dtype != np.float64:
-            values = values.astype(np.float32, copy=False)
-        return torch.from_numpy(np.ascontiguousarray(values))
+        return torch.from_numpy(own_floats(values))

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from napari_saf.arrays import as_whole, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum
 from napari_saf.graph._graph import AbstractGraph, Averager
@@ -116,6 +117,8 @@ class GridGraph(AbstractGraph):
         if not (np.isfinite(rho) and rho > 0):
             raise InvalidInput(f"rho: expected a positive number, got {rho}")
         patch = check_window(patch_size, shape, name="patch_size")
+        if stride < 1:
+            raise InvalidInput(f"stride: expected 1 or more, got {stride}")
         grid = cls(shape, window=window, mask=mask)
         grid.stride = stride
         weights = grid._patch_weights(values, patch, rho)
@@ -174,7 +177,7 @@ class GridGraph(AbstractGraph):
         csr_array of shape (n_nodes, n_nodes)
             Symmetric, without a diagonal.
         """
-        image = np.asarray(self.spread(np.asarray(features, dtype=np.float32)))
+        image = np.asarray(self.spread(own_floats(features)))
         weights = np.zeros((self.n_nodes, len(self._offsets())), np.float32, order="F")
         for k, (target, source) in enumerate(self._shifts()):
             there = np.zeros(self.shape, dtype=np.float32)
@@ -404,19 +407,20 @@ def check_window(
 ) -> tuple[int, ...]:
     """Return the window as one odd side length per axis, or raise InvalidInput."""
     given = np.asarray(window)
-    sides = [given] * len(shape) if given.ndim == 0 else list(given)
+    sides = given.tolist() if given.ndim else [given.item()] * len(shape)
     if len(sides) != len(shape):
         raise InvalidInput(
             f"{name}: expected one side length or {len(shape)} of them, got {len(sides)}"
         )
-    for side, length in zip(sides, shape, strict=True):
-        if side != int(side) or side < 1 or side % 2 == 0:
+    found = [as_whole(side) or 0 for side in sides]
+    for side, whole, length in zip(sides, found, shape, strict=True):
+        if whole < 1 or whole % 2 == 0:
             raise InvalidInput(f"{name}: expected odd side lengths of 1 or more, got {side}")
-        if length > 1 and side > length:
+        if length > 1 and whole > length:
             raise InvalidInput(
                 f"{name}: {side} is larger than the image, whose shape is {tuple(shape)}"
             )
-    return tuple(int(side) for side in sides)
+    return tuple(found)
 
 
 def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:

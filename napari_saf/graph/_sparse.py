@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy import sparse
 
-__all__ = ["SparseProduct", "symmetric_part", "without_diagonal"]
+from napari_saf.errors import InvalidInput
+
+__all__ = ["SparseProduct", "asymmetry", "square_matrix", "symmetric_part", "without_diagonal"]
 
 
 class SparseProduct:
@@ -32,6 +36,30 @@ class SparseProduct:
 
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         torch.addmm(out, self._matrix, values, beta=0, out=out)
+
+
+def square_matrix(matrix: ArrayLike | sparse.spmatrix | sparse.sparray) -> sparse.csr_array:
+    """Return a matrix that was given, dense or sparse, in float64.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not square, or holds anything but finite real numbers.
+    """
+    given: Any = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    if given.dtype.kind not in "biuf" or given.ndim != 2 or given.shape[0] != given.shape[1]:
+        raise InvalidInput(
+            f"matrix: expected a square matrix of numbers, got {given.dtype} of shape {given.shape}"
+        )
+    found = sparse.csr_array(given, dtype=np.float64)
+    if not np.isfinite(found.data).all():
+        raise InvalidInput("matrix: expected finite numbers")
+    return found
+
+
+def asymmetry(matrix: sparse.csr_array) -> float:
+    """Return the largest difference of two entries that mirror each other."""
+    return float(np.abs(matrix - matrix.T).max()) if matrix.nnz else 0.0
 
 
 def symmetric_part(matrix: sparse.csr_array) -> sparse.csr_array:

@@ -19,7 +19,7 @@ from napari_saf.io._masks import MASK_SUFFIXES, mask_stem, mask_suffix, save_mas
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
 from napari_saf.io._regions import TABLE_SUFFIXES, region_table, save_regions
-from napari_saf.io._replace import replacing
+from napari_saf.io._replace import make_folder, replacing
 
 if TYPE_CHECKING:
     from napari_saf.io._figure import save_figure as save_figure
@@ -39,6 +39,7 @@ __all__ = [
     "load_dictionary",
     "load_prototypes",
     "load_recipe",
+    "make_folder",
     "mask_stem",
     "mask_suffix",
     "read_image",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import glob
 import hashlib
 import io
 import os
@@ -22,7 +21,7 @@ from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io._image import read_image
 from napari_saf.io._image_file import ImageFile
 from napari_saf.io._masks import mask_stem, save_masks
-from napari_saf.io._replace import remove, replacing
+from napari_saf.io._replace import make_folder, remove_leftovers, replacing
 from napari_saf.methods._method import Cancelled, never
 
 __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
@@ -120,7 +119,8 @@ def apply_to_files(
             yield FileOutcome(place.image, "skipped")
             continue
         began = time.perf_counter()
-        place.remove_leftovers()
+        for target in (place.mask, place.reconstruction):
+            remove_leftovers(target)
         try:
             found = _apply_to_file(
                 dictionary,
@@ -158,12 +158,6 @@ class _Place:
 
     def is_complete(self) -> bool:
         return self.mask.exists() and self.reconstruction.exists()
-
-    def remove_leftovers(self) -> None:
-        """Remove what a run that was killed had begun under temporary names."""
-        for target in (self.mask, self.reconstruction):
-            for one in target.parent.glob(f".????????.{glob.escape(target.name)}"):
-                remove(one)
 
 
 def _check_places(places: list[_Place]) -> None:
@@ -236,7 +230,7 @@ class _Table:
                 "overwrite"
             )
         self.done = {row[0] for row in rows}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with replacing(path) as temporary:
             temporary.write_text("".join(map(_line, [self._header, *rows])), encoding="utf-8")
 

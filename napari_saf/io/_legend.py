@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Legend", "file_stem"]
+__all__ = ["Legend", "count_labels", "file_stem"]
 
 _GOLDEN = 0.618034
 """Hues of numbers that follow each other are far apart with this step."""
@@ -62,7 +62,7 @@ class Legend:
         InvalidInput
             If a name is no text, or a colour not three numbers from 0 to 1.
         """
-        present, sizes = _count(labels)
+        present, sizes = count_labels(labels)
         named, coloured = dict(names or {}), dict(colors or {})
         words = tuple(_name(int(label), named) for label in present)
         table = [_color(int(label), coloured) for label in present]
@@ -81,8 +81,9 @@ class Legend:
         return table
 
 
-def _count(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    if labels.size and labels.max() < _MOST_COUNTED:
+def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the labels above 0 that a label image holds, ascending, and the pixels of each."""
+    if labels.size and labels.min() >= 0 and labels.max() < _MOST_COUNTED:
         counts = np.bincount(labels.ravel())
         present = np.flatnonzero(counts)
         sizes = counts[present]

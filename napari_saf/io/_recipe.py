@@ -199,6 +199,10 @@ def refuse_options(options: ImageOptions) -> None:
         raise InvalidInput(f"input.window: expected odd numbers, got {options.window!r}")
     if options.channel_axis is not None and not _is_whole(options.channel_axis):
         raise InvalidInput(f"input.channel_axis: expected a number, got {options.channel_axis!r}")
+    if options.max_side is not None and not (_is_whole(options.max_side) and options.max_side > 0):
+        raise InvalidInput(
+            f"input.max_side: expected a number of 1 or more, got {options.max_side!r}"
+        )
     if options.groups is not None:
         if not isinstance(options.groups, str):
             raise InvalidInput(f"input.groups: expected words, got {options.groups!r}")

@@ -166,11 +166,14 @@ def _table(
     legend: Legend,
     connected: bool,
 ) -> Table:
-    if not connected:
-        found = _measure(labels, axes, image)
-        return _named(found, legend, found["label"])
-    regions, owners = _connected(labels, legend.labels)
-    return _named(_measure(regions, axes, image), legend, owners)
+    # scikit-image keeps a list as long as the largest number.
+    ranks = np.where(labels > 0, np.searchsorted(legend.labels, labels) + 1, 0)
+    if connected:
+        regions, owners = _connected(ranks, legend.labels)
+        return _named(_measure(regions, axes, image), legend, owners)
+    found = _measure(ranks, axes, image)
+    found["label"] = legend.labels[found["label"] - 1]
+    return _named(found, legend, found["label"])
 
 
 def _table_of_frames(
@@ -195,17 +198,18 @@ def _table_of_frames(
 
 
 def _connected(
-    labels: NDArray[Any], present: NDArray[np.int64]
+    ranks: NDArray[np.int64], present: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the connected regions, numbered from 1 label by label, and the label of each.
+
+    `ranks` are the places of the labels among those that are present.
 
     Label by label: labelling a large image in one call would keep all threads waiting.
     """
     from scipy.ndimage import find_objects, label
 
-    ranks = np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
-    around = np.ones((3,) * labels.ndim)
-    regions = np.zeros(labels.shape, np.int32)
+    around = np.ones((3,) * ranks.ndim)
+    regions = np.zeros(ranks.shape, np.int32)
     owners: list[int] = []
     for rank, box in enumerate(find_objects(ranks), start=1):
         if box is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from napari_saf.errors import SafError
 
-__all__ = ["remove", "remove_leftovers", "replacing"]
+__all__ = ["make_folder", "remove", "remove_leftovers", "replacing"]
 
 _TOKEN_BYTES = 4
 
@@ -66,6 +66,20 @@ def _swap_folders(new: Path, target: Path, old: Path) -> None:
         os.replace(old, target)
         raise
     remove(old)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where there are none.
+
+    Raises
+    ------
+    SafError
+        If it cannot be made, such as where a file has its name.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SafError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
 
 
 def remove(path: Path) -> None:

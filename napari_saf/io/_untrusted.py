@@ -46,8 +46,11 @@ def read_at_most(file: Path, n_bytes: int) -> bytes:
 
 
 def parse_json(content: bytes | str) -> object:
-    """Return what JSON in UTF-8 says; raise InvalidInput for a number that is not finite."""
-    text = content.decode("utf-8") if isinstance(content, bytes) else content
+    """Return what JSON in UTF-8 says; raise InvalidInput for a number that is not finite.
+
+    Some editors begin a file with a mark of byte order, which is left out.
+    """
+    text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     plain: object = json.loads(text, parse_constant=_refuse_constant)
     return plain
 

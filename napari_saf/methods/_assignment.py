@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
-from skimage.measure import label as label_regions
+from scipy.ndimage import label as label_regions
 
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
@@ -19,16 +19,22 @@ from napari_saf.geometry import (
     shifted_softmax,
     softmax,
     take_columns,
-    with_columns,
 )
 from napari_saf.graph import Averager, GraphUnion, GridGraph
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._flow import Flow, run_flow
+from napari_saf.methods._flow import FieldMemory, Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.methods._rounds import run_in_rounds
-from napari_saf.methods._start import Start, class_means, distances, from_assignment
+from napari_saf.methods._start import (
+    Start,
+    check_seeds_fit,
+    class_means,
+    count_classes,
+    distances,
+    from_assignment,
+)
 from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -195,7 +201,7 @@ class AssignmentFlow(AbstractFlowMethod):
             if len(means) < 2:
                 raise InvalidInput("seeds: expected two or more classes, got one; mark another")
             return means
-        points = np.atleast_2d(np.asarray(self.prototypes, dtype=np.float64))
+        points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))
         n_features = features.shape[1]
         if points.ndim != 2 or points.shape[1] != n_features or len(points) < 2:
             raise InvalidInput(
@@ -203,16 +209,13 @@ class AssignmentFlow(AbstractFlowMethod):
             )
         if not np.isfinite(points).all():
             raise InvalidInput("prototypes: expected finite numbers")
-        if seeds is not None and int(seeds.max()) > len(points):
-            raise InvalidInput(
-                f"seeds: expected classes up to {len(points)}, got {int(seeds.max())}"
-            )
+        check_seeds_fit(seeds, len(points))
         return torch.from_numpy(points).to(features.dtype).to(features.device)
 
     def _n_columns(self, problem: Problem) -> int:
         if self.prototypes is not None:
             return len(self.prototypes)
-        return 1 if problem.seeds is None else int(problem.seeds.max())
+        return 1 if problem.seeds is None else count_classes(problem.seeds)
 
 
 def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:
@@ -227,17 +230,22 @@ def _keep_touched(
 ) -> NDArray[np.int64]:
     """Give regions that no seed touches to the nearest nodes of those that one does."""
     labels, strokes = grid.spread(nodes), grid.spread(seeds)
-    regions = label_regions(labels, background=0, connectivity=1)
-    touched = np.unique(regions[(strokes != 0) & (strokes == labels)])
-    loose = (labels != 0) & ~np.isin(regions, touched)
-    if not loose.any() or not len(touched):
+    touched = np.zeros(labels.shape, dtype=bool)
+    for label in np.unique(nodes):
+        regions, count = label_regions(labels == label)
+        is_touched = np.zeros(count + 1, dtype=bool)
+        is_touched[regions[strokes == label]] = True
+        is_touched[0] = False
+        touched |= is_touched[regions]
+    loose = (labels != 0) & ~touched
+    if not loose.any() or not touched.any():
         return nodes
     outside = loose | (labels == 0)
     nearest = distance_transform_edt(outside, return_distances=False, return_indices=True)
     return np.asarray(grid.gather(np.where(loose, labels[tuple(nearest)], labels)))
 
 
-class AssignmentField:
+class AssignmentField(FieldMemory):
     """Right-hand side S(V) = softmax(A (V - D / rho)) of the assignment flow.
 
     Parameters
@@ -258,16 +266,11 @@ class AssignmentField:
         rho: float,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(distances, len(points), tick)
         self._averager = averager
         self._distances = distances
         self._points = points
         self._rho = rho
-        self._tick = tick
-        n_columns = len(points)
-        self.assignment, one, other = (new_field(distances, n_columns, tick) for _ in range(3))
-        self.scratch = (one, other)
-        self.objective = float("nan")
-        self.overlap = torch.zeros(len(points), len(points), dtype=torch.float64)
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
@@ -279,17 +282,11 @@ class AssignmentField:
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out=out)
 
-    def new_field(self) -> torch.Tensor:
-        """Return memory for a field of the shape of `assignment`."""
-        return new_field(self.assignment, self.assignment.shape[1], self._tick)
-
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""
+        super().keep_columns(kept)
         self._distances = take_columns(self._distances, kept)
         self._points = self._points[kept]
-        fields = (self.assignment, *self.scratch)
-        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
-        self.scratch = (one, other)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the given prototypes that are left."""

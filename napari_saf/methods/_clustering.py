@@ -12,13 +12,17 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from napari_saf.errors import InvalidInput
 from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
 from napari_saf.methods._field_method import AbstractFieldMethod, Call
 from napari_saf.methods._local_order import in_local_order
 from napari_saf.methods._method import Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
-from napari_saf.methods._start import class_means, from_assignment
+from napari_saf.methods._start import (
+    check_seeds_fit,
+    class_means,
+    count_classes,
+    from_assignment,
+)
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Status
@@ -81,10 +85,7 @@ class AbstractClustering(ABC):
         self.v = torch.zeros(len(self.features), n_columns).to(self.features)
         self.assignment = torch.full_like(self.v, 1 / n_columns)
         self._seeds = call.seeds
-        if self._seeds is not None and int(self._seeds.max()) > n_columns:
-            raise InvalidInput(
-                f"seeds: expected classes up to {n_columns}, got {int(self._seeds.max())}"
-            )
+        check_seeds_fit(self._seeds, n_columns)
 
     @abstractmethod
     def begin(self) -> None:
@@ -254,7 +255,7 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         return True
 
     def _n_columns(self, problem: Problem) -> int:
-        n_seeded = 0 if problem.seeds is None else int(problem.seeds.max())
+        n_seeded = 0 if problem.seeds is None else count_classes(problem.seeds)
         return max(self.n_clusters, n_seeded)
 
     def _origin(self, features: torch.Tensor) -> torch.Tensor:

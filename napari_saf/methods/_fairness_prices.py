@@ -161,7 +161,7 @@ class FairnessPrices:
         while n_updates < most:
             softness = nodes.softness(out, masses)
             change = self._change(prices, masses, softness)
-            if not np.isfinite(change).all():
+            if change is None:
                 break
             moved = (softness @ change[:, :, None])[:, :, 0]
             missing = self._weight * self._term.slope(masses) - prices
@@ -183,8 +183,8 @@ class FairnessPrices:
         prices: NDArray[np.float64],
         masses: NDArray[np.float64],
         softness: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Return Newton's change of the prices.
+    ) -> NDArray[np.float64] | None:
+        """Return Newton's change of the prices; None where there is none.
 
         With dN = -softness dq, solved for dN: its sums over the groups by a small system
         for the clusters, the rest a system a group. The curvature -lambda / N_k^2 of the fees
@@ -201,11 +201,15 @@ class FairnessPrices:
         )
         blocks = softness * inverse[:, None, :] + np.eye(n_columns)
         right = np.concatenate([softness @ shortage[:, :, None], softness], axis=2)
-        solved = np.linalg.solve(blocks, right)
-        both = solved.sum(axis=0)
-        total = np.linalg.solve(np.eye(n_columns) - both[:, 1:] * across, both[:, 0])
+        try:
+            solved = np.linalg.solve(blocks, right)
+            both = solved.sum(axis=0)
+            total = np.linalg.solve(np.eye(n_columns) - both[:, 1:] * across, both[:, 0])
+        except np.linalg.LinAlgError:  # clusters that are all alike
+            return None
         gain = solved[:, :, 0] + solved[:, :, 1:] @ (across * total)
-        return np.asarray(inverse * gain - shortage - across * total)
+        change = np.asarray(inverse * gain - shortage - across * total)
+        return change if np.isfinite(change).all() else None
 
     def _rewards(
         self, prices: NDArray[np.float64], masses: NDArray[np.float64]

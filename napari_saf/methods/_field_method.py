@@ -99,8 +99,13 @@ class AbstractFieldMethod(AbstractMethod):
             raise InvalidInput(f"max_iterations: expected at least 1, got {max_iterations}")
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)
+        if initial is not None and np.ndim(initial) != 2:
+            raise InvalidInput(
+                f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
+            )
         self._check_memory(problem, initial, device, dtype.itemsize)
-        features = torch.from_numpy(np.ascontiguousarray(problem.features)).to(dtype).to(device)
+        features = torch.from_numpy(problem.features).to(dtype).to(device)
+        _check_size(features)
         call = Call(problem, features, initial, max_iterations, cancelled, began)
         return (yield from self._iterate(call))
 
@@ -133,4 +138,14 @@ class AbstractFieldMethod(AbstractMethod):
             device,
             "use fewer labels, a mask, or a smaller image: at half the side lengths it needs "
             f"about {need / 2**n_axes / 2**30:.1f} GiB",
+        )
+
+
+def _check_size(features: torch.Tensor) -> None:
+    """Raise InvalidInput if squared distances of features may be more than their type holds."""
+    largest = float(max(abs(bound) for bound in features.aminmax()))
+    most = (torch.finfo(features.dtype).max / (8 * features.shape[1])) ** 0.5
+    if largest > most:
+        raise InvalidInput(
+            f"features: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"
         )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from napari_saf.geometry import (
     FLOOR,
     entropy,
+    new_field,
     normalize_,
     one_hot_,
     release_aside,
@@ -28,7 +29,7 @@ from napari_saf.methods._reporting import Reporter, update_labels
 from napari_saf.methods._start import Start
 from napari_saf.result import Record, Segmentation, Snapshot, Status
 
-__all__ = ["Flow", "FlowField", "run_flow"]
+__all__ = ["FieldMemory", "Flow", "FlowField", "run_flow"]
 
 
 class FlowField(VectorField, Protocol):
@@ -39,6 +40,45 @@ class FlowField(VectorField, Protocol):
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative (n_columns, n_features) of every column."""
+
+
+class FieldMemory:
+    """What the fields of all flows keep.
+
+    Parameters
+    ----------
+    like : Tensor of shape (n_nodes, ...)
+        Gives number of nodes, device and type.
+    n_columns : int
+    tick : callable
+        Called between blocks of work.
+
+    Attributes
+    ----------
+    assignment, scratch
+        As in `VectorField`.
+    objective : float
+        Of the last evaluation.
+    overlap : Tensor of shape (n_columns, n_columns)
+        W'W of the last evaluation, float64 on the CPU.
+    """
+
+    def __init__(self, like: torch.Tensor, n_columns: int, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self.assignment, one, other = (new_field(like, n_columns, tick) for _ in range(3))
+        self.scratch = (one, other)
+        self.objective = float("nan")
+        self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
+
+    def new_field(self) -> torch.Tensor:
+        """Return memory for a field of the shape of `assignment`."""
+        return new_field(self.assignment, self.assignment.shape[1], self._tick)
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Forget all columns but those of the given indices."""
+        fields = (self.assignment, *self.scratch)
+        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
+        self.scratch = (one, other)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

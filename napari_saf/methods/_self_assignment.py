@@ -11,20 +11,20 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
-from napari_saf.geometry import (
-    cross_product,
-    new_field,
-    row_blocks,
-    shifted_softmax,
-    softmax,
-    with_columns,
-)
+from napari_saf.geometry import cross_product, row_blocks, shifted_softmax, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._flow import Flow
+from napari_saf.methods._flow import FieldMemory, Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
-from napari_saf.methods._start import Start, class_means, from_assignment, k_centres
+from napari_saf.methods._start import (
+    Start,
+    check_seeds_fit,
+    class_means,
+    count_classes,
+    from_assignment,
+    k_centres,
+)
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
@@ -124,12 +124,13 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         return True
 
     def _prepare(self, call: Call) -> Flow:
-        n_labels = self._n_columns(call.problem)
         rng, features = np.random.default_rng(self.seed), call.features
         notes: tuple[str, ...] = ()
         if call.initial is not None:
             start = Start.at(from_assignment(call.initial, features))
+            check_seeds_fit(call.seeds, start.n_columns)
         else:
+            n_labels = self._n_columns(call.problem)
             means = None if call.seeds is None else class_means(features, call.seeds)
             centres = k_centres(features, n_labels, rng, given=means, cancelled=call.cancelled)
             start = centres.start(features, self.epsilon)
@@ -146,14 +147,14 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
             return self.max_labels
-        n_seeded = int(problem.seeds.max())
+        n_seeded = count_classes(problem.seeds)
         return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
     def _n_extra_columns(self, problem: Problem) -> int:
         return self.affinity.rank(problem.n_nodes)
 
 
-class SelfAssignmentField:
+class SelfAssignmentField(FieldMemory):
     """Right-hand side S(V) = softmax(A (V + grad E_s / rho)) of the self-assignment flow.
 
     Parameters
@@ -177,15 +178,11 @@ class SelfAssignmentField:
         method: SelfAssignmentFlow,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(features, n_columns, tick)
         self._operator = operator
         self._averager = averager
         self._features = features
         self._s, self._rho = method.s, method.rho
-        self._tick = tick
-        self.assignment, one, other = (new_field(features, n_columns, tick) for _ in range(3))
-        self.scratch = (one, other)
-        self.objective = float("nan")
-        self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
@@ -206,16 +203,6 @@ class SelfAssignmentField:
             block.addmm_(w[rows], assignment_factor)
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out=out)
-
-    def new_field(self) -> torch.Tensor:
-        """Return memory for a field of the shape of `assignment`."""
-        return new_field(self.assignment, self.assignment.shape[1], self._tick)
-
-    def keep_columns(self, kept: torch.Tensor) -> None:
-        """Forget all columns but those of the given indices."""
-        fields = (self.assignment, *self.scratch)
-        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
-        self.scratch = (one, other)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

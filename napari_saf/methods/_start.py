@@ -7,12 +7,22 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import row_blocks, to_logarithm
 
-__all__ = ["Centres", "Start", "class_means", "distances", "from_assignment", "k_centres"]
+__all__ = [
+    "Centres",
+    "Start",
+    "check_seeds_fit",
+    "class_means",
+    "count_classes",
+    "distances",
+    "from_assignment",
+    "k_centres",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -160,13 +170,33 @@ def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
     InvalidInput
         If a class number is skipped.
     """
-    counts = torch.bincount(seeds)[1:]
-    if (counts == 0).any():
-        missing = int((counts == 0).nonzero()[0, 0]) + 1
-        raise InvalidInput(f"seeds: expected classes 1 to {len(counts)}, class {missing} has none")
-    total = torch.zeros(len(counts) + 1, features.shape[1], dtype=features.dtype)
+    n_classes = count_classes(seeds)
+    total = torch.zeros(n_classes + 1, features.shape[1], dtype=features.dtype)
     total = total.to(features.device).index_add_(0, seeds, features)
-    return total[1:] / counts[:, None]
+    return total[1:] / torch.bincount(seeds)[1:, None]
+
+
+def count_classes(seeds: torch.Tensor | NDArray[np.int64]) -> int:
+    """Return the number of classes 1, 2, ... of seeds (n_nodes,), 0 where there is none.
+
+    Raises
+    ------
+    InvalidInput
+        If a class number is skipped.
+    """
+    found = torch.unique(torch.as_tensor(seeds[seeds > 0]))
+    numbers = torch.arange(1, len(found) + 1, device=found.device)
+    skipped = (found != numbers).nonzero()[:, 0]
+    if len(skipped):
+        missing, last = int(skipped[0]) + 1, int(found[-1])
+        raise InvalidInput(f"seeds: expected classes 1 to {last}, class {missing} has none")
+    return len(found)
+
+
+def check_seeds_fit(seeds: torch.Tensor | None, n_columns: int) -> None:
+    """Raise InvalidInput if there are seeds of a class that has no column."""
+    if seeds is not None and int(seeds.max()) > n_columns:
+        raise InvalidInput(f"seeds: expected classes up to {n_columns}, got {int(seeds.max())}")
 
 
 def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
@@ -184,5 +214,5 @@ def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
         raise InvalidInput("initial: expected finite numbers that are not negative")
     if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
         raise InvalidInput("initial: expected rows that sum to 1")
-    contiguous = torch.from_numpy(np.ascontiguousarray(array))
-    return to_logarithm(contiguous.to(features.dtype).to(features.device))
+    whole = torch.from_numpy(own_floats(array))
+    return to_logarithm(whole.to(features.dtype).to(features.device))

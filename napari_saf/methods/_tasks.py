@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import Averager, Neighbours, SparseProduct, nearest_neighbours, symmetric_part
@@ -20,6 +21,7 @@ from napari_saf.methods._clustering import (
     weighted_means,
 )
 from napari_saf.methods._field_method import Call
+from napari_saf.methods._start import count_classes
 
 __all__ = ["AbstractTaskClustering", "TaskNeighbourhood", "Tasks", "check_classes", "label_tasks"]
 
@@ -233,7 +235,7 @@ def label_tasks(
     count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
     for first in range(0, len(points), count):
         chunk = slice(first, first + count)
-        blocks = torch.from_numpy(np.ascontiguousarray(points[chunk])).to(dtype).to(device)
+        blocks = torch.from_numpy(points[chunk]).to(dtype).to(device)
         state = prepare(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
         state.solve(method.max_iterations, method.tolerance)
         labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
@@ -252,13 +254,10 @@ def check_classes(seeds: NDArray[np.int64] | None) -> int:
         raise InvalidInput(
             "seeds: expected strokes of two or more classes, got none; mark a few nodes of each"
         )
-    counts = np.bincount(seeds)[1:]
-    if len(counts) < 2:
+    n_classes = count_classes(seeds)
+    if n_classes < 2:
         raise InvalidInput("seeds: expected two or more classes, got one; mark another")
-    if not counts.all():
-        missing = int(counts.argmin()) + 1
-        raise InvalidInput(f"seeds: expected classes 1 to {len(counts)}, class {missing} has none")
-    return len(counts)
+    return n_classes
 
 
 def _check_tasks(
@@ -275,8 +274,7 @@ def _check_tasks(
             f"seeds: expected whole numbers of shape {points.shape[:2]}, "
             f"got {given.dtype} of shape {given.shape}"
         )
-    if points.dtype != np.float64:
-        points = points.astype(np.float32, copy=False)
+    points = own_floats(points)
     if not len(given):
         return points, given.astype(np.int64)
     if given.min() < 0:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
 from napari_saf.errors import InvalidInput
+from napari_saf.metrics._numbers import small_numbers
 
 __all__ = ["balance", "fairness_error", "group_shares"]
 
@@ -31,7 +32,7 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     InvalidInput
         If shapes differ, numbers are negative or not whole, or no node is left.
     """
-    counts = _counts(labels, groups)
+    counts = _count(*_members(labels, groups))
     with np.errstate(invalid="ignore"):
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
@@ -61,7 +62,7 @@ def balance(labels: ArrayLike, groups: ArrayLike) -> float:
     Vassilvitskii, "Fair clustering through fairlets", NeurIPS 2017,
     https://arxiv.org/abs/1802.05733. Groups that no node has do not count.
     """
-    counts = _used(_counts(labels, groups))
+    counts = _used_counts(labels, groups)
     return float((counts.min(axis=1) / counts.max(axis=1)).min())
 
 
@@ -97,7 +98,7 @@ def fairness_error(
     -----
     Ziko, Yuan, Granger and Ben Ayed, https://arxiv.org/abs/1906.08207.
     """
-    counts = _used(_counts(labels, groups))
+    counts = _used_counts(labels, groups)
     wanted = counts.sum(axis=0) / counts.sum()
     if proportions is not None:
         wanted = np.asarray(proportions, dtype=np.float64)
@@ -113,7 +114,15 @@ def fairness_error(
     return float(errors.sum() if reduction == "sum" else errors.mean())
 
 
-def _counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+    """Return how many nodes of each group each label has, for those that occur."""
+    owner, group = _members(labels, groups)
+    counts = _count(small_numbers(owner), small_numbers(group))
+    return np.asarray(counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0])
+
+
+def _members(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return label and group, from 0, of the nodes that have both."""
     owner, group = np.asarray(labels).ravel(), np.asarray(groups).ravel()
     if np.shape(labels) != np.shape(groups):
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
@@ -123,12 +132,10 @@ def _counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     kept = (owner > 0) & (group > 0)
     if not kept.any():
         raise InvalidInput("labels and groups: expected a node that has both, got none")
-    owner, group = owner[kept].astype(np.int64), group[kept].astype(np.int64)
-    shape = (int(owner.max()), int(group.max()))
-    cells = np.bincount((owner - 1) * shape[1] + group - 1, minlength=shape[0] * shape[1])
+    return owner[kept].astype(np.int64) - 1, group[kept].astype(np.int64) - 1
+
+
+def _count(owner: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.float64]:
+    shape = (int(owner.max()) + 1, int(group.max()) + 1)
+    cells = np.bincount(owner * shape[1] + group, minlength=shape[0] * shape[1])
     return cells.reshape(shape).astype(np.float64)
-
-
-def _used(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the rows and columns that are not empty."""
-    return np.asarray(counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import entropy
 
 from napari_saf.errors import InvalidInput
+from napari_saf.metrics._numbers import small_numbers
 
 __all__ = [
     "RegionAgreement",
@@ -191,7 +191,7 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
         given = given[None]
     if given.shape[1:] != own.shape:
         raise InvalidInput(f"references: expected shape {own.shape}, got {given.shape[1:]}")
-    own = _small_numbers(own)
+    own = small_numbers(own)
     for reference in given:
         if not reference.any():
             raise InvalidInput("references: expected labelled pixels, got 0 everywhere")
@@ -200,7 +200,7 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
 
 def _table(own: NDArray[np.int64], reference: NDArray[np.generic]) -> _Table:
     inside = reference.ravel() != 0
-    regions = _small_numbers(reference)
+    regions = small_numbers(reference)
     if not inside.all():
         own, regions = own[inside], regions[inside]
     n_labels = int(own.max()) + 1
@@ -224,14 +224,6 @@ def _whole_numbers(values: ArrayLike, name: str) -> NDArray[np.generic]:
     if array.min() < 0:
         raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
     return array
-
-
-def _small_numbers(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the values in a row, renamed where they are larger than their number."""
-    flat = values.ravel()
-    if flat.max() > flat.size:
-        flat = np.unique(flat, return_inverse=True)[1]
-    return flat.astype(np.int64)
 
 
 def _covering(table: _Table) -> float:

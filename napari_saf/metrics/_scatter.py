@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
+from napari_saf.metrics._numbers import small_numbers
 
 __all__ = ["class_separability", "pairwise_separability"]
 
@@ -43,7 +44,8 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     Fukunaga, "Introduction to statistical pattern recognition", 2nd ed. (1990), section 10.2,
     criterion J4, https://doi.org/10.1016/C2009-0-27872-X.
     """
-    sizes, means, within = _scatters(features, labels)
+    array, owner = _labelled(features, labels)
+    sizes, means, within = _scatters(array, small_numbers(owner))
     present = sizes > 0
     centre = sizes @ means / sizes.sum()
     between = float(sizes[present] @ np.square(means[present] - centre).sum(axis=1))
@@ -76,7 +78,7 @@ def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.
     -----
     n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within both.
     """
-    sizes, means, within = _scatters(features, labels)
+    sizes, means, within = _scatters(*_labelled(features, labels))
     count = len(sizes)
     found = np.full((count, count), np.nan)
     for j in np.flatnonzero(sizes):
@@ -93,10 +95,10 @@ def _ratio(between: float, within: float) -> float:
     return between / within
 
 
-def _scatters(
+def _labelled(
     features: ArrayLike, labels: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return size, mean feature and scatter of each label 1, 2, ..., all 0 for an empty one."""
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the features of the nodes that have a label, and that label, from 0."""
     owner = np.asarray(labels)
     if owner.dtype.kind not in "biu" or (owner.size and owner.min() < 0):
         raise InvalidInput("labels: expected whole numbers 0, 1, 2, ...")
@@ -108,6 +110,13 @@ def _scatters(
         raise InvalidInput("labels: expected labelled nodes, got 0 everywhere")
     if not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers")
+    return array, owner
+
+
+def _scatters(
+    array: NDArray[np.float64], owner: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return size, mean feature and scatter of each label 0, 1, ..., all 0 for an empty one."""
     count = int(owner.max()) + 1
     sizes = np.bincount(owner, minlength=count).astype(np.float64)
     origin = array.mean(axis=0)

@@ -241,3 +241,26 @@ def test_another_method_than_that_of_the_recipe(cli, fails, tmp_path):
     assert load_recipe("m.recipe.json").method.name == "saf"
     outcome = fails("segment", path, "-o", "n.npy", "--recipe", "m.recipe.json", "--method", "af")
     assert outcome.code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("segment", "a.npy", "-o", "file/m.tif"),
+        ("segment", "a.npy", "-o", "file"),
+        ("export", "l.npy", "-o", "file"),
+        ("compare", "a.npy", "-o", "file/c.csv"),
+        ("fair-sweep", "a.npy", "-o", "file", "--groups", "axis:0", "--weights", "0"),
+        ("dictionary", "learn", "a.npy", "-o", "file/d.safetensors", "--patch-size", "3"),
+        ("demo", "-o", "file"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_file_where_a_folder_should_be(cli, tmp_path, command):
+    save(tmp_path, RNG.random((12, 13)))
+    save(tmp_path, RNG.integers(0, 3, (12, 13)), "l.npy")
+    (tmp_path / "file").write_text("mine")
+    outcome = cli(*command)
+    assert outcome.code == 1
+    assert "napari-saf: error: " in outcome.err and "file" in outcome.err
+    assert (tmp_path / "file").read_text() == "mine"

@@ -202,6 +202,7 @@ def test_told_to_end_it_ends():
         (np.full((9, 9), np.nan), {}, "81 of 81"),
         (np.zeros((9, 9, 9)), {}, "2 axes"),
         (np.zeros((9, 9)), {"window": 4}, "window: expected an odd"),
+        (np.zeros((9, 9)), {"window": 11}, "window: 11 is larger than the image"),
         (np.zeros((9, 9)), {"reconstruction": "painted"}, "reconstruction"),
         (np.zeros((9, 9)), {"rho": -1}, "rho"),
     ],

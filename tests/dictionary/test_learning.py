@@ -1,5 +1,6 @@
 """Laws of learning a patch dictionary."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -106,6 +107,19 @@ def test_a_single_image_gives_one_label_image():
     result = saf.PatchDictionaryLearning(**QUICK).run(problem)
     assert result.labels.shape == (40, 48)
     assert result.recipe["parameters"]["patch_size"] == 5
+
+
+@pytest.mark.parametrize(
+    ("image", "axis"),
+    [
+        (texture(20, 24), None),
+        (np.stack([texture(20, 24)] * 3, axis=-1), None),
+        (np.stack([texture(20, 24)] * 2), 0),
+    ],
+)
+def test_one_image_is_learned_from_like_a_list_of_one(image, axis):
+    learn = functools.partial(saf.PatchDictionary.learn, channel_axis=axis, **QUICK)
+    np.testing.assert_array_equal(learn(image).atoms, learn([image]).atoms)
 
 
 @pytest.mark.parametrize("calls", [0, 3, 40, 120])

@@ -61,6 +61,9 @@ def test_k_nearest_joins_each_node_with_its_k_nearest():
         (np.array([[0, 1], [2, 0.0]]), "symmetric"),
         (np.array([[0, -1], [-1, 0.0]]), "not negative"),
         (np.array([[0, np.inf], [np.inf, 0]]), "finite"),
+        (np.ones(3), "square"),
+        (np.eye(2) * 1j, "numbers"),
+        ("matrix", "numbers"),
     ],
 )
 def test_bad_matrices_are_refused(bad, said):
@@ -74,6 +77,7 @@ def test_bad_numbers_of_neighbours_are_refused(k):
         saf.AffinityGraph.k_nearest(np.random.default_rng(0).random((20, 2)), k)
 
 
-def test_a_negative_self_weight_is_refused(matrix):
+@pytest.mark.parametrize("own", [-1.0, np.inf, np.nan, "degrees", None])
+def test_a_bad_self_weight_is_refused(matrix, own):
     with pytest.raises(saf.InvalidInput, match="self_weight"):
-        saf.AffinityGraph(matrix, self_weight=-1.0)
+        saf.AffinityGraph(matrix, self_weight=own)

@@ -193,3 +193,14 @@ def test_blocks_have_four_modes(dock, run):
     quarters = blocks()[8::16, 8::16].reshape(-1, 3) / 255
     away = np.linalg.norm(quarters[:, None] - result.prototypes, axis=2).min(axis=1)
     assert away.max() < 0.25
+
+
+def test_groups_of_any_numbers_are_named_by_them(viewer, fair, run):
+    wells = np.where(np.arange(32) % 2, 5, 2**31 - 1) * np.ones((32, 1), int)
+    layer = viewer.add_labels(wells.astype(np.int32), name="wells")
+    fair.input.choose_groups(layer)
+    run(fair)
+    table = fair.fairness._table
+    headings = [table.horizontalHeaderItem(k).text() for k in range(table.columnCount())]
+    assert headings == ["group 5", f"group {2**31 - 1}"]
+    assert fair.fairness.table_texts()[-1] == ["50 %", "50 %"]

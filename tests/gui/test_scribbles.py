@@ -391,3 +391,14 @@ def test_a_warm_start_knows_a_new_class(taught, paint):
     paint(taught, (27, 27), 9)
     assert labels_of(taught)[28, 27] == 9
     assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}
+
+
+@pytest.mark.parametrize("number", [300, 70_000, 2**31 - 1])
+def test_classes_of_large_numbers_keep_them(viewer, scribbles, settle, number):
+    mine = viewer.add_labels(np.zeros((32, 32), dtype=np.int32), name="mine")
+    scribbles.input.choose_strokes(mine)
+    mine.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
+    mine.data_setitem((np.arange(22, 26), np.full(4, 22)), number)
+    settle(scribbles)
+    assert set(np.unique(labels_of(scribbles))) == {1, number}
+    assert labels_of(scribbles)[24, 24] == number

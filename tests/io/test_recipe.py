@@ -211,3 +211,18 @@ def test_any_content_is_a_format_error(tmp_path, content):
     (tmp_path / "r.json").write_bytes(raw)
     with pytest.raises(FormatError):
         load_recipe(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("side", ["half", -3, 0, 1.5, True, [3]])
+def test_bad_sizes_to_work_at_are_refused(tmp_path, side):
+    with pytest.raises(FormatError, match="max_side"):
+        load(tmp_path, GOOD | {"input": GOOD["input"] | {"max_side": side}})
+
+
+def test_a_size_larger_than_any_image_is_that_of_the_image(tmp_path):
+    recipe = load(tmp_path, GOOD | {"input": GOOD["input"] | {"max_side": 10**400}})
+    np.testing.assert_array_equal(recipe.problem(IMAGE).features, PROBLEM.features)
+
+
+def test_a_mark_of_byte_order_is_left_out(tmp_path):
+    assert load(tmp_path, "\ufeff" + json.dumps(GOOD)).options == PROBLEM.options

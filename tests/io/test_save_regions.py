@@ -158,3 +158,13 @@ def test_what_does_not_fit_is_refused(labels, options, words):
 def test_unknown_suffix_lists_the_known(tmp_path):
     with pytest.raises(InvalidInput, match=r"\.csv, \.parquet"):
         save_regions(tmp_path / "r.xls", LABELS)
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("large", [70_000, 2**31, 2**50])
+def test_large_numbers_measure_as_small_ones(large, connected):
+    small = region_table(LABELS, connected=connected)
+    found = region_table(np.where(LABELS == 4, large, np.int64(LABELS)), connected=connected)
+    assert found["label"].tolist() == [large if x == 4 else x for x in small["label"]]
+    for name in small.keys() - {"label", "name"}:
+        np.testing.assert_array_equal(found[name], small[name])

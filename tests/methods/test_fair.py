@@ -702,3 +702,14 @@ def test_prices_of_the_undecided_are_those_of_all(monkeypatch):
         np.testing.assert_allclose(out, torch.softmax(settled.v, dim=1), atol=1e-6)
         found.append(settled.prices)
     np.testing.assert_allclose(*found, atol=1e-6)
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_a_start_without_any_preference_is_gone_on_from(problem, objective, seeded):
+    seeds = np.zeros(problem.n_nodes, dtype=int)
+    seeds[:3] = 1, 2, 3
+    given = problem.with_seeds(seeds) if seeded else problem
+    result = fair(objective).run(given, np.full((problem.n_nodes, 3), 1 / 3))
+    energy = result.history.objective
+    assert np.isfinite(energy).all() and (np.diff(energy) <= 0).all()
+    assert np.isfinite(result.assignment).all()

@@ -67,3 +67,32 @@ def test_clusterings_keep_seeds_however_many_classes_they_have(method, n_classes
     result = method.run(problem)
     assert result.assignment.shape[1] == n_classes
     np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
+
+
+@pytest.mark.parametrize("number", [3, 70_000, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("name", saf.METHODS)
+def test_skipped_classes_are_told_before_memory_is_taken(name, number):
+    image, strokes = three_stripes()
+    strokes[strokes == 2] = number
+    groups = np.ones(image.shape, dtype=int)
+    groups[6:] = 2
+    problem = saf.Problem.from_image(image, seeds=strokes, groups=groups)
+    with pytest.raises(saf.InvalidInput, match=f"classes 1 to {number}, class 2 has none"):
+        saf.METHODS[name]().run(problem)
+
+
+def test_a_start_has_a_column_for_every_class():
+    image, strokes = three_stripes()
+    problem = saf.Problem.from_image(image, seeds=strokes)
+    for method in (saf.SelfAssignmentFlow(), saf.SLK(), saf.AssignmentFlow()):
+        with pytest.raises(saf.InvalidInput):
+            method.run(problem, np.ones((image.size, 1)))
+
+
+@pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])
+def test_with_a_start_some_classes_may_be_without_seeds(method):
+    image, strokes = three_stripes()
+    problem = saf.Problem.from_image(image, seeds=np.where(strokes == 2, 2, 0))
+    start = np.random.default_rng(0).dirichlet((1, 1, 1), image.size)
+    labels = method.run(problem, start).labels
+    assert (labels[strokes == 2] == 2).all()

@@ -227,3 +227,13 @@ def test_volumes_networks_and_many_classes():
     graph = saf.AffinityGraph.k_nearest(points, 3, symmetrise=True)
     found = saf.AssignmentFlow().run(saf.Problem(points, graph, seeds=seeds)).labels
     np.testing.assert_array_equal(found, np.repeat(np.arange(1, 6), 20))
+
+
+def test_one_piece_in_four_dimensions():
+    image = np.zeros((2, 3, 9, 16))
+    image[..., 2:6, 2:6] = image[..., 2:6, 10:14] = 1
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[..., 3, 3:5], strokes[..., 8, 2:9] = 1, 2
+    problem = saf.Problem.from_image(image, window=(1, 1, 3, 3), seeds=strokes)
+    labels = saf.AssignmentFlow(connected=True).run(problem).labels
+    assert (labels[..., 3:5, 3:5] == 1).all() and (labels[..., 3:5, 11:13] == 2).all()

@@ -85,9 +85,10 @@ class LiveLayer:
     def prepare(self, labels: LabelImage, n_labels: int) -> None:
         """Make the layer that `show` will add, so that less is left to do then."""
         shape = self.placement.shape(labels.shape)
-        # Strokes of another type may one day hold numbers above 255.
-        is_small = self._strokes is None or self._strokes.data.dtype.itemsize == 1
-        kind = np.uint8 if is_small and n_labels < 256 else np.uint16
+        # Strokes of a larger type may one day hold larger numbers.
+        n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
+        least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
+        kind = np.result_type(least, np.min_scalar_type(n_labels))
         self._pixels = labels.reshape(shape).astype(kind)
         self._prepared = Labels(
             self._pixels,

@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans
 from napari_saf._gui.runs.origin import Origin
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
+from napari_saf.io._legend import count_labels
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
@@ -22,7 +23,6 @@ __all__ = ["ColumnNumbers", "Restart", "count_pixels", "free_number", "mean_poin
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""
 _MOST_SAMPLES = 20_000
-_MOST_COUNTED = 2**24
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -168,14 +168,8 @@ def count_pixels(labels: NDArray[Any]) -> dict[int, int]:
     """Return how many pixels each label above 0 has."""
     if not labels.size or labels.dtype.kind not in "iub":
         return {}
-    if labels.min() >= 0 and labels.max() < _MOST_COUNTED:
-        counts = np.bincount(labels.ravel())
-        present = np.flatnonzero(counts)
-        sizes = counts[present]
-    else:
-        present, sizes = np.unique(labels, return_counts=True)
-    pairs = zip(present.tolist(), sizes.tolist(), strict=True)
-    return {number: size for number, size in pairs if number > 0}
+    present, sizes = count_labels(labels)
+    return dict(zip(present.tolist(), sizes.tolist(), strict=True))
 
 
 def free_number(taken: Collection[int], kind: np.dtype[Any]) -> int:

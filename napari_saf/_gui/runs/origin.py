@@ -120,6 +120,5 @@ def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
     if problem.seeds is None:
         return problem, np.arange(0)
     numbers = np.unique(problem.seeds[problem.seeds > 0])
-    table = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
-    table[numbers] = np.arange(1, len(numbers) + 1)
-    return problem.with_seeds(table[problem.seeds]), numbers
+    ranks = np.searchsorted(numbers, problem.seeds) + 1
+    return problem.with_seeds(np.where(problem.seeds > 0, ranks, 0)), numbers

@@ -34,6 +34,7 @@ from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.method_choice import MethodChoice
 from napari_saf.errors import SafError
+from napari_saf.io._legend import count_labels
 from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.methods._method import never
 from napari_saf.problem import ImageOptions
@@ -422,9 +423,10 @@ class ScribblesWidget(RunDock):
         if result.status is not Status.CANCELLED:
             shown.keep(problem, result, self.session.numbers)
             shown.show_uncertainty(self._show_doubt.isChecked())
-        sizes = np.bincount(np.asarray(result.labels).ravel())
-        total = max(1, int(sizes[1:].sum()))
-        self.classes.set_shares({n: size / total for n, size in enumerate(sizes) if n > 0})
+        numbers, sizes = count_labels(np.asarray(result.labels))
+        shares = (sizes / max(1, int(sizes.sum()))).tolist()
+        found = dict(zip(numbers.tolist(), shares, strict=True))
+        self.classes.set_shares(dict.fromkeys(self.classes.numbers(), 0.0) | found)
         self._name_results()
 
     def _name_results(self) -> None:

@@ -25,6 +25,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf.graph import GridGraph
+from napari_saf.io._legend import count_labels
 from napari_saf.methods import TradeOff, TradeOffPoint
 from napari_saf.metrics import group_shares
 from napari_saf.problem import Problem
@@ -136,7 +137,10 @@ class FairnessSection(QWidget):
         after = shares_by_column(problem, labels, columns, n_columns)
         self._words.setText(words)
         self._words.show()
-        _fill_table(self._table, columns, self._before, after, _wanted(problem), color)
+        assert problem.groups is not None
+        numbers, sizes = count_labels(problem.groups)
+        wanted = sizes / sizes.sum()
+        _fill_table(self._table, columns, self._before, after, numbers, wanted, color)
         self._table.show()
 
     def table_texts(self) -> list[list[str]]:
@@ -231,21 +235,12 @@ def shares_by_column(
     """Return the share of each group among the nodes of each column; NaN for an empty one."""
     assert isinstance(problem.graph, GridGraph) and problem.groups is not None
     nodes = np.asarray(problem.graph.from_image(labels)).astype(np.int64)
-    shares = group_shares(nodes, problem.groups)[:, _present(problem)]
+    numbers, _ = count_labels(problem.groups)
+    ranks = np.where(problem.groups > 0, np.searchsorted(numbers, problem.groups) + 1, 0)
+    shares = group_shares(nodes, ranks)
     whole = np.full((n_columns, shares.shape[1]), np.nan)
     whole[columns[: len(shares)]] = shares
     return whole
-
-
-def _present(problem: Problem) -> NDArray[np.bool_]:
-    assert problem.groups is not None
-    return np.bincount(problem.groups)[1:] > 0
-
-
-def _wanted(problem: Problem) -> NDArray[np.float64]:
-    assert problem.groups is not None
-    counts = np.bincount(problem.groups)[1:]
-    return np.asarray(counts[counts > 0] / counts.sum())
 
 
 def _create_table() -> QTableWidget:
@@ -267,13 +262,14 @@ def _fill_table(
     columns: NDArray[np.int64],
     before: NDArray[np.float64] | None,
     after: NDArray[np.float64],
+    numbers: NDArray[np.int64],
     wanted: NDArray[np.float64],
     color: Callable[[int], NDArray[np.float32]],
 ) -> None:
     table.clear()
     table.setRowCount(len(columns) + 1)
     table.setColumnCount(len(wanted))
-    table.setHorizontalHeaderLabels([f"group {k + 1}" for k in range(len(wanted))])
+    table.setHorizontalHeaderLabels([f"group {number}" for number in numbers])
     for row, column in enumerate(columns):
         header = QTableWidgetItem(f"{row + 1}")
         square = QPixmap(12, 12)
