@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 __all__ = [
     "cross_product",
     "new_field",
-    "release_aside",
+    "released_later",
+    "retire",
     "row_blocks",
     "take_columns",
     "with_columns",
@@ -81,9 +83,27 @@ def take_columns(field: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     return taken
 
 
-def release_aside(box: list[object]) -> None:
-    """Empty a list in a thread of its own.
+class _Retired(threading.local):
+    kept: list[object] | None = None
 
-    A system takes 0.1 to 0.3 s to have a gigabyte back; nobody has to wait for it.
+
+_RETIRED = _Retired()
+
+
+def retire(owner: object) -> None:
+    """Let go of what owns large fields; within `released_later`, at the end of that."""
+    if _RETIRED.kept is not None:
+        _RETIRED.kept.append(owner)
+
+
+@contextmanager
+def released_later() -> Iterator[None]:
+    """Keep the memory of what this thread retires until the end of the context.
+
+    A system takes 0.1 to 0.3 s to have a gigabyte back, which the result need not wait for.
     """
-    threading.Thread(target=box.clear, name="napari-saf release").start()
+    before, _RETIRED.kept = _RETIRED.kept, []
+    try:
+        yield
+    finally:
+        _RETIRED.kept = before

@@ -17,7 +17,7 @@ from napari_saf.geometry import (
     new_field,
     normalize_,
     one_hot_,
-    release_aside,
+    retire,
     softmax,
     take_columns,
     with_columns,
@@ -126,11 +126,8 @@ def run_flow(flow: Flow, call: Call) -> Iteration:
         yield state.snapshot(1.0)
     except Cancelled:
         status = Status.CANCELLED
-    result = state.finish(status)
-    remains: list[object] = [state]
-    del state
-    release_aside(remains)
-    return result
+    retire(state)
+    return state.finish(status)
 
 
 def _fraction(records: list[Record], stop: StoppingRule) -> float:

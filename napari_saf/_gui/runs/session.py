@@ -29,6 +29,8 @@ __all__ = ["Request", "Session", "connect_run"]
 
 _CLOSING_SECONDS = 5.0
 _TURN_MILLISECONDS = 15
+_PAINTING_MILLISECONDS = 100
+"""In which the outcome is painted on a slow screen."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +265,8 @@ class Session(QObject):
             self._hide_earlier_results()
         self._hub.returned(self, result)
         self.returned.emit(result)
+        if self._run is not None:
+            QTimer.singleShot(_PAINTING_MILLISECONDS, self._run.consume)
 
     def _on_finished(self) -> None:
         if self._run is not None:

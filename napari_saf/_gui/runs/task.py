@@ -16,6 +16,7 @@ from qtpy.QtCore import QObject, Signal
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_limit
 from napari_saf.errors import ComputeError, SafError
+from napari_saf.geometry import released_later
 from napari_saf.methods._method import Cancelled
 
 __all__ = ["AbstractTask", "FunctionTask"]
@@ -84,7 +85,11 @@ class AbstractTask(QObject):
     def _work(self) -> None:
         try:
             settings = self._settings
-            with _CORES.taken(settings.threads), memory_limit(settings.memory_limit):
+            with (
+                _CORES.taken(settings.threads),
+                memory_limit(settings.memory_limit),
+                released_later(),
+            ):
                 self.returned.emit(self._compute())
                 self._tidy_up()
         except Cancelled:

@@ -22,6 +22,7 @@ from napari_saf.result import LabelImage, Segmentation, Snapshot
 __all__ = ["Frame", "Run"]
 
 _FIRST_FRAME_SECONDS = 1.0
+_OUTCOME_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +104,7 @@ class Run(AbstractTask):
         self._consumed.set()
 
     def consume(self) -> None:
-        """Tell that the last frame is on screen, so that the next may be sent."""
+        """Tell that the last frame, or the outcome, is on screen, so that work may go on."""
         self._lag = time.perf_counter() - self._last_frame
         self._consumed.set()
 
@@ -118,6 +119,7 @@ class Run(AbstractTask):
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
             result = self._whole(drain(steps, self._look))
             self._unrecorded = result
+            self._consumed.clear()
             return self._origin.finish(result, self.numbers)
         assert isinstance(self.method, SweepMethod)
         weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
@@ -145,6 +147,8 @@ class Run(AbstractTask):
         return dataclasses.replace(result, history=recording.history()) if recording else result
 
     def _tidy_up(self) -> None:
+        # Giving memory back holds up who asks for some, as the screen does for the outcome.
+        self._consumed.wait(_OUTCOME_SECONDS)
         result, self._unrecorded = self._unrecorded, None
         if result is not None and self.recording is not None and self._is_recorded:
             self.recording.finish(result)
