@@ -22,8 +22,9 @@ class StoppingRule:
         CONVERGED once the mean entropy, in nats, is below this.
     changed : float
         STALLED once, over a unit of flow time, a smaller share of the nodes than this changed
-        label and the entropy fell by less than 1 %. A start near the barycentre looks the
-        same: it counts only when half of the first entropy is gone, or after 50 units.
+        label, or labels came round to what they were before but for such a share, and the
+        entropy fell by less than 1 %. A start near the barycentre looks the same: it counts
+        only when half of the first entropy is gone, or after 50 units.
     max_steps : int
         MAX_ITERATIONS after so many steps.
     """
@@ -65,12 +66,19 @@ _PATIENCE = 50.0
 
 
 class StopWatch:
-    """A stopping rule at work on one run."""
+    """A stopping rule at work on one run.
+
+    A few nodes between two labels may change to and fro for ever. Such a round of any length is
+    found by Brent's method, https://doi.org/10.1007/BF01933190: labels are compared with those
+    of the first, second, fourth, eighth ... time they were looked at.
+    """
 
     def __init__(self, rule: StoppingRule, labels: torch.Tensor, entropy: float) -> None:
         self._rule = rule
         self._since = 0.0
         self._labels = labels.clone()
+        self._earlier = labels.clone()
+        self._n_looks = 0
         self._entropy = self._first_entropy = entropy
         self._n_steps = 0
 
@@ -85,8 +93,18 @@ class StopWatch:
 
     def _stands_still(self, time: float, labels: torch.Tensor, entropy: float) -> bool:
         span = time - self._since
-        changed = float((labels != self._labels).sum()) / len(labels)
-        still = changed < self._rule.changed * span and entropy > self._entropy * 0.99**span
+        changed = min(
+            _share(labels != self._labels) / span,
+            _share(labels != self._earlier),
+        )
+        still = changed < self._rule.changed and entropy > self._entropy * 0.99**span
         self._since, self._entropy = time, entropy
         self._labels.copy_(labels)
+        self._n_looks += 1
+        if self._n_looks.bit_count() == 1:
+            self._earlier.copy_(labels)
         return still and (entropy < self._first_entropy / 2 or time >= _PATIENCE)
+
+
+def _share(nodes: torch.Tensor) -> float:
+    return float(nodes.sum()) / len(nodes)

@@ -140,6 +140,25 @@ def test_standing_still_at_the_barycentre_is_no_end():
     assert watch.status(60.0, labels, 1.999) is saf.Status.STALLED
 
 
+@pytest.mark.parametrize("period", [2, 3, 7])
+def test_labels_that_change_to_and_fro_stand_still(period):
+    rounds = [torch.zeros(1000, dtype=torch.int64) for _ in range(period)]
+    for k, labels in enumerate(rounds):
+        labels[:5] = k
+    watch = StopWatch(saf.StoppingRule(), rounds[0], 2.0)
+    found = [watch.status(2.0 * k, rounds[k % period], 0.5) for k in range(1, 40)]
+    assert saf.Status.STALLED in found[period:]
+    assert saf.Status.STALLED not in found[: period - 1]
+
+
+def test_labels_that_change_for_good_do_not_stand_still():
+    labels = torch.zeros(1000, dtype=torch.int64)
+    watch = StopWatch(saf.StoppingRule(), labels, 2.0)
+    for k in range(1, 200):
+        labels[5 * k : 5 * k + 5] = 1
+        assert watch.status(2.0 * k, labels, 0.5) is None
+
+
 @pytest.mark.parametrize(
     "make",
     [
