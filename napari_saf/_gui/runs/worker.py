@@ -109,6 +109,8 @@ class Run(AbstractTask):
         self._consumed.set()
 
     def _compute(self) -> Segmentation:
+        # The screen has nothing to do before the first labels, and little after a stop.
+        self._use_every_core(True)
         read = self._reader.read(self.job, self._cancelled.is_set)
         problem, self.numbers = self._origin.begin(read)
         self.problem = problem
@@ -116,18 +118,23 @@ class Run(AbstractTask):
             raise Cancelled
         if not self.is_sweep:
             initial = self._origin.initial(problem, self.numbers, self.method)
-            steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
+            steps = self.method.iterate(problem, initial, cancelled=self._is_to_end)
             result = self._whole(drain(steps, self._look))
             self._unrecorded = result
             self._consumed.clear()
             return self._origin.finish(result, self.numbers)
         assert isinstance(self.method, SweepMethod)
-        weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
+        weights = self.method.iterate_sweep(problem, cancelled=self._is_to_end)
         found = drain(weights, self._look)
         if not found.points:
             raise Cancelled
         self.swept.emit(found)
         return found.points[-1].segmentation
+
+    def _is_to_end(self) -> bool:
+        if self.is_cancelled:
+            self._use_every_core(True)
+        return self.is_cancelled
 
     def _look(self, snapshot: Snapshot) -> None:
         if self._frame_is_due():
@@ -173,6 +180,8 @@ class Run(AbstractTask):
             snapshot.fraction,
         )
         is_first = self._last_frame == -np.inf
+        if is_first:
+            self._use_every_core(False)
         self._consumed.clear()
         self._last_frame = time.perf_counter()
         self.advanced.emit(frame)
