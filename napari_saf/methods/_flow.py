@@ -211,7 +211,9 @@ class _Nodes:
         self._v, self._start = v, None
 
     def columns(self) -> torch.Tensor:
-        """Return the column of the start that each node prefers."""
+        """Return the column of the start that each node prefers; valid until the next step."""
+        if len(self.active) == self.n_start_columns:
+            return self.labels
         return self.active[self.labels]
 
     def whole_logarithm(self) -> torch.Tensor:
