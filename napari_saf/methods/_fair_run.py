@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from napari_saf.geometry import softmax, weighted_medoid
+from napari_saf.geometry import FLOOR, softmax, weighted_medoid
 from napari_saf.methods._clustering import (
     AbstractClustering,
     column_totals,
@@ -34,6 +34,8 @@ _LEAST_BOUND = 4.0
 _OVERSHOOT = 0.9
 _LEAST_WEIGHT = 1e-6
 _LEAST_DEGREE = 1e-30
+_LEAST_OF_START = -5.0
+"""Log coordinate from which a cut still moves."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +76,7 @@ class AbstractFairRun(AbstractClustering):
         given = None
         if centres is None:
             assert call.initial is not None
-            given = from_assignment(call.initial, call.features)
+            given = self._lift(from_assignment(call.initial, call.features))
             centres = weighted_means(torch.softmax(given, dim=1), call.features)
         super().__init__(call, len(centres))
         self._given = start
@@ -121,6 +123,10 @@ class AbstractFairRun(AbstractClustering):
 
     def prototypes(self) -> torch.Tensor:
         return self._points
+
+    def _lift(self, given: torch.Tensor) -> torch.Tensor:
+        """Return log coordinates from which to start where these are given."""
+        return given
 
     def _near(self, centres: torch.Tensor) -> torch.Tensor:
         """Return log coordinates near to the nearest of some prototypes."""
@@ -284,6 +290,11 @@ class FairCut(AbstractFairRun):
         self._neighbour_sum(ones, self._degrees, torch.empty_like(ones))
         self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
         super().begin()
+
+    def _lift(self, given: torch.Tensor) -> torch.Tensor:
+        """Lift rows near a vertex, whence a cut hardly moves; a hard assignment stays."""
+        is_hard = bool(((given == 0) | (given == FLOOR)).all())
+        return given if is_hard else given.clamp_(min=_LEAST_OF_START)
 
     def _lower(self) -> None:
         for _ in range(_MOST_INNER):

@@ -232,6 +232,23 @@ def test_what_is_recorded_agrees_with_the_metrics(objective, weight):
         assert last["discrete_objective"] == pytest.approx(cost, rel=1e-4)
 
 
+def test_a_cut_goes_on_from_the_end_of_another():
+    """Rows at the end of a run are all but hard; groups lie in four blobs in unlike shares."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[0, 0], [6, 0], [0, 6], [6, 6]])
+    features = centres.repeat(150, axis=0) + rng.normal(size=(600, 2))
+    groups = 1 + (rng.random(600) < np.repeat([0.2, 0.8, 0.3, 0.7], 150))
+    problem = saf.Problem(features, saf.AffinityGraph.k_nearest(features, 5), groups=groups)
+    before = fair("ncut", 0.01).run(problem)
+    result = fair("ncut", 10.0).run(problem, initial=before.assignment)
+    fresh = fair("ncut", 10.0).run(problem)
+    unfair, error, wanted = (
+        one.history.measures["fairness_error"][-1] for one in (before, result, fresh)
+    )
+    assert unfair > 0.3 and wanted < 0.01
+    assert error < 0.02
+
+
 def test_labels_that_are_lost_cost_no_cut():
     """Two points far apart, each many times over: any third label is empty."""
     features = np.repeat([[0.0, 0.0], [9.0, 9.0]], 10, axis=0)
