@@ -280,6 +280,7 @@ class AssignmentField(FieldMemory):
         self.objective = float(torch.mul(w, self._distances, out=mean).sum()) / len(w)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)
         self._averager(likelihood, mean, out)
+        self._tick()
         return shifted_softmax(mean, out=out)
 
     def keep_columns(self, kept: torch.Tensor) -> None:

@@ -202,6 +202,7 @@ class SelfAssignmentField(FieldMemory):
             block = torch.addmm(v[rows], product.basis[rows], basis_factor, out=likelihood[rows])
             block.addmm_(w[rows], assignment_factor)
         self._averager(likelihood, mean, out)
+        self._tick()
         return shifted_softmax(mean, out=out)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
