@@ -255,7 +255,11 @@ class Session(QObject):
         self.advanced.emit(frame)
 
     def _on_returned(self, result: Segmentation) -> None:
-        if self.live is None or (self._next is not None and self._next.live is self.live):
+        run = self._run
+        if run is None or self.live is None:
+            return
+        if self._next is not None and self._next.live is self.live:
+            run.consume()
             return
         self._has_returned = True
         if self._may_show():
@@ -265,8 +269,7 @@ class Session(QObject):
             self._hide_earlier_results()
         self._hub.returned(self, result)
         self.returned.emit(result)
-        if self._run is not None:
-            QTimer.singleShot(_PAINTING_MILLISECONDS, self._run.consume)
+        QTimer.singleShot(_PAINTING_MILLISECONDS, run.consume)
 
     def _on_finished(self) -> None:
         if self._run is not None:
