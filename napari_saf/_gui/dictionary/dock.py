@@ -269,7 +269,7 @@ class DictionaryWidget(TaskDock):
 
     def _on_began(self) -> None:
         super()._on_began()
-        self.status.show_busy("reading the images …")
+        self.status.reset("reading the images …")
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)

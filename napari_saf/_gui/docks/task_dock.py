@@ -75,7 +75,7 @@ class TaskDock(RunDock):
         task.failed.connect(self._on_task_failed)
         task.abandoned.connect(self._on_task_abandoned)
         task.finished.connect(self._on_task_finished)
-        self.status.show_busy(f"{words} …")
+        self.status.reset(f"{words} …")
         self._clock.start()
         self._show_what_is_possible()
         task.start()

@@ -248,7 +248,7 @@ class ExportWidget(QWidget):
         writing.wrote.connect(self._on_wrote)
         writing.failed.connect(self._on_failed)
         writing.finished.connect(self._on_finished)
-        self.status.show_busy("writing …")
+        self.status.reset("writing …")
         self._show_what_is_possible()
         writing.start()
 

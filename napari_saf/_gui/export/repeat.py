@@ -175,7 +175,7 @@ class RepeatSection(QWidget):
     def _on_began(self) -> None:
         self._frame = None
         self._clock.start()
-        self.status.show_busy("reading the image …")
+        self.status.reset("reading the image …")
         self._show_what_is_possible()
 
     def _on_advanced(self, frame: Frame) -> None:

@@ -406,7 +406,7 @@ class ScribblesWidget(RunDock):
 
     def _on_began(self) -> None:
         super()._on_began()
-        self.status.show_busy("following the strokes …")
+        self.status.reset("following the strokes …")
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)

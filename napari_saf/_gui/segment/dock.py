@@ -190,7 +190,7 @@ class SegmentWidget(RunDock):
         self._shown = None
         self.fairness.reset()
         self.swatches.show_swatches([])
-        self.status.show_busy("reading the image …")
+        self.status.reset("reading the image …")
 
     def _on_advanced(self, frame: Frame) -> None:
         problem = self.session.problem

@@ -34,6 +34,7 @@ class StatusArea(QWidget):
         self._is_quiet = is_quiet
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
+        self._bar.setRange(0, _STEPS)
         self._bar.setMaximumHeight(10)
         self._line = QLabel()
         self._line.setWordWrap(True)
@@ -63,36 +64,34 @@ class StatusArea(QWidget):
         return "" if self._way_on.isHidden() else str(self._way_on.text())
 
     def reset(self, text: str = "") -> None:
-        """Show an empty bar and a line."""
-        self._set_bar(0, _STEPS)
-        self._say(text)
+        """Show an empty bar and a line.
 
-    def show_busy(self, text: str) -> None:
-        """Show a bar that moves without end."""
-        self._set_bar(0, 0)
+        So it is where work has no known end, too: a bar that moves has the canvas drawn with it,
+        and where a processor draws, all cores are busy with that.
+        """
+        self._set_bar(0)
         self._say(text)
 
     def show_progress(self, fraction: float, text: str) -> None:
         """Show how much is done."""
-        self._set_bar(round(fraction * _STEPS), _STEPS)
+        self._set_bar(round(fraction * _STEPS))
         self._say(text)
 
     def show_error(self, text: str, way_on: str = "") -> None:
         """Show an error and, where there is one, a button that leads on."""
-        self._set_bar(0, _STEPS)
+        self._set_bar(0)
         self._say(text, _ERROR_STYLE, way_on)
 
     def set_text(self, text: str) -> None:
         """Change the line alone."""
         self._line.setText(text)
 
-    def _set_bar(self, value: int, end: int) -> None:
+    def _set_bar(self, value: int) -> None:
         """Change the bar, painted in a later turn of the event loop.
 
         A bar paints itself at once, and has the canvas painted with it: 35 ms on a slow screen.
         """
         self._bar.setUpdatesEnabled(False)
-        self._bar.setRange(0, end)
         self._bar.setValue(value)
         self._bar.setUpdatesEnabled(True)
 
@@ -100,7 +99,7 @@ class StatusArea(QWidget):
         if style != self._line.styleSheet():
             self._line.setStyleSheet(style)
         if self._is_quiet:
-            self._bar.setVisible(self._bar.maximum() == 0 or self._bar.value() > 0)
+            self._bar.setVisible(self._bar.value() > 0)
             self._line.setVisible(bool(text))
         self._line.setText(text)
         self._way_on.setText(way_on)
