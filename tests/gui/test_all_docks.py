@@ -117,6 +117,16 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     qtbot.waitUntil(second.widget().isVisible)
 
 
+def test_docks_opened_all_at_once_join_in_tabs(viewer, qtbot):
+    window = viewer.window._qt_window
+    window.show()
+    docks = [
+        viewer.window.add_plugin_dock_widget("napari-saf", name)[0]
+        for name in ("Segment", "Diagnostics", "Compare", "Export")
+    ]
+    qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(docks[0])) == 3)
+
+
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, theme, qtbot):
     viewer.theme = theme

@@ -29,13 +29,15 @@ class DockLife(QObject):
     Attributes
     ----------
     has_ended : bool
+    has_joined : bool
+        Whether it has its place beside the other docks.
     """
 
     def __init__(self, dock: QWidget, ended: Callable[[], None]) -> None:
         super().__init__(dock)
         self._dock = dock
         self._ended = ended
-        self.has_ended = False
+        self.has_ended = self.has_joined = False
         self._help = HelpButton(dock)
         self._has_been_shown = False
         self._window: Callable[[], QWidget | None] = lambda: None
@@ -80,6 +82,7 @@ class DockLife(QObject):
         frame = None if self.has_ended else frame_of(self._dock)
         if frame is None:
             return
+        self.has_joined = True
         # A tab has no room for the name of the plugin.
         frame.setWindowTitle(frame.windowTitle().partition(" (")[0])
         if frame.isFloating():
@@ -89,7 +92,9 @@ class DockLife(QObject):
         for other in window.findChildren(QDockWidget):
             is_beside = other is not frame and other not in together and not other.isHidden()
             is_in_area = not other.isFloating() and window.dockWidgetArea(other) == area
-            if is_beside and is_in_area and other.findChild(DockLife) is not None:
+            life = other.findChild(DockLife)
+            # One that is still to join would take this one's place, and not its tabs with it.
+            if is_beside and is_in_area and life is not None and life.has_joined:
                 window.tabifyDockWidget(other, frame)
                 frame.raise_()
                 break
