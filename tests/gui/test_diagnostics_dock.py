@@ -15,6 +15,7 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
+from napari_saf._gui.docks.help import frame_of
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.widgets.curves import Curve, CurvePlot
@@ -304,3 +305,20 @@ def test_the_cursor_leaves_no_trace(qtbot):
             plot.move_cursor(time)
         np.testing.assert_array_equal(np.array(canvas.buffer_rgba()), before)
     assert plot.words == {"a": "9"}
+
+
+def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_run, qtbot):
+    dock.window().show()
+    frame, behind = frame_of(dock), frame_of(diagnostics)
+    qtbot.waitUntil(lambda: behind in dock.window().tabifiedDockWidgets(frame))
+    frame.raise_()
+    qtbot.waitUntil(lambda: not dock.visibleRegion().isEmpty())
+    long_run(dock)
+    drawn = []
+    diagnostics.plot.show_curves = lambda *_: drawn.append(True)
+    qtbot.wait(3 * diagnostics._timer.interval())
+    assert not drawn
+    behind.raise_()
+    qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)
+    dock.session.stop()
+    qtbot.waitUntil(lambda: not dock.session.is_running, timeout=TIMEOUT)

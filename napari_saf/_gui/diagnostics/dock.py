@@ -310,7 +310,8 @@ class DiagnosticsWidget(TaskDock):
     def _on_timer(self) -> None:
         if self._run is not None and self._run.is_running:
             self._run.note()
-            if self.isVisible():
+            # Behind another tab a dock counts as visible, too.
+            if not self.visibleRegion().isEmpty():
                 self._refresh(is_at_end=self._is_at_end)
 
     def _on_slider_moved(self) -> None:
