@@ -9,11 +9,24 @@ from napari.layers import Labels
 
 import napari_saf as saf
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.runs.fluency import _parts
 from napari_saf._gui.runs.session import Session
 
 pytestmark = pytest.mark.gui
 
 STEPS = [(LiveLayer, "prepare"), (LiveLayer, "show"), (Session, "_tell")]
+
+
+@pytest.fixture(autouse=True)
+def in_sight(dock, qtbot):
+    """Show the window: what is not seen is not painted later."""
+    dock.window().show()
+    qtbot.waitUntil(lambda: bool(_parts(dock.window())))
+
+
+def is_painted(window):
+    parts = _parts(window)
+    return bool(parts) and all(part.updatesEnabled() for part in parts)
 
 
 def result_layers(viewer):
@@ -48,7 +61,7 @@ def test_layers_removed(viewer, dock, qtbot, after_step, which):
         dock.start()
     assert image not in viewer.layers
     assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
-    assert dock.window().updatesEnabled()
+    qtbot.waitUntil(lambda: is_painted(dock.window()))
 
 
 def test_image_renamed(viewer, dock, qtbot, after_step):
@@ -108,12 +121,25 @@ def test_dock_closed(viewer, dock, qtbot, after_step):
     dock.start()
     qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
     qtbot.wait(50)
-    assert viewer.window._qt_window.updatesEnabled()
+    qtbot.waitUntil(lambda: is_painted(viewer.window._qt_window))
     dock.deleteLater()
 
 
-def test_the_new_layer_is_the_selected_one_and_the_window_is_painted(viewer, dock, run):
+def test_the_new_layer_is_the_selected_one_and_the_window_is_painted(viewer, dock, run, qtbot):
     run(dock)
     (layer,) = result_layers(viewer)
     assert viewer.layers.selection.active == layer
-    assert dock.window().updatesEnabled()
+    qtbot.waitUntil(lambda: is_painted(dock.window()))
+
+
+def test_what_is_drawn_over_labels_is_made_when_a_tool_is_taken_up(viewer, dock, run, qtbot):
+    made = viewer.window._qt_viewer.canvas._layer_overlay_to_visual
+    run(dock)
+    (layer,) = result_layers(viewer)
+    qtbot.waitUntil(lambda: is_painted(dock.window()))
+    (visuals,) = [visuals for shown, visuals in made.items() if shown == layer]
+    assert not visuals
+    layer.mode = "polygon"
+    assert len(visuals) == 2 and layer._overlays["polygon"].enabled
+    layer.mode = "pan_zoom"
+    assert len(visuals) == 2 and not layer._overlays["polygon"].enabled

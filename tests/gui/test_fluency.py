@@ -1,11 +1,14 @@
-"""Full garbage collections wait while runs are on."""
+"""What keeps the window fluent: collections wait, painting is spread, bars stand still."""
 
 import gc
 
 import pytest
+from qtpy.QtCore import QEvent, QObject, QTimer
+from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui.runs import fluency
-from napari_saf._gui.runs.fluency import FullCollections, painted_later
+from napari_saf._gui.runs.fluency import FullCollections, _parts, painted_later
+from napari_saf._gui.widgets.status import StatusArea
 
 pytestmark = pytest.mark.gui
 
@@ -45,14 +48,65 @@ def test_closing_the_dock_during_a_run_releases_them(viewer, dock, long_run, qtb
     qtbot.waitUntil(lambda: gc.get_threshold() == before)
 
 
-def test_a_window_closed_before_it_was_painted_is_let_go(dock):
+@pytest.fixture
+def parts(dock, qtbot):
+    """The parts of a window in sight that is shown."""
+    window = dock.window()
+    window.show()
+    qtbot.waitUntil(lambda: len(_parts(window)) > 2)
+    return _parts(window)
+
+
+def test_a_window_closed_before_it_was_painted_is_let_go(dock, parts):
     """The fixture of the viewer looks for what is left of it."""
     with painted_later(dock):
-        assert not dock.window().updatesEnabled()
+        assert not any(part.updatesEnabled() for part in parts)
+    parts.clear()
 
 
-def test_the_window_is_painted_later(dock, qtbot):
-    with painted_later(dock):
+def test_the_parts_of_a_window_are_painted_later_one_by_one(dock, parts, qtbot):
+    counts, ended = [], []
+    with painted_later(dock, lambda: ended.append(True)):
         pass
-    assert not dock.window().updatesEnabled()
-    qtbot.waitUntil(lambda: dock.window().updatesEnabled())
+    count_parts = QTimer()
+    count_parts.timeout.connect(lambda: counts.append(sum(p.updatesEnabled() for p in parts)))
+    count_parts.start(0)
+    qtbot.waitUntil(lambda: bool(ended))
+    count_parts.stop()
+    assert counts == sorted(counts)
+    assert {1, len(parts)} <= set(counts)
+    assert all(part.updatesEnabled() for part in parts)
+
+
+def test_nothing_is_held_back_in_a_window_that_waits_already(dock, parts, qtbot):
+    ended = []
+    with painted_later(dock), painted_later(dock, lambda: ended.append(True)):
+        pass
+    assert ended
+    qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
+
+
+def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):
+    """Where a processor draws, a bar that moves by itself takes all its cores."""
+    status = StatusArea()
+    qtbot.addWidget(status)
+    status.show()
+    status.reset("reading the image …")
+    qtbot.wait(100)
+    paintings = Paintings(status)
+    qtbot.wait(500)
+    assert paintings.count <= 2
+
+
+class Paintings(QObject):
+    """Counts how often something in a widget is painted."""
+
+    def __init__(self, widget):
+        super().__init__()
+        self.count = 0
+        for part in (widget, *widget.findChildren(QWidget)):
+            part.installEventFilter(self)
+
+    def eventFilter(self, watched, event):
+        self.count += event.type() == QEvent.Type.Paint
+        return False

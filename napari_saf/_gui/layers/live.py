@@ -11,6 +11,7 @@ from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
+from napari_saf._gui.layers.overlays import make_overlays_later
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
@@ -192,6 +193,8 @@ class LiveLayer:
     def _add(self, labels: LabelImage, n_labels: int) -> None:
         if self._prepared is None:
             self.prepare(labels, n_labels)
+        assert self._prepared is not None
+        make_overlays_later(self._prepared)
         self.layer = self._viewer.add_layer(self._prepared)
         self._pixels = self.layer.data
         if self._strokes is not None:

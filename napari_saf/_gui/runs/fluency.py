@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import napari
 from napari.layers import Layer
-from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import QWidget
+from qtpy.QtCore import Qt, QTimer
+from qtpy.QtWidgets import QDockWidget, QMainWindow, QWidget
 
 __all__ = ["FullCollections", "add_in_turns", "painted_later", "prepare_lines"]
 
@@ -49,33 +50,56 @@ class FullCollections:
 
 
 @contextmanager
-def painted_later(widget: QWidget | None) -> Iterator[None]:
-    """Do something to the window of a widget that is painted in a later turn of the event loop.
+def painted_later(
+    widget: QWidget | None, then: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Do something to the window of a widget that is painted in later turns of the event loop.
 
-    A new layer takes napari some 80 ms and its painting 30 ms: other events come in between.
+    First its canvas, then its docks, one by one: a new layer takes napari some 80 ms and painting
+    all of it as long, and other events come in between. When all is painted, `then` is called.
     """
     window = None if widget is None else widget.window()
-    if window is None or not window.updatesEnabled():
-        yield
-        return
-    window.setUpdatesEnabled(False)
+    parts = [] if window is None else _parts(window)
+    if not all(part.updatesEnabled() for part in parts):
+        parts = []
+    for part in parts:
+        part.setUpdatesEnabled(False)
     try:
         yield
     finally:
-        _Painting(window).start(0)
+        if window is not None and parts:
+            _Painting(window, parts, then).start(0)
+        else:
+            then()
+
+
+def _parts(window: QWidget) -> list[QWidget]:
+    """Return the parts of a window that are in sight."""
+    if not isinstance(window, QMainWindow):
+        return []
+    docks = window.findChildren(QDockWidget, options=Qt.FindChildOption.FindDirectChildrenOnly)
+    parts = [window.centralWidget(), *docks]
+    return [part for part in parts if part is not None and not part.visibleRegion().isEmpty()]
 
 
 class _Painting(QTimer):
-    """Has a window painted; with the window it goes, which it does not hold."""
+    """Has parts of a window painted, one in a turn; goes with the window, and holds none of it."""
 
-    def __init__(self, window: QWidget) -> None:
+    def __init__(self, window: QWidget, parts: list[QWidget], then: Callable[[], object]) -> None:
         super().__init__(window)
+        self._parts, self._then = [weakref.ref(part) for part in parts], then
         self.setSingleShot(True)
-        self.timeout.connect(self._paint)
+        self.timeout.connect(self._go_on)
 
-    def _paint(self) -> None:
-        self.parent().setUpdatesEnabled(True)
+    def _go_on(self) -> None:
+        if self._parts:
+            part = self._parts.pop(0)()
+            if part is not None:
+                part.setUpdatesEnabled(True)
+            self.start(_TURN_MILLISECONDS)
+            return
         self.deleteLater()
+        self._then()
 
 
 def add_in_turns(

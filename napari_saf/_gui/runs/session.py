@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import napari
@@ -239,10 +240,9 @@ class Session(QObject):
 
     def _show_first(self, run: Run, frame: Frame) -> None:
         assert self.live is not None
-        if self._may_show():
-            with painted_later(self._widget):
+        with painted_later(self._widget, partial(self._later, self._tell_first, run, frame)):
+            if self._may_show():
                 self.live.show(frame.labels, frame.n_shown)
-        self._later(self._tell_first, run, frame)
 
     def _tell_first(self, run: Run, frame: Frame) -> None:
         self._tell(frame)
