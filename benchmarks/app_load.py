@@ -49,6 +49,7 @@ def main() -> None:
     subprocess.run([sys.executable, __file__, "--alone", f"--side={options.side}"], check=True)
     for name in options.beside:
         viewer.window.add_plugin_dock_widget("napari-saf", name)
+        wait(0.3)
     frame, widget = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
     frame.raise_()
     wait(2)

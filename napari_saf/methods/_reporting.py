@@ -18,6 +18,9 @@ from napari_saf.result import History, LabelImage, Record, Segmentation, Snapsho
 __all__ = ["Reporter", "to_label_image", "update_labels"]
 
 
+_ROWS = 2**16
+
+
 class Reporter:
     """Keeps the records of a run and tells others how it stands.
 
@@ -70,7 +73,7 @@ class Reporter:
 
         def read_labels() -> LabelImage | list[LabelImage]:
             check()
-            return to_label_image(self._problem, self._columns_of_nodes().cpu().numpy() + 1)
+            return self._label_image(np.arange(1, self._n_columns + 1))
 
         def read_prototypes() -> NDArray[np.float32]:
             check()
@@ -105,7 +108,7 @@ class Reporter:
         rank = np.zeros(len(sizes), dtype=np.int64)
         rank[columns] = np.arange(1, len(columns) + 1)
         return Segmentation(
-            labels=to_label_image(self._problem, rank[nodes]),
+            labels=self._label_image(rank),
             assignment=assignment,
             prototypes=prototypes[columns].astype(np.float32, copy=False),
             columns=columns,
@@ -124,9 +127,20 @@ class Reporter:
         """Return the mean feature of the nodes that prefer each column; NaN for an empty one."""
         nodes, features = self._columns_of_nodes().cpu().numpy(), self._problem.features
         sizes = np.bincount(nodes, minlength=self._n_columns)
-        sums = [np.bincount(nodes, weights=f, minlength=self._n_columns) for f in features.T]
+        sums = np.zeros((self._n_columns, features.shape[1]))
+        for start in range(0, len(nodes), _ROWS):
+            # Weights are copied to float64: a block at a time, in memory that was used before.
+            rows = slice(start, start + _ROWS)
+            for k, values in enumerate(features[rows].T):
+                sums[:, k] += np.bincount(nodes[rows], weights=values, minlength=self._n_columns)
         with np.errstate(invalid="ignore"):
-            return (np.stack(sums, axis=1) / sizes[:, None]).astype(np.float32)
+            return (sums / sizes[:, None]).astype(np.float32)
+
+    def _label_image(self, numbers: NDArray[np.int64]) -> LabelImage | list[LabelImage]:
+        """Return the numbers of the columns that nodes prefer, in the shape of the image."""
+        few = numbers.astype(np.min_scalar_type(int(numbers.max())))
+        labels = few[self._columns_of_nodes().cpu().numpy()]
+        return self._problem.graph.to_image(labels)  # type: ignore[return-value]
 
     def _first_record(self) -> Record:
         nodes = self._columns_of_nodes().cpu().numpy()

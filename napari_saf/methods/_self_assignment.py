@@ -209,8 +209,8 @@ class SelfAssignmentField(FieldMemory):
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
         sums = cross_product(assignment, self._features)
         if self._s == 0:
-            means = sums / assignment.sum(dim=0).cpu().double()[:, None]
-            return np.asarray(means.float().numpy())
+            masses = cross_product(assignment, torch.ones_like(assignment[:, :1]))
+            return np.asarray((sums / masses).float().numpy())
         overlap = cross_product(assignment, assignment)
         inverse = torch.linalg.pinv(overlap, rtol=PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
