@@ -310,7 +310,10 @@ class _State:
     def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""
         time = self.records[-1].time if self.records else 0.0
-        doubt = self._doubt / time if time > 0 else 1 - assignment.amax(dim=1)
+        if time > 0:
+            doubt = self._doubt / time
+        else:
+            doubt = 1 - assignment.gather(1, self._nodes.labels[:, None])[:, 0]
         scale = self._nodes.n_start_columns / max(self._nodes.n_start_columns - 1, 1)
         return (scale * doubt).clamp(0, 1).float().cpu().numpy()
 

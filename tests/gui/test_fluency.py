@@ -78,6 +78,16 @@ def test_the_parts_of_a_window_are_painted_later_one_by_one(dock, parts, qtbot):
     assert all(part.updatesEnabled() for part in parts)
 
 
+def test_a_dock_closed_before_it_was_painted_is_left_out(viewer, dock, parts, qtbot):
+    other = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
+    qtbot.waitUntil(lambda: not other.visibleRegion().isEmpty())
+    ended = []
+    with painted_later(dock, lambda: ended.append(True)):
+        viewer.window.remove_dock_widget(other)
+        other.deleteLater()
+    qtbot.waitUntil(lambda: bool(ended))
+
+
 def test_nothing_is_held_back_in_a_window_that_waits_already(dock, parts, qtbot):
     ended = []
     with painted_later(dock), painted_later(dock, lambda: ended.append(True)):

@@ -94,8 +94,10 @@ class _Painting(QTimer):
     def _go_on(self) -> None:
         if self._parts:
             part = self._parts.pop(0)()
-            if part is not None:
-                part.setUpdatesEnabled(True)
+            # A dock may have been closed meanwhile.
+            with suppress(RuntimeError):
+                if part is not None:
+                    part.setUpdatesEnabled(True)
             self.start(_TURN_MILLISECONDS)
             return
         self.deleteLater()
