@@ -322,3 +322,12 @@ def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_
     qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)
     dock.session.stop()
     qtbot.waitUntil(lambda: not dock.session.is_running, timeout=TIMEOUT)
+
+
+def test_plots_are_there_before_the_first_run(dock, diagnostics, run, qtbot):
+    """To make them all takes 130 ms, which is too long a pause while something runs."""
+    qtbot.waitUntil(lambda: len(diagnostics.plot._rows) == 5, timeout=TIMEOUT)
+    rows = list(diagnostics.plot._rows)
+    assert not diagnostics.plot.words
+    run(dock)
+    assert diagnostics.plot._rows == rows and len(diagnostics.plot.words) == 5

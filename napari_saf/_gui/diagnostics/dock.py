@@ -72,7 +72,7 @@ class DiagnosticsWidget(TaskDock):
         self._create_layout()
         self._connect()
         self._show_chosen()
-        self.calculate_aside("load", _load_plots, lambda _: None)
+        self.calculate_aside("load", _load_plots, lambda _: self.plot.prepare())
         hub_of(viewer).watch(self)
 
     @property

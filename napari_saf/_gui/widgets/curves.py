@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import QPoint, Qt, Signal
+from qtpy.QtCore import QPoint, Qt, QTimer, Signal
 from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
@@ -17,6 +17,8 @@ from napari_saf.result import History
 __all__ = ["Curve", "CurvePlot", "curves_of"]
 
 _CANVAS_HEIGHT = 38
+_USUAL_ROWS = 5
+_TURN_MILLISECONDS = 50
 _MARGIN = 0.012
 """Left and right of the curves, as a share of the time: for the cursor, which has a width."""
 _RANGE_WIDTH = 50
@@ -112,13 +114,26 @@ class CurvePlot(QWidget):
         """The value at the cursor, by the name of its curve."""
         return {row.name: row.words for row in self._rows if not row.isHidden()}
 
+    def prepare(self) -> None:
+        """Make the plots that most runs need, each in a turn of the event loop of its own."""
+        timer = QTimer(self)
+
+        def step() -> None:
+            if len(self._rows) < _USUAL_ROWS:
+                self._add_row()
+            else:
+                timer.stop()
+                timer.deleteLater()
+
+        timer.timeout.connect(step)
+        timer.start(_TURN_MILLISECONDS)
+
     def show_curves(
         self, times: NDArray[np.float64], curves: Sequence[Curve], colors: Colors
     ) -> None:
         """Show curves over times; `colors` tells the colour of a column."""
         while len(self._rows) < len(curves):
-            self._rows.append(_Row())
-            self._layout.insertWidget(len(self._rows) - 1, self._rows[-1])
+            self._add_row()
         self._times, self._curves = times, curves
         for number, row in enumerate(self._rows):
             row.setVisible(number < len(curves))
@@ -151,6 +166,12 @@ class CurvePlot(QWidget):
         left = int(canvas.mapTo(self, QPoint(0, 0)).x())
         share = (x - left) / max(int(canvas.width()), 1) * (1 + 2 * _MARGIN) - _MARGIN
         return min(max(share, 0.0), 1.0) * float(self._times[-1])
+
+    def _add_row(self) -> None:
+        row = _Row()
+        row.setVisible(False)
+        self._rows.append(row)
+        self._layout.insertWidget(len(self._rows) - 1, row)
 
     def _point(self, event: QMouseEvent) -> None:
         if len(self._times) and self._rows and event.buttons() & Qt.MouseButton.LeftButton:
