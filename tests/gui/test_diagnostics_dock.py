@@ -162,6 +162,8 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     layer = result_of(viewer)
     before = layer.data.copy()
     slide(qtbot, diagnostics, 4)
+    assert diagnostics.branch.form is None
+    diagnostics._branch_fold.expand(animate=False)
     form = diagnostics.branch.form
     assert "max_labels" not in form.visible_names() and "s" in form.visible_names()
     assert diagnostics.branch.scale.value == dock.input.scale.value

@@ -15,7 +15,9 @@ def make_overlays_later(layer: Labels) -> None:
     napari makes those that are visible together with the layer, and others once they are: they are
     half of the work.
     """
-    hidden = [overlay for overlay in layer._overlays.values() if overlay.visible]
+    # Not public: where napari has them elsewhere, they are made with the layer as before.
+    overlays = getattr(layer, "_overlays", {})
+    hidden = [overlay for overlay in overlays.values() if overlay.visible]
     for overlay in hidden:
         overlay.visible = False
 
