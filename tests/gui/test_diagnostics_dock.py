@@ -168,6 +168,9 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     assert "max_labels" not in form.visible_names() and "s" in form.visible_names()
     assert diagnostics.branch.scale.value == dock.input.scale.value
     form.set_values({"s": 0.5})
+    diagnostics._branch_fold.collapse(animate=False)
+    diagnostics._branch_fold.expand(animate=False)
+    assert diagnostics.branch.form is form
     diagnostics.branch.scale.set_value(9)
     run(diagnostics, diagnostics.branch.button.click)
     (branch,) = layers_named(viewer, "[SAF from t =")

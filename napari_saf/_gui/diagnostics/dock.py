@@ -272,6 +272,8 @@ class DiagnosticsWidget(TaskDock):
         if run is not self._run:
             self.earlier.forget()
             self._entropy.setChecked(False)
+        if run is None or run is not self._run:
+            self.branch.release()
         self._run = run
         self._history = None if chosen is None or run is not None else _history_of(chosen)
         self._show_branch()
@@ -279,9 +281,9 @@ class DiagnosticsWidget(TaskDock):
         self._show_separability()
 
     def _show_branch(self) -> None:
-        """Ask for the parameters of a branch where they are in sight: a form takes 40 ms."""
-        is_open = self._run is not None and self._branch_fold.isExpanded()
-        self.branch.show_request(self._run.request if self._run and is_open else None)
+        """Ask for the parameters of a branch once they are in sight: most runs have none."""
+        if self._run is not None and self._branch_fold.isExpanded():
+            self.branch.show_request(self._run.request)
 
     def _refresh(self, *, is_at_end: bool) -> None:
         """Show curves, the range of the slider, and what is possible, as they are now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -83,21 +82,19 @@ def _parts(window: QWidget) -> list[QWidget]:
 
 
 class _Painting(QTimer):
-    """Has parts of a window painted, one in a turn; goes with the window, and holds none of it."""
+    """Has parts of a window painted, one in a turn; goes with the window."""
 
     def __init__(self, window: QWidget, parts: list[QWidget], then: Callable[[], object]) -> None:
         super().__init__(window)
-        self._parts, self._then = [weakref.ref(part) for part in parts], then
+        self._parts, self._then = parts, then
         self.setSingleShot(True)
         self.timeout.connect(self._go_on)
 
     def _go_on(self) -> None:
         if self._parts:
-            part = self._parts.pop(0)()
             # A dock may have been closed meanwhile.
             with suppress(RuntimeError):
-                if part is not None:
-                    part.setUpdatesEnabled(True)
+                self._parts.pop(0).setUpdatesEnabled(True)
             self.start(_TURN_MILLISECONDS)
             return
         self.deleteLater()
