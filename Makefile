@@ -14,7 +14,11 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; d
 	$$name -c '$(IS_NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
 BIN := .venv/bin
 SCREEN = $$(command -v xvfb-run >/dev/null && echo 'xvfb-run -a -s "-screen 0 1400x1000x24"')
-INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
+
+# A newer pip works faster, and compiling goes faster afterwards, on every core. Some packages
+# carry files that do not compile.
+COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 
 # Software rendering gives the same picture on every machine.
 export LIBGL_ALWAYS_SOFTWARE := 1
@@ -58,7 +62,9 @@ system:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing napari-saf into .venv: some minutes"
+	@$(BIN)/python $(INSTALL) --upgrade pip
 	@$(BIN)/python $(INSTALL) -e '.[pyqt5,dev]'
+	@$(COMPILE)
 	@touch $@
 
 .venv/installed-docs: .venv/installed
