@@ -8,6 +8,7 @@ an addition: exp_W(u) is softmax(V + u), the geometric mean with weights A is so
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -82,11 +83,17 @@ def softmax(v: torch.Tensor, out: torch.Tensor, scale: torch.Tensor | None = Non
     return out.mul_(total.reciprocal_()[:, None])
 
 
-def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Write the softmax of each row of `v` into `out`, whatever the size of its entries."""
+def shifted_softmax(
+    v: torch.Tensor, out: torch.Tensor, tick: Callable[[], None] = lambda: None
+) -> torch.Tensor:
+    """Write the softmax of each row of `v` into `out`, whatever the size of its entries.
+
+    `tick` is called in between.
+    """
     if v.device.type != "cpu":
         return torch.softmax(v, dim=1, out=out)
     for rows in row_blocks(v):
+        tick()
         block = torch.sub(v[rows], row_maxima(v[rows]), out=out[rows])
         softmax(block.clamp_(min=_LEAST_EXPONENT), block)
     return out

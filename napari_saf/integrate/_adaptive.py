@@ -65,6 +65,7 @@ class _AdaptiveRun(Run):
         while True:
             step = self._step
             error = self._attempt(step)
+            self.field.tick()
             factor = _SAFETY * (self._tolerance / max(error, 1e-12)) ** (1 / self.order)
             longer = step * min(self.largest_growth, max(0.3, factor))
             self._step = min(max(longer, _SMALLEST_STEP), _LARGEST_STEP)
@@ -119,13 +120,15 @@ class _AdamsRun(_AdaptiveRun):
 
     def _attempt(self, step: float) -> float:
         field, before = self.field, self._step_before
-        predicted = torch.add(self.v, self._slope, alpha=step, out=self._corrected)
+        half = step * step / (2 * before) if before > 0 else 0.0
+        predicted = torch.add(self.v, self._slope, alpha=step + half, out=self._corrected)
         if before > 0:
-            half = step * step / (2 * before)
-            predicted.add_(self._slope, alpha=half).sub_(self._slope_before, alpha=half)
+            field.tick()
+            predicted.sub_(self._slope_before, alpha=half)
         field(predicted, self._slope_ahead)
         self._correct(step)
         corrected = softmax(self._corrected, out=field.scratch[0])
+        field.tick()
         return _mean_l1(corrected, field.assignment, out=field.scratch[1])
 
     def _correct(self, step: float) -> None:
@@ -139,9 +142,12 @@ class _AdamsRun(_AdaptiveRun):
             here = step * (step + 3 * before) / (6 * before)
             behind = -(step**3) / (6 * before * (step + before))
             torch.add(self.v, self._slope, alpha=here, out=self._corrected)
+            self.field.tick()
             self._corrected.add_(self._slope_ahead, alpha=ahead)
+            self.field.tick()
             self._corrected.add_(self._slope_before, alpha=behind)
         self.constrain(self._corrected)
+        self.field.tick()
 
     def _accept(self, step: float) -> None:
         self.v, self._corrected = self._corrected, self.v
@@ -186,11 +192,14 @@ class _BogackiShampineRun(_AdaptiveRun):
         field(torch.add(self.v, second, alpha=3 * step / 4, out=self._ahead), third)
         torch.add(self.v, first, alpha=2 * step / 9, out=self._ahead)
         self._ahead.add_(second, alpha=step / 3).add_(third, alpha=4 * step / 9)
+        field.tick()
         field(self.constrain(self._ahead), self._last)
         lower = torch.add(self.v, first, alpha=7 * step / 24, out=field.scratch[0])
         lower.add_(second, alpha=step / 4).add_(third, alpha=step / 3)
+        field.tick()
         lower.add_(self._last, alpha=step / 8)
         other = softmax(lower, out=field.scratch[1])
+        field.tick()
         return _mean_l1(field.assignment, other, out=lower)
 
     def _accept(self, step: float) -> None:

@@ -34,6 +34,9 @@ class VectorField(Protocol):
         The maxima of the rows of `v` lie within 40 of 0.
         """
 
+    def tick(self) -> None:
+        """Take notice of a wish to end, between passes over fields: raise what ends the run."""
+
     def new_field(self) -> torch.Tensor:
         """Return memory for a field of the shape of `assignment`."""
 

@@ -64,7 +64,7 @@ class FieldMemory:
     """
 
     def __init__(self, like: torch.Tensor, n_columns: int, tick: Callable[[], None]) -> None:
-        self._tick = tick
+        self.tick = tick
         self.assignment, one, other = (new_field(like, n_columns, tick) for _ in range(3))
         self.scratch = (one, other)
         self.objective = float("nan")
@@ -72,7 +72,7 @@ class FieldMemory:
 
     def new_field(self) -> torch.Tensor:
         """Return memory for a field of the shape of `assignment`."""
-        return new_field(self.assignment, self.assignment.shape[1], self._tick)
+        return new_field(self.assignment, self.assignment.shape[1], self.tick)
 
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Forget all columns but those of the given indices."""
@@ -148,7 +148,7 @@ class _CountedField:
 
     def __init__(self, field: FlowField, tick: Callable[[], None]) -> None:
         self._field = field
-        self._tick = tick
+        self.tick = tick
         self.n_evaluations = 0
 
     @property
@@ -160,10 +160,10 @@ class _CountedField:
         return self._field.scratch
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        self._tick()
+        self.tick()
         self.n_evaluations += 1
         self._field(v, out)
-        self._tick()
+        self.tick()
         return out
 
     def new_field(self) -> torch.Tensor:
@@ -310,17 +310,19 @@ class _State:
     def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""
         time = self.records[-1].time if self.records else 0.0
-        if time > 0:
-            doubt = self._doubt / time
-        else:
-            doubt = 1 - assignment.gather(1, self._nodes.labels[:, None])[:, 0]
         scale = self._nodes.n_start_columns / max(self._nodes.n_start_columns - 1, 1)
-        return (scale * doubt).clamp(0, 1).float().cpu().numpy()
+        if time > 0:
+            doubt = self._doubt.mul_(scale / time)
+        else:
+            doubt = (1 - assignment.gather(1, self._nodes.labels[:, None])[:, 0]).mul_(scale)
+        return doubt.clamp_(0, 1).float().cpu().numpy()
 
     def _record(self, changed: float, assignment: torch.Tensor) -> None:
         field, n_nodes = self._field, len(self._nodes.labels)
         highest = assignment.gather(1, self._nodes.labels[:, None])[:, 0]
+        self._tick()
         mean_entropy = entropy(assignment, self._nodes.v, highest)
+        self._tick()
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
         sizes = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)).cpu().double()
         shares = np.zeros(self._nodes.n_start_columns)

@@ -189,7 +189,7 @@ class SelfAssignmentField(FieldMemory):
         w = softmax(v, out=self.assignment)
         product = self._operator.product(w)
         # Rows of W sum to 1, so the column sums of W'W are the masses.
-        self.overlap = cross_product(w, w, self._tick)
+        self.overlap = cross_product(w, w, self.tick)
         gradient = self_assignment_gradient(
             self.overlap.sum(dim=0), self.overlap, self._operator.quadratic(w, product), self._s
         )
@@ -198,12 +198,11 @@ class SelfAssignmentField(FieldMemory):
         assignment_factor = self._small(gradient.assignment_factor)
         likelihood, mean = self.scratch
         for rows in row_blocks(product.basis):
-            self._tick()
+            self.tick()
             block = torch.addmm(v[rows], product.basis[rows], basis_factor, out=likelihood[rows])
             block.addmm_(w[rows], assignment_factor)
         self._averager(likelihood, mean, out)
-        self._tick()
-        return shifted_softmax(mean, out=out)
+        return shifted_softmax(mean, out, self.tick)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

@@ -18,11 +18,15 @@ class LinearField:
         self.assignment = torch.empty_like(v)
         self.scratch = (torch.empty_like(v), torch.empty_like(v))
         self.n_evaluations = 0
+        self.n_ticks = 0
 
     def __call__(self, v, out):
         self.n_evaluations += 1
         torch.softmax(v, dim=1, out=self.assignment)
         return torch.matmul(v, self.matrix, out=out)
+
+    def tick(self):
+        self.n_ticks += 1
 
     def new_field(self):
         return torch.empty_like(self.assignment)
@@ -113,6 +117,41 @@ def test_forgetting_a_column_keeps_the_others_on_their_way(name):
     expected = exact(matrix, v, run.time)[:, [0, 2]]
     assert run.v.shape == (50, 2)
     assert float((run.v - expected).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("name", ["adams", "bogacki-shampine"])
+def test_a_step_can_be_ended_between_its_passes_and_leaves_the_state_as_it_was(name):
+    class Ended(Exception):
+        pass
+
+    matrix, v = linear_problem()
+    field = LinearField(matrix, v)
+    run = STEPPERS[name]().start(field, v.clone())
+    run.advance()
+    before, time, first = run.v.clone(), run.time, field.n_ticks
+
+    def end_at(number):
+        def tick():
+            field.n_ticks += 1
+            if field.n_ticks == number:
+                raise Ended
+
+        return tick
+
+    asked = 0
+    while True:
+        field.n_ticks = 0
+        field.tick = end_at(asked + 1)
+        try:
+            run.advance()
+        except Ended:
+            asked += 1
+            torch.testing.assert_close(run.v, before, rtol=0, atol=0)
+            assert run.time == time
+        else:
+            break
+    assert asked >= 3
+    assert first >= 3
 
 
 def test_stop_watch_tells_the_reasons():
