@@ -2,12 +2,19 @@
 
 import gc
 
+import numpy as np
 import pytest
+from napari.layers import Labels
 from qtpy.QtCore import QEvent, QObject, QTimer
 from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui.runs import fluency
-from napari_saf._gui.runs.fluency import FullCollections, _parts, painted_later
+from napari_saf._gui.runs.fluency import (
+    FullCollections,
+    _parts,
+    add_in_turns,
+    painted_later,
+)
 from napari_saf._gui.widgets.status import StatusArea
 
 pytestmark = pytest.mark.gui
@@ -93,6 +100,18 @@ def test_nothing_is_held_back_in_a_window_that_waits_already(dock, parts, qtbot)
     with painted_later(dock), painted_later(dock, lambda: ended.append(True)):
         pass
     assert ended
+    qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
+
+
+def test_each_of_several_layers_waits_to_be_painted(viewer, dock, parts, qtbot):
+    """Parts that still wait for the layer before do not keep the others from waiting."""
+    canvas = viewer.window._qt_window.centralWidget()
+    waits, ended = [], []
+    viewer.layers.events.inserted.connect(lambda event: waits.append(not canvas.updatesEnabled()))
+    makers = [lambda: Labels(np.ones((8, 8), np.uint8)) for _ in range(4)]
+    add_in_turns(viewer, dock, makers, ended.append)
+    qtbot.waitUntil(lambda: bool(ended))
+    assert waits == [True] * 4
     qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
 
 

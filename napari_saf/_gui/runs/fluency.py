@@ -59,8 +59,7 @@ def painted_later(
     """
     window = None if widget is None else widget.window()
     parts = [] if window is None else _parts(window)
-    if not all(part.updatesEnabled() for part in parts):
-        parts = []
+    parts = [part for part in parts if part.updatesEnabled()]  # the others wait already
     for part in parts:
         part.setUpdatesEnabled(False)
     try:
