@@ -3,6 +3,7 @@
 import csv
 import gc
 import json
+import threading
 import weakref
 
 import numpy as np
@@ -15,6 +16,7 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QWidget
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.export.source import image_part
+from napari_saf._gui.export.writer import Writing
 from napari_saf.io import read_image, read_labels
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
@@ -133,6 +135,25 @@ def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
     click_and_wait(qtbot, done, button)
     assert read_labels(out / "blocks_SAF.tif").array.shape == (32, 32)
     assert done.status.way_on == ""
+
+
+def test_a_long_export_shows_that_it_goes_on(done, qtbot, monkeypatch):
+    go_on = threading.Event()
+    write = Writing._write
+
+    def write_slowly(writing):
+        go_on.wait(TIMEOUT / 1000)
+        write(writing)
+
+    monkeypatch.setattr(Writing, "_write", write_slowly)
+    click(qtbot, done._button)
+    try:
+        qtbot.waitUntil(lambda: done.status.text.endswith(" s"), timeout=TIMEOUT)
+        assert done.status.text.startswith("writing")
+    finally:
+        go_on.set()
+    qtbot.waitUntil(lambda: not done.is_writing, timeout=TIMEOUT)
+    assert done.status.text.startswith("saved")
 
 
 def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path, monkeypatch):

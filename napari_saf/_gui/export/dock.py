@@ -7,6 +7,7 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels, Layer
+from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -59,6 +60,8 @@ class ExportWidget(QWidget):
         super().__init__()
         self._viewer = viewer
         self._writing: Writing | None = None
+        self._clock = QTimer(self)
+        self._clock.setInterval(500)
         self._watched: Any = None
         self.choice, self.status = ExportChoice(), StatusArea(is_quiet=True)
         self.repeat = RepeatSection(viewer)
@@ -102,6 +105,7 @@ class ExportWidget(QWidget):
 
     def shut_down(self) -> None:
         """Finish the file that is being written and let go of the viewer."""
+        self._clock.stop()
         self._watch(None)
         self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
         self._labels.disconnect_viewer()
@@ -148,6 +152,7 @@ class ExportWidget(QWidget):
         self._button.clicked.connect(self.start)
         self._browse.clicked.connect(self._on_browse_clicked)
         self.status.way_on_clicked.connect(self._on_replace_clicked)
+        self._clock.timeout.connect(self._on_clock)
         for line in (self._name, self._folder):
             line.textChanged.connect(self._show_what_is_possible)
         self.choice.changed.connect(self._show_what_is_possible)
@@ -248,6 +253,9 @@ class ExportWidget(QWidget):
         writing.wrote.connect(self._on_wrote)
         writing.failed.connect(self._on_failed)
         writing.finished.connect(self._on_finished)
+        for ended in (writing.asked, writing.wrote, writing.failed, writing.finished):
+            ended.connect(self._clock.stop)
+        self._clock.start()
         self.status.reset("writing …")
         self._show_what_is_possible()
         writing.start()
@@ -259,6 +267,10 @@ class ExportWidget(QWidget):
         folder = QFileDialog.getExistingDirectory(self, "Folder", self._folder.text())
         if folder:
             self._folder.setText(folder)
+
+    def _on_clock(self) -> None:
+        assert self._writing is not None
+        self.status.set_text(f"writing …  {self._writing.seconds:.1f} s")
 
     def _on_asked(self, paths: list[Path]) -> None:
         are = "is" if len(paths) == 1 else "are"

@@ -24,7 +24,7 @@ class StatusArea(QWidget):
     Parameters
     ----------
     is_quiet : bool
-        Whether the bar is out of sight as long as nothing goes on.
+        Whether the bar is out of sight as long as no share of the work is known to be done.
     """
 
     way_on_clicked = Signal()
