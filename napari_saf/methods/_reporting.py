@@ -107,6 +107,7 @@ class Reporter:
         columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
         rank = np.zeros(len(sizes), dtype=np.int64)
         rank[columns] = np.arange(1, len(columns) + 1)
+        rank[sizes == 0] = 0  # the type of the labels is for those in use
         return Segmentation(
             labels=self._label_image(rank),
             assignment=assignment,

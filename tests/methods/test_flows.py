@@ -43,6 +43,14 @@ def drain(steps):
             return snapshots, stop.value
 
 
+def test_labels_take_the_smallest_type_that_holds_those_in_use():
+    image = np.kron([[0.0, 1.0]], np.ones((8, 4)))
+    points = np.concatenate([[0.0, 1.0], np.linspace(20, 30, 298)])[:, None]
+    problem = saf.Problem.from_image(image)
+    result = saf.AssignmentFlow(prototypes=points).run(problem)
+    assert result.labels.dtype == np.min_scalar_type(int(result.labels.max())) == np.uint8
+
+
 def test_what_a_run_leaves_hangs_together(problem, method):
     result = method.run(problem)
     assert result.status in (saf.Status.CONVERGED, saf.Status.STALLED)
