@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from napari.layers import Labels
 from qtpy.QtCore import QEvent, QObject, QTimer
-from qtpy.QtWidgets import QWidget
+from qtpy.QtWidgets import QDockWidget, QWidget
 
 from napari_saf._gui.runs import fluency
 from napari_saf._gui.runs.fluency import (
@@ -100,6 +100,17 @@ def test_nothing_is_held_back_in_a_window_that_waits_already(dock, parts, qtbot)
     with painted_later(dock), painted_later(dock, lambda: ended.append(True)):
         pass
     assert ended
+    qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
+
+
+def test_a_window_waits_for_a_dock_that_floats_too(dock, parts, qtbot):
+    frame = dock.parentWidget()
+    while not isinstance(frame, QDockWidget):
+        frame = frame.parentWidget()
+    frame.setFloating(True)
+    qtbot.waitUntil(lambda: dock.window() is frame)
+    with painted_later(dock):
+        assert not any(part.updatesEnabled() for part in parts)
     qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
 
 

@@ -57,7 +57,7 @@ def painted_later(
     First its canvas, then its docks, one by one: a new layer takes napari some 80 ms and painting
     all of it as long, and other events come in between. When all is painted, `then` is called.
     """
-    window = None if widget is None else widget.window()
+    window = _main_window(widget)
     parts = [] if window is None else _parts(window)
     parts = [part for part in parts if part.updatesEnabled()]  # the others wait already
     for part in parts:
@@ -71,10 +71,15 @@ def painted_later(
             then()
 
 
-def _parts(window: QWidget) -> list[QWidget]:
+def _main_window(widget: QWidget | None) -> QMainWindow | None:
+    """Return the window of a widget, or of the dock that floats with it; None without one."""
+    while widget is not None and not isinstance(widget, QMainWindow):
+        widget = widget.parentWidget()
+    return widget
+
+
+def _parts(window: QMainWindow) -> list[QWidget]:
     """Return the parts of a window that are in sight."""
-    if not isinstance(window, QMainWindow):
-        return []
     docks = window.findChildren(QDockWidget, options=Qt.FindChildOption.FindDirectChildrenOnly)
     parts = [window.centralWidget(), *docks]
     return [part for part in parts if part is not None and not part.visibleRegion().isEmpty()]
