@@ -55,7 +55,7 @@ class FieldMemory:
 
     Attributes
     ----------
-    assignment, scratch
+    assignment, scratch, tick
         As in `VectorField`.
     objective : float
         Of the last evaluation.
