@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.errors import InvalidInput
@@ -36,6 +36,13 @@ class SparseProduct:
 
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         torch.addmm(out, self._matrix, values, beta=0, out=out)
+
+    def among(self, nodes: NDArray[np.integer]) -> SparseProduct:
+        """Return the product with the rows and columns of some nodes."""
+        own = self._matrix
+        parts = own.values(), own.col_indices(), own.crow_indices()
+        given = sparse.csr_array(tuple(part.cpu().numpy() for part in parts), shape=own.shape)
+        return SparseProduct(sparse.csr_array(given[nodes][:, nodes]), own.device, own.dtype)
 
 
 def square_matrix(matrix: ArrayLike | sparse.spmatrix | sparse.sparray) -> sparse.csr_array:

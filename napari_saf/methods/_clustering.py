@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +29,7 @@ from napari_saf.problem import Problem
 from napari_saf.result import Record, Status
 
 _MOST_EXACT_FEATURES = 25
+_BLOCK = 256
 
 __all__ = [
     "AbstractAlternatingMethod",
@@ -86,6 +88,10 @@ class AbstractClustering(ABC):
         self.assignment = torch.full_like(self.v, 1 / n_columns)
         self._seeds = call.seeds
         check_seeds_fit(self._seeds, n_columns)
+
+    def approach(self) -> Iterator[None]:
+        """Go to where the run starts; pauses where there is something to show."""
+        yield from ()
 
     @abstractmethod
     def begin(self) -> None:
@@ -189,7 +195,11 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
         limit = self.max_iterations if call.max_iterations is None else call.max_iterations
         yield reporter.snapshot(0.0)
         try:
+            for _ in state.approach():
+                update_labels(labels, state.v)
+                yield reporter.snapshot(0.0)
             state.begin()
+            update_labels(labels, state.v)
             records.append(_record(state, labels, 0, 0.0))
             status = None
             while status is None:
@@ -317,9 +327,10 @@ def total(values: torch.Tensor) -> float:
 
 def column_totals(values: torch.Tensor) -> NDArray[np.float64]:
     """Return the sums of the columns, in blocks of rows, their sums in float64."""
-    starts = range(0, len(values), 4096)
-    blocks = [values[start : start + 4096].sum(dim=0) for start in starts]
-    return np.asarray(torch.stack(blocks).cpu().double().sum(dim=0).numpy())
+    whole = len(values) // _BLOCK * _BLOCK
+    blocks = values[:whole].view(-1, _BLOCK, values.shape[1]).sum(dim=1)
+    sums = torch.cat([blocks, values[whole:].sum(dim=0, keepdim=True)])
+    return np.asarray(sums.cpu().double().sum(dim=0).numpy())
 
 
 def _join_distinct(given: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,8 @@ from napari_saf.methods._clustering import (
     AbstractClustering,
     AbstractClusteringMethod,
 )
-from napari_saf.methods._fair_run import FairCut, FairMeans, FairMedoids, FairStart
+from napari_saf.methods._fair_cut import FairCut
+from napari_saf.methods._fair_run import FairMeans, FairMedoids, FairStart
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._method import drain, never
 from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
@@ -72,6 +73,11 @@ class FairClustering(AbstractClusteringMethod):
     energy would rise and lowered where it falls. Between medoids or means, where F is linear,
     some of what S^i remembers of earlier steps is let go, so that no node is ever stuck.
     Nodes of no group (0) do not count in the divergence.
+
+    An iteration of a cut makes up to ten steps, its gain counts as that of ten. Once they gain
+    little, nine are of those nodes alone that are nearest to a change; the energy of all falls.
+    Where no start is given and lambda is above 3, a cut starts where lambda = 3 leads from the
+    means: a heavy weight at once parts what hangs together before it is found.
 
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
     with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from napari_saf.geometry import FLOOR, softmax, weighted_medoid
+from napari_saf.geometry import softmax, weighted_medoid
 from napari_saf.methods._clustering import (
     AbstractClustering,
-    column_totals,
     squared_distances,
     total,
     weighted_means,
@@ -21,21 +20,16 @@ from napari_saf.methods._clustering import (
 from napari_saf.methods._fairness_prices import FairnessPrices, Settlement
 from napari_saf.methods._fairness_term import FairnessTerm
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._neighbourhood import Neighbourhood
 from napari_saf.methods._start import distances, from_assignment
 
-__all__ = ["AbstractFairRun", "FairCut", "FairMeans", "FairMedoids", "FairStart"]
+__all__ = ["AbstractFairRun", "FairMeans", "FairMedoids", "FairStart"]
 
-_MOST_INNER = 20
 _MOST_TRIALS = 12
 _START_GAP = 5.0
 _START_BOUND = 10.0
 _LEAST_BOUND = 4.0
 _OVERSHOOT = 0.9
 _LEAST_WEIGHT = 1e-6
-_LEAST_DEGREE = 1e-30
-_LEAST_OF_START = -5.0
-"""Log coordinate from which a cut still moves."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -88,10 +82,13 @@ class AbstractFairRun(AbstractClustering):
         self.move(self._near(centres) if given is None else given)
 
     def begin(self) -> None:
+        self._set_off(self._given.weight)
+
+    def _set_off(self, weight: float | None) -> None:
+        """Compute the energy for a weight; None: as heavy as `FairClustering` says."""
         plain = self._plain(self.assignment)
         self._keep_next()
-        given = self._given.weight
-        self._weight = max(10 * plain, 1e-12) if given is None else given
+        self._weight = max(10 * plain, 1e-12) if weight is None else weight
         self._masses = self._term.masses(self.assignment)
         self.objective = self._energy(plain, self._masses)
         self._gain = 0.01 * abs(self.objective)
@@ -277,75 +274,6 @@ class FairMedoids(FairMeans):
         if self._seen is None:
             return False
         return float((self._seen[:, column] - self.assignment[:, column]).abs().max()) < 1e-6
-
-
-class FairCut(AbstractFairRun):
-    """Fair normalised cut on the problem's graph."""
-
-    def begin(self) -> None:
-        around = Neighbourhood(self._problem, seed=self._given.seed)
-        self._neighbour_sum = around.operator(self.v)
-        ones = torch.ones_like(self.v[:, :1])
-        self._degrees = torch.empty_like(ones)
-        self._neighbour_sum(ones, self._degrees, torch.empty_like(ones))
-        self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
-        super().begin()
-
-    def _lift(self, given: torch.Tensor) -> torch.Tensor:
-        """Lift rows near a vertex, whence a cut hardly moves; a hard assignment stays."""
-        is_hard = bool(((given == 0) | (given == FLOOR)).all())
-        return given if is_hard else given.clamp_(min=_LEAST_OF_START)
-
-    def _lower(self) -> None:
-        for _ in range(_MOST_INNER):
-            before = self.objective
-            if not self._descend():
-                return
-            if before - self.objective <= self._given.tolerance * abs(self.objective):
-                return
-
-    def _descend(self) -> bool:
-        """Make one step under which the energy falls; return whether there was one."""
-        gradient = self._gradient(self._step)
-        if self._bound is None:
-            spread = gradient.amax(dim=1) - gradient.amin(dim=1)
-            self._bound = self._given.lipschitz * max(float(spread.mean()), 1e-30)
-        most = self._bound * 2**40
-        while self._bound <= most:
-            base = torch.add(self.v, gradient, alpha=-1 / self._bound)
-            found, energy = self._settle(base, self._bound)
-            if self._falls(energy):
-                self._accept(found, energy)
-                self._bound /= 1.5 if found.is_near else 1
-                return True
-            self._bound *= 2 if found.is_near else 4
-        self._bound = None
-        return False
-
-    def _plain(self, assignment: torch.Tensor) -> float:
-        self._neighbour_sum(assignment, self._next_sums, torch.empty_like(self._next_sums))
-        self._next_tables = self._count_links(assignment, self._next_sums)
-        links, degrees = self._next_tables
-        return float((1 - links / degrees)[degrees > _LEAST_DEGREE].sum())
-
-    def _gradient(self, out: torch.Tensor) -> torch.Tensor:
-        links, degrees = self._tables
-        z, scale = (torch.from_numpy(x).to(out) for x in (links / degrees / degrees, -2 / degrees))
-        return torch.mul(self._sums, scale, out=out).addmm_(self._degrees, z[None])
-
-    def _update_prototypes(self) -> None:
-        self._points = weighted_means(self.assignment, self.features, self._points)
-
-    def _keep_next(self) -> None:
-        self._sums, self._next_sums = self._next_sums, self._sums
-        self._tables = self._next_tables
-
-    def _count_links(
-        self, assignment: torch.Tensor, sums: torch.Tensor
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return S_k'W S_k and d'S_k = 1'W S_k of every column; one without links cuts none."""
-        links = column_totals(assignment * sums)
-        return links, np.maximum(column_totals(sums), _LEAST_DEGREE)
 
 
 def _mean_gap(values: torch.Tensor) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable
 
@@ -14,8 +15,7 @@ from napari_saf.methods._fairness_term import FairnessTerm
 
 __all__ = ["FairnessPrices", "Settlement"]
 
-_MOST_UPDATES = 4
-_MOST_CHEAP_UPDATES = 8
+_MOST_UPDATES = 6
 _DECIDED = 1 - 5e-7
 _FEW = 0.5
 """Share of the nodes; where no more are undecided, prices are sought for these alone."""
@@ -63,7 +63,7 @@ class _Nodes:
         L.
     constrain : callable
         Normalises log coordinates in place.
-    others : array of shape (n_groups, n_columns) or None
+    others : array of shape (n_groups, n_columns) or 0
         Masses of all other nodes.
     """
 
@@ -71,23 +71,21 @@ class _Nodes:
     base: torch.Tensor
     bound: float
     constrain: Callable[[torch.Tensor], torch.Tensor]
-    others: NDArray[np.float64] | None = None
+    others: NDArray[np.float64] | float
 
     def update(
-        self, prices: NDArray[np.float64], out: torch.Tensor
+        self, prices: NDArray[np.float64], out: torch.Tensor, scale: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, NDArray[np.float64]]:
-        """Return where prices lead, and the masses of all nodes there."""
+        """Return where prices lead, and the masses of all nodes there; see `softmax`."""
         v = self.term.add_rows(prices / -self.bound, self.base)
-        softmax(self.constrain(v), out=out)
-        masses = self.term.masses(out)
-        return v, masses if self.others is None else np.maximum(masses + self.others, 1e-300)
+        softmax(self.constrain(v), out=out, scale=scale)
+        return v, np.maximum(self.term.masses(out) + self.others, 1e-300)
 
     def softness(
         self, assignment: torch.Tensor, masses: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Return by how much masses fall with the prices, a table for each group."""
-        own = masses if self.others is None else masses - self.others
-        return self.term.softness(assignment, own) / self.bound
+        return self.term.softness(assignment, masses - self.others) / self.bound
 
 
 class FairnessPrices:
@@ -110,6 +108,11 @@ class FairnessPrices:
         lambda > 0.
     masses : array of shape (n_groups, n_columns)
         Of the start; prices are nothing there.
+
+    Attributes
+    ----------
+    prices : array of shape (n_groups, n_columns)
+        Where the next search begins.
     """
 
     def __init__(self, term: FairnessTerm, weight: float, masses: NDArray[np.float64]) -> None:
@@ -117,7 +120,21 @@ class FairnessPrices:
         self._weight = weight
         self._is_wanted = term.proportions[:, None] > 0
         self._wanted = weight * np.where(self._is_wanted, term.proportions[:, None], 1)
-        self._prices = np.where(self._is_wanted, 0, weight / masses.sum(axis=0))
+        self._others: NDArray[np.float64] | float = 0.0
+        self.prices = np.where(self._is_wanted, 0, weight / masses.sum(axis=0))
+
+    def among(
+        self, nodes: torch.Tensor, assignment: torch.Tensor, masses: NDArray[np.float64]
+    ) -> FairnessPrices:
+        """Return the prices for some nodes alone.
+
+        Given their rows of the assignment and the masses of all nodes, of which the others keep
+        theirs.
+        """
+        part = copy.copy(self)
+        part._term = self._term.of(nodes)
+        part._others = masses - part._term.masses(assignment)
+        return part
 
     def settle(
         self,
@@ -132,15 +149,13 @@ class FairnessPrices:
         Until better ones would gain no more than `enough`. `constrain` normalises log
         coordinates in place; their softmax is written into `out`.
         """
-        v = self._term.add_rows(self._prices / -bound, base)
-        scale = torch.empty_like(v[:, 0])
-        softmax(constrain(v), out=out, scale=scale)
-        masses = self._term.masses(out)
+        found = _Nodes(self._term, base, bound, constrain, self._others)
+        scale = torch.empty_like(base[:, 0])
+        v, masses = found.update(self.prices, out, scale)
         undecided = (scale < _DECIDED).nonzero()[:, 0]
         if not 0 < len(undecided) <= _FEW * len(v):
-            found = _Nodes(self._term, base, bound, constrain)
             return self._search(found, v, out, masses, enough)
-        found = _Nodes(self._term.of(undecided), base[undecided], bound, normalize_)
+        found = _Nodes(self._term.of(undecided), base[undecided], bound, normalize_, 0.0)
         rows, own = v[undecided], out[undecided]
         found.others = masses - found.term.masses(own)
         settled = self._search(found, rows, own, masses, enough)
@@ -156,9 +171,8 @@ class FairnessPrices:
         enough: float,
     ) -> Settlement:
         """Make Newton's changes of the prices, from where the present ones lead."""
-        prices, n_updates, is_near = self._prices, 1, False
-        most = _MOST_UPDATES if nodes.others is None else _MOST_CHEAP_UPDATES
-        while n_updates < most:
+        prices, n_updates, is_near = self.prices, 1, False
+        while n_updates < _MOST_UPDATES:
             softness = nodes.softness(out, masses)
             change = self._change(prices, masses, softness)
             if change is None:
@@ -176,7 +190,7 @@ class FairnessPrices:
 
     def accept(self, settlement: Settlement) -> None:
         """Begin where a settlement ended next time."""
-        self._prices = settlement.prices
+        self.prices = settlement.prices
 
     def _change(
         self,

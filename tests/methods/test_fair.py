@@ -389,9 +389,10 @@ def test_a_rare_group_is_kept_in_every_label(objective):
     groups[np.argsort(problem.features[:, 0])[:8]] = 2
     rare = saf.Problem(problem.features, problem.graph, groups=groups)
     result = fair(objective, 1e4).run(rare, max_iterations=100)
-    table = group_shares(result.labels, groups)
-    assert table.shape == (4, 2)
-    assert (table[:, 1] > 0).all()
+    weights = result.assignment
+    np.testing.assert_allclose(weights[groups == 2].sum(axis=0) / weights.sum(axis=0), 0.04, 0.1)
+    if objective != "ncut":  # where labels share nodes evenly, each node goes to one of them
+        assert (group_shares(result.labels, groups)[:, 1] > 0).all()
 
 
 def test_nodes_of_no_group_do_not_count(objective):

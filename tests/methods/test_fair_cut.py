@@ -1,0 +1,141 @@
+"""Steps of some nodes in a fair cut, and its start under a light weight."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+import napari_saf as saf
+from napari_saf.graph import SparseProduct
+from napari_saf.methods import _fair_cut
+from napari_saf.methods._fair_cut import _Links
+
+K = 3
+COUNTED = pytest.mark.parametrize("weight", [0.0, 1.0, 100.0])
+
+
+def clouds(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    cloud = rng.integers(0, 6, n)
+    features = 4 * rng.random((6, 2))[cloud] + 0.6 * rng.standard_normal((n, 2))
+    groups = 1 + (rng.random(n) < rng.random(6)[cloud]).astype(int)
+    graph = saf.AffinityGraph.k_nearest(features, 6, symmetrise=True)
+    return saf.Problem(features, graph, groups=groups)
+
+
+def cut(weight, **parameters):
+    return saf.FairClustering(
+        objective="ncut", n_clusters=K, n_starts=1, fairness_weight=weight, **parameters
+    )
+
+
+def energy(problem, s, weight):
+    """E(S) from its formula."""
+    w, groups = problem.graph.weights.toarray(), problem.groups
+    value = sum(1 - column @ w @ column / (w.sum(axis=1) @ column) for column in s.T)
+    for column in s.T:
+        for group in (1, 2):
+            mu, share = np.mean(groups == group), column[groups == group].sum() / column.sum()
+            value += weight * mu * np.log(mu / share)
+    return value
+
+
+def test_the_product_among_some_nodes_is_that_of_their_rows_and_columns():
+    rng = np.random.default_rng(0)
+    matrix = sparse.random_array((20, 20), density=0.3, rng=rng, format="csr")
+    nodes, values = np.array([3, 4, 11, 17]), torch.from_numpy(rng.random((4, 2)))
+    whole = SparseProduct(matrix, torch.device("cpu"), torch.float64)
+    out = torch.empty_like(values)
+    whole.among(nodes)(values, out, out)
+    np.testing.assert_allclose(out, matrix.toarray()[np.ix_(nodes, nodes)] @ values.numpy())
+
+
+def test_some_nodes_see_the_cut_of_all():
+    """Whatever they change to, sums and tables are those of a matrix that holds all nodes."""
+    rng = np.random.default_rng(1)
+    w = clouds(40).graph.weights.toarray()
+    product = SparseProduct(sparse.csr_array(w), torch.device("cpu"), torch.float64)
+    s = torch.from_numpy(rng.dirichlet(np.ones(K), 40))
+    links = _Links(product, torch.from_numpy(w.sum(axis=1, keepdims=True)))
+    sums = links.sums(s, torch.empty_like(s))
+    nodes = torch.tensor([1, 2, 8, 30])
+    part = links.among(nodes, s[nodes], sums[nodes], links.tables(s, sums))
+    s[nodes] = torch.from_numpy(rng.dirichlet(np.ones(K), 4))
+    own = part.sums(s[nodes], torch.empty_like(s[nodes]))
+    np.testing.assert_allclose(own, (w @ s.numpy())[nodes])
+    found, degrees = part.tables(s[nodes], own)
+    np.testing.assert_allclose(found, [column @ w @ column for column in s.numpy().T])
+    np.testing.assert_allclose(degrees, w.sum(axis=1) @ s.numpy())
+
+
+@COUNTED
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_steps_of_some_nodes_lower_the_energy_of_all(monkeypatch, weight, dtype):
+    moved = []
+    join = _fair_cut.FairCut._join
+
+    def watch(self, part, nodes):
+        held = np.setdiff1d(np.arange(len(self.v)), nodes)
+        before = self.v[held].clone()
+        join(self, part, nodes)
+        moved.append(len(nodes))
+        assert torch.equal(self.v[held], before)
+
+    monkeypatch.setattr(_fair_cut, "_MANY", 1.0)
+    monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
+    monkeypatch.setattr(_fair_cut.FairCut, "_join", watch)
+    problem = clouds()
+    result = cut(weight, dtype=dtype).run(problem)
+    assert moved and min(moved) < problem.n_nodes / 2
+    found = result.history.objective
+    assert (np.diff(found) <= 0).all()
+    exact = energy(problem, result.assignment.astype(float), weight)
+    assert found[-1] == pytest.approx(exact, rel=1e-4)
+
+
+@COUNTED
+def test_steps_of_some_nodes_end_as_low_as_steps_of_all(monkeypatch, weight):
+    found = {}
+    for many in (0.0, 0.5):
+        monkeypatch.setattr(_fair_cut, "_MANY", many)
+        monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
+        runs = [cut(weight, seed=seed).run(clouds(seed=seed)) for seed in range(6)]
+        found[many] = np.mean([run.history.objective[-1] for run in runs])
+    assert found[0.5] <= 1.02 * found[0.0]
+
+
+def test_a_light_weight_first_finds_better_cuts_under_a_heavy_one(monkeypatch):
+    found = {}
+    for light in (3.0, 1e30):
+        monkeypatch.setattr(_fair_cut, "_LIGHT", light)
+        runs = [cut(100.0, seed=seed).run(clouds(600, seed)) for seed in range(8)]
+        found[light] = np.mean([run.history.objective[-1] for run in runs])
+    assert found[3.0] < found[1e30]
+
+
+def test_the_light_weight_is_shown_and_can_be_cancelled():
+    problem, method = clouds(), cut(1e3)
+    steps = method.iterate(problem)
+    first = next(steps).labels.copy()
+    later = next(steps)
+    assert later.record.n_evaluations == 0 and not np.array_equal(later.labels, first)
+    for after in range(1, 30, 4):
+        asked = iter(range(100_000))
+        run = method.iterate(problem, cancelled=lambda a=after, n=asked: next(n) >= a)
+        while True:
+            try:
+                next(run)
+            except StopIteration as stop:
+                result = stop.value
+                break
+        assert result.status is saf.Status.CANCELLED
+        np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [2.0, None])
+def test_a_start_that_is_given_needs_no_light_weight(monkeypatch, weight):
+    problem = clouds()
+    given = cut(weight).run(problem).assignment
+    monkeypatch.setattr(_fair_cut, "_LIGHT", 0.0)
+    assert cut(weight).run(problem, initial=given).history.n_evaluations[0] == 0
+    assert cut(weight).run(problem).history.n_evaluations[0] > 0
