@@ -48,12 +48,13 @@ def row_maxima(v: torch.Tensor) -> torch.Tensor:
     return v
 
 
-def normalize_(v: torch.Tensor) -> torch.Tensor:
+def normalize_(v: torch.Tensor, tick: Callable[[], None] = lambda: None) -> torch.Tensor:
     """Shift each row of `v` to a maximum of 0 and raise what lies below `FLOOR`, in place.
 
-    The renormalisation of the papers, written for log coordinates.
+    The renormalisation of the papers, written for log coordinates. `tick` is called in between.
     """
     for rows in row_blocks(v):
+        tick()
         v[rows].sub_(row_maxima(v[rows])).clamp_(min=FLOOR)
     return v
 

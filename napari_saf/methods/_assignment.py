@@ -151,12 +151,12 @@ class AssignmentFlow(AbstractFlowMethod):
         self, call: Call, table: torch.Tensor, points: torch.Tensor, initial: ArrayLike | None
     ) -> Flow:
         nearest = table.argmin(dim=1)
-        start = Start(nearest, len(points), lambda: new_field(table, len(points)))
+        start = Start(nearest, len(points), lambda tick: new_field(table, len(points)))
         if initial is not None:
             given = _check_start(initial, call, len(points))
             undecided = given.amin(dim=1) == given.amax(dim=1)
             labels = torch.where(undecided, nearest, given.argmax(dim=1))
-            start = Start(labels, len(points), lambda: given)
+            start = Start(labels, len(points), lambda tick: given)
 
         def make_field(tick: Callable[[], None]) -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)

@@ -31,6 +31,9 @@ from napari_saf.result import Record, Segmentation, Snapshot, Status
 
 __all__ = ["FieldMemory", "Flow", "FlowField", "run_flow"]
 
+_VAGUE = -0.1
+"""Log coordinate of what a node does not prefer, where a run ended before it could say more."""
+
 
 class FlowField(VectorField, Protocol):
     """A vector field that knows its objective."""
@@ -201,14 +204,24 @@ class _Nodes:
 
     @property
     def v(self) -> torch.Tensor:
-        if self._v is None:
-            assert self._start is not None
-            self._v = self.constrain(self._start.logarithm())
+        self.make(lambda: None)
+        assert self._v is not None
         return self._v
 
     @v.setter
     def v(self, v: torch.Tensor) -> None:
         self._v, self._start = v, None
+
+    def make(self, tick: Callable[[], None]) -> None:
+        """Make the log coordinates if need be; an exception of `tick` leaves all as it was."""
+        if self._v is None:
+            assert self._start is not None
+            self._v = self._hold_seeds(self._start.logarithm(tick))
+
+    def make_vague(self, like: torch.Tensor) -> None:
+        """Make log coordinates that tell little but which column each node prefers."""
+        v = like.new_full((len(self.labels), self.n_start_columns), _VAGUE)
+        self._v = self._hold_seeds(v.scatter_(1, self.labels[:, None], 0))
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -225,7 +238,9 @@ class _Nodes:
 
     def constrain(self, v: torch.Tensor) -> torch.Tensor:
         """Normalise log coordinates in place; rows of seeds are those of their labels."""
-        normalize_(v)
+        return self._hold_seeds(normalize_(v))
+
+    def _hold_seeds(self, v: torch.Tensor) -> torch.Tensor:
         if self._seeds is None:
             return v
         rows = self._seeds.nonzero()[:, 0]
@@ -270,6 +285,7 @@ class _State:
         """Make the field and record the start."""
         self._tick()
         self._field = self._flow.field(self._tick)
+        self._nodes.make(self._tick)
         self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
         self._run = self._flow.stepper.start(self._counted, self._nodes.v, self._nodes.constrain)
@@ -293,6 +309,10 @@ class _State:
 
     def finish(self, status: Status) -> Segmentation:
         """Return what the run leaves."""
+        try:
+            self._nodes.make(self._tick)
+        except Cancelled:
+            self._nodes.make_vague(self._doubt)
         # Fresh memory would cost more than the softmax.
         assignment = softmax(self._nodes.v, out=self._nodes.v)
         result = self._reporter.finish(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import row_blocks, to_logarithm
+from napari_saf.geometry import normalize_, row_blocks, to_logarithm
 
 __all__ = [
     "Centres",
@@ -35,17 +35,19 @@ class Start:
         The column that each node prefers, or what to show of a node that prefers none.
     n_columns : int
     logarithm : callable
-        Makes the log coordinates (n_nodes, n_columns), whose memory the caller may have.
+        Makes the log coordinates (n_nodes, n_columns), rows with a maximum of 0, whose memory
+        the caller may have. It takes a function to call in between, which may end it by an
+        exception.
     """
 
     labels: torch.Tensor
     n_columns: int
-    logarithm: Callable[[], torch.Tensor]
+    logarithm: Callable[[Callable[[], None]], torch.Tensor]
 
     @classmethod
     def at(cls, logarithm: torch.Tensor) -> Start:
-        """Return the start at log coordinates (n_nodes, n_columns), whose memory it takes."""
-        return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda: logarithm)
+        """Return the start at normalised log coordinates, whose memory it takes."""
+        return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda tick: logarithm)
 
 
 def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -70,13 +72,18 @@ class Centres:
     def start(self, features: torch.Tensor, epsilon: float) -> Start:
         """Return the start at -epsilon times the distances of the nodes to the centres."""
         return Start(
-            self.nearest, len(self.points), lambda: self.distances(features).mul_(-epsilon)
+            self.nearest,
+            len(self.points),
+            lambda tick: normalize_(self.distances(features, tick).mul_(-epsilon), tick),
         )
 
-    def distances(self, features: torch.Tensor) -> torch.Tensor:
+    def distances(
+        self, features: torch.Tensor, tick: Callable[[], None] = lambda: None
+    ) -> torch.Tensor:
         """Return the distances (n_nodes, n_centres) of the nodes to the centres."""
         table = features.new_empty((len(features), len(self.points)))
         for rows in row_blocks(table):
+            tick()
             table[rows] = distances(features[rows], self.points)
         return table
 

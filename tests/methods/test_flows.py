@@ -205,6 +205,32 @@ def at_question(number):
     return lambda: next(asked) >= number
 
 
+def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(problem):
+    """All that is known of it are labels; a later run can go on from there."""
+    method = METHODS["s=0"]
+    told = []
+    steps = method.iterate(problem, cancelled=lambda: bool(told))
+    shown = next(steps).labels
+    told.append(True)
+    _, result = drain(steps)
+    assert result.status is saf.Status.CANCELLED and result.n_labels == 8
+    preferred = result.assignment[:, result.columns].argmax(axis=1).reshape(SQUARES.shape)
+    np.testing.assert_array_equal(preferred + 1, result.labels)
+    for label in range(1, 9):
+        assert len(np.unique(shown[result.labels == label])) == 1
+    assert result.uncertainty.min() > 0.9
+    later = method.run(problem, initial=result.assignment)
+    assert later.history.entropy[0] > 2 and later.history.entropy[-1] < 1e-2
+
+
+def test_a_run_told_to_end_at_once_keeps_the_start_it_was_given(problem):
+    given = np.random.default_rng(0).dirichlet(np.ones(4), SQUARES.size)
+    method = METHODS["s=0"]
+    _, result = drain(method.iterate(problem, given, cancelled=lambda: True))
+    assert result.status is saf.Status.CANCELLED
+    np.testing.assert_allclose(result.assignment, given, atol=1e-4)
+
+
 @pytest.mark.parametrize("stepper", [saf.AdamsBashforthMoulton(), saf.BogackiShampine()])
 def test_a_run_that_drops_labels_can_be_ended_all_along(problem, stepper):
     points = np.random.default_rng(0).random((9, 1))
