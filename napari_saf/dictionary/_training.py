@@ -15,6 +15,7 @@ from napari_saf.dictionary._field import PatchField
 from napari_saf.dictionary._kernel import landmark_distances, pick_far_apart, sketch
 from napari_saf.dictionary._sample import PatchSample, draw_nodes
 from napari_saf.errors import InvalidInput
+from napari_saf.geometry import normalize_
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.methods._field_method import Call
 from napari_saf.problem import Problem
@@ -97,8 +98,7 @@ class Training:
         count = self._columns.shape[1]
         self._known, self.atoms = self._known[:count], self.atoms[:count]
         scale = -method.epsilon / self._sigma2**0.5
-        start: torch.Tensor = self._columns.sqrt() * scale
-        return start.to(self.call.features.dtype)
+        return normalize_((self._columns.sqrt() * scale).to(self.call.features.dtype))
 
     def basis(self, tick: Callable[[], None]) -> torch.Tensor:
         """Return the sketch Phi (n_nodes, rank) of the affinity."""

@@ -199,7 +199,6 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
                 update_labels(labels, state.v)
                 yield reporter.snapshot(0.0)
             state.begin()
-            update_labels(labels, state.v)
             records.append(_record(state, labels, 0, 0.0))
             status = None
             while status is None:

@@ -74,10 +74,11 @@ class FairClustering(AbstractClusteringMethod):
     some of what S^i remembers of earlier steps is let go, so that no node is ever stuck.
     Nodes of no group (0) do not count in the divergence.
 
-    An iteration of a cut makes up to ten steps, its gain counts as that of ten. Once they gain
-    little, nine are of those nodes alone that are nearest to a change; the energy of all falls.
-    Where no start is given and lambda is above 3, a cut starts where lambda = 3 leads from the
-    means: a heavy weight at once parts what hangs together before it is found.
+    An iteration of a cut makes up to ten steps, and `tolerance` is for a tenth of its gain. Once
+    they gain little, nine are of those nodes alone that are nearest to a change; the energy of
+    all falls. Where no start is given and lambda is above 3, a cut starts where lambda = 3 leads
+    from the means, in iterations that are not counted: a heavy weight at once parts what hangs
+    together before it is found.
 
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
     with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's

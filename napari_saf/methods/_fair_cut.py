@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from napari_saf.geometry import FLOOR, row_maxima
 from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import column_totals, weighted_means
 from napari_saf.methods._fair_run import AbstractFairRun, FairStart
+from napari_saf.methods._fairness_prices import DECIDED
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._neighbourhood import Neighbourhood
 
@@ -26,10 +28,12 @@ _ROUGH = 3e-3
 _SLOW = 0.03
 """Share of the energy; once an iteration gains no more, few nodes move on alone."""
 _MOST_INNER = 10
+_LEAST_BOUND = 1e-30
+_EASED = 100.0
+"""By what the step bound is lowered before a run may end."""
 _FEW = 0.15
 _MANY = 0.5
 """Share of the nodes; those nearest to a change are few, and do not move alone if many."""
-_DECIDED = 1 - 5e-7
 _LEAST_DEGREE = 1e-30
 _LEAST_OF_START = -5.0
 """Log coordinate from which a cut still moves."""
@@ -79,7 +83,7 @@ class _Links:
         part = _Links(product, self.degrees[nodes])
         part.outside = sums - part.sums(assignment, torch.empty_like(sums))
         links, degrees = part.tables(assignment, sums)
-        part.others = tables[0] - links, tables[1] - degrees
+        part.others = np.maximum(tables[0] - links, 0), np.maximum(tables[1] - degrees, 0)
         return part
 
 
@@ -95,14 +99,17 @@ class FairCut(AbstractFairRun):
     def __init__(self, call: Call, start: FairStart, centres: torch.Tensor | None) -> None:
         super().__init__(call, start, centres)
         self._is_fresh = centres is not None
+        self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
 
-    def approach(self) -> Iterator[None]:
+    @functools.cached_property
+    def _links(self) -> _Links:
         product = Neighbourhood(self._problem, seed=self._given.seed).operator(self.v)
         assert isinstance(product, SparseProduct)
         degrees = torch.empty_like(self.v[:, :1])
         product(torch.ones_like(degrees), degrees, degrees)
-        self._links = _Links(product, degrees)
-        self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
+        return _Links(product, degrees)
+
+    def approach(self) -> Iterator[None]:
         if not self._is_fresh:
             return
         self._set_off(self._given.weight)
@@ -136,6 +143,10 @@ class FairCut(AbstractFairRun):
             self._go_down(_MOST_INNER)
         elif self._go_down(1):
             self._lower_few(_MOST_INNER - 1)
+        if self.gain(before) <= self._given.tolerance and self._bound is not None:
+            # steps that failed raise the bound more than one that succeeds lowers it
+            self._bound /= _EASED
+            self._go_down(_MOST_INNER)
         self._last_gain = before - self.objective
 
     def _lower_few(self, count: int) -> None:
@@ -165,13 +176,16 @@ class FairCut(AbstractFairRun):
         is_own = self.v == 0
         own = row_maxima(torch.where(is_own, cost, -math.inf))
         gap = (-row_maxima(torch.where(is_own, -math.inf, -cost)) - own)[:, 0]
+        if self._seeds is not None:
+            gap[self._seeds > 0] = math.inf
         share = row_maxima(self.assignment)[:, 0]
         near = gap <= gap.kthvalue(max(int(_FEW * len(gap)), 1)).values
-        return (near | (share < _DECIDED)).nonzero()[:, 0]
+        return (near | (share < DECIDED)).nonzero()[:, 0]
 
     def _among(self, nodes: torch.Tensor) -> FairCut:
         """Return this run of some nodes, all others held."""
         part = copy.copy(self)
+        # all that holds a row for each node; features and prototypes are not used in between
         part.v, part.assignment, part._sums = (
             field[nodes] for field in (self.v, self.assignment, self._sums)
         )
@@ -195,7 +209,8 @@ class FairCut(AbstractFairRun):
         gradient = self._gradient(self._step)
         if self._bound is None:
             spread = gradient.amax(dim=1) - gradient.amin(dim=1)
-            self._bound = self._given.lipschitz * max(float(spread.mean()), 1e-30)
+            self._bound = self._given.lipschitz * float(spread.mean())
+        self._bound = max(self._bound, _LEAST_BOUND)
         most = self._bound * 2**40
         while self._bound <= most:
             base = torch.add(self.v, gradient, alpha=-1 / self._bound)

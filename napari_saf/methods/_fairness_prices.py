@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from napari_saf.geometry import normalize_, softmax
 from napari_saf.methods._fairness_term import FairnessTerm
 
-__all__ = ["FairnessPrices", "Settlement"]
+__all__ = ["DECIDED", "FairnessPrices", "Settlement"]
 
 _MOST_UPDATES = 6
-_DECIDED = 1 - 5e-7
+DECIDED = 1 - 5e-7
+"""Share of the cluster that a node prefers from which on it counts as decided."""
 _FEW = 0.5
 """Share of the nodes; where no more are undecided, prices are sought for these alone."""
 _LONGEST = 3.0
@@ -133,7 +134,7 @@ class FairnessPrices:
         """
         part = copy.copy(self)
         part._term = self._term.of(nodes)
-        part._others = masses - part._term.masses(assignment)
+        part._others = np.maximum(masses - part._term.masses(assignment), 0)
         return part
 
     def settle(
@@ -152,7 +153,7 @@ class FairnessPrices:
         found = _Nodes(self._term, base, bound, constrain, self._others)
         scale = torch.empty_like(base[:, 0])
         v, masses = found.update(self.prices, out, scale)
-        undecided = (scale < _DECIDED).nonzero()[:, 0]
+        undecided = (scale < DECIDED).nonzero()[:, 0]
         if not 0 < len(undecided) <= _FEW * len(v):
             return self._search(found, v, out, masses, enough)
         found = _Nodes(self._term.of(undecided), base[undecided], bound, normalize_, 0.0)

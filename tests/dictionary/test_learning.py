@@ -134,6 +134,17 @@ def test_a_cancelled_run_leaves_a_dictionary(calls):
     assert result.labels[0].shape == (40, 48)
 
 
+def test_a_run_cancelled_at_its_start_leaves_a_valid_labelling_for_any_epsilon():
+    told = []
+    method = saf.PatchDictionaryLearning(n_atoms=8, patch_size=5, epsilon=100.0)
+    steps = method.iterate(saf.Problem.from_image(texture()), cancelled=lambda: bool(told))
+    next(steps)
+    told.append(True)
+    result = drain(steps)
+    assert result.status is saf.Status.CANCELLED
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+
+
 @pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
 def test_colour_and_any_s(s):
     image = np.stack([texture(), texture(seed=1), texture(seed=2)], axis=-1)

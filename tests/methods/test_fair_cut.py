@@ -139,3 +139,33 @@ def test_a_start_that_is_given_needs_no_light_weight(monkeypatch, weight):
     monkeypatch.setattr(_fair_cut, "_LIGHT", 0.0)
     assert cut(weight).run(problem, initial=given).history.n_evaluations[0] == 0
     assert cut(weight).run(problem).history.n_evaluations[0] > 0
+
+
+def test_seeds_are_not_among_the_few_that_move(monkeypatch):
+    chosen = []
+    nearest = _fair_cut.FairCut._nearest_to_change
+
+    def watch(self):
+        nodes = nearest(self)
+        chosen.append(int((self._seeds[nodes] > 0).sum()) / len(nodes))
+        return nodes
+
+    monkeypatch.setattr(_fair_cut.FairCut, "_nearest_to_change", watch)
+    monkeypatch.setattr(_fair_cut, "_SLOW", np.inf)
+    rng = np.random.default_rng(0)
+    seeds = np.where(rng.random(300) < 0.25, rng.integers(1, K + 1, 300), 0)
+    cut(1.0).run(clouds().with_seeds(seeds))
+    assert chosen and max(chosen) == 0
+
+
+def test_little_is_left_to_gain_where_a_cut_ends():
+    left = []
+    for seed in range(4):
+        problem = clouds(600, seed)
+        first = cut(1.0, seed=seed)
+        runs = [first.run(problem)]
+        for _ in range(3):
+            runs.append(first.run(problem, initial=runs[-1].assignment))
+        ends = [run.history.objective[-1] for run in runs]
+        left.append(1 - min(ends) / ends[0])
+    assert np.mean(left) < 0.01
