@@ -149,7 +149,7 @@ class AbstractFairRun(AbstractClustering):
 
     def _accept(self, found: Settlement, energy: float) -> None:
         if self._prices is not None:
-            self._prices.accept(found)
+            self._prices.prices = found.prices
         self.v, self._masses = found.v, found.masses
         self.assignment, self._next = self._next, self.assignment
         self._keep_next()

@@ -189,10 +189,6 @@ class FairnessPrices:
             n_updates += 1
         return Settlement(v, masses, prices, n_updates, is_near)
 
-    def accept(self, settlement: Settlement) -> None:
-        """Begin where a settlement ended next time."""
-        self.prices = settlement.prices
-
     def _change(
         self,
         prices: NDArray[np.float64],

@@ -499,7 +499,7 @@ def test_prices_are_the_derivative_of_the_term_where_they_lead(weight):
     prices = FairnessPrices(term, weight, term.masses(softened))
     for _ in range(10):
         found = prices.settle(unary / -bound, bound, 0.0, constrain, out)
-        prices.accept(found)
+        prices.prices = found.prices
     np.testing.assert_allclose(found.prices, weight * term.slope(found.masses), atol=1e-6)
     np.testing.assert_allclose(found.masses, term.masses(torch.softmax(found.v, dim=1)))
 
@@ -715,7 +715,7 @@ def test_prices_of_the_undecided_are_those_of_all(monkeypatch):
         out = torch.empty_like(unary)
         for _ in range(6):
             settled = prices.settle(-unary / 0.3, 0.3, 0.0, normalize_, out)
-            prices.accept(settled)
+            prices.prices = settled.prices
         np.testing.assert_allclose(settled.masses, term.masses(out), rtol=1e-9)
         np.testing.assert_allclose(out, torch.softmax(settled.v, dim=1), atol=1e-6)
         found.append(settled.prices)
