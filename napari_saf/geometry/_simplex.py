@@ -71,17 +71,26 @@ def one_hot_(v: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torc
     return v
 
 
-def softmax(v: torch.Tensor, out: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+def softmax(
+    v: torch.Tensor,
+    out: torch.Tensor,
+    scale: torch.Tensor | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> torch.Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
     `scale`, of shape (n_nodes,), receives 1 / sum exp v of each row. On the CPU torch's own
-    softmax over a short last axis takes several times as long.
+    softmax over a short last axis takes several times as long. `tick` is called in between.
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
-    torch.exp(v, out=out)
-    total = torch.mv(out, out.new_ones(out.shape[1]), out=scale)
-    return out.mul_(total.reciprocal_()[:, None])
+    ones = out.new_ones(out.shape[1])
+    for rows in row_blocks(v):
+        tick()
+        block = torch.exp(v[rows], out=out[rows])
+        total = torch.mv(block, ones, out=None if scale is None else scale[rows])
+        block.mul_(total.reciprocal_()[:, None])
+    return out
 
 
 def shifted_softmax(
@@ -100,7 +109,12 @@ def shifted_softmax(
     return out
 
 
-def entropy(assignment: torch.Tensor, v: torch.Tensor, highest: torch.Tensor) -> float:
+def entropy(
+    assignment: torch.Tensor,
+    v: torch.Tensor,
+    highest: torch.Tensor,
+    tick: Callable[[], None] = lambda: None,
+) -> float:
     """Return the mean over the rows of -sum w log w, in nats.
 
     Parameters
@@ -111,11 +125,16 @@ def entropy(assignment: torch.Tensor, v: torch.Tensor, highest: torch.Tensor) ->
         Rows have a maximum of 0.
     highest : Tensor of shape (n_nodes,)
         The entry of `assignment` where that maximum is.
+    tick : callable
+        Called in between.
 
     Notes
     -----
     A row's entropy is log Z - sum w v with Z = sum exp v = 1 / w_highest: two sums of terms that
     are not negative, without a logarithm of a small number.
     """
-    log_z = -highest.log().sum(dtype=torch.float64)
-    return float(log_z - torch.dot(assignment.view(-1), v.view(-1))) / len(v)
+    total = -float(highest.log().sum(dtype=torch.float64))
+    for rows in row_blocks(v):
+        tick()
+        total -= float(torch.dot(assignment[rows].view(-1), v[rows].view(-1)))
+    return total / len(v)

@@ -7,7 +7,7 @@ matrix, so an axis costs one batched product that runs at the speed of the matri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -48,15 +48,21 @@ class BoxSum:
             if side > 1 and shape[axis] > 1
         ]
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        """Write the box sums of `values` (prod(shape), n_columns) into `out`."""
+    def __call__(
+        self,
+        values: torch.Tensor,
+        out: torch.Tensor,
+        scratch: torch.Tensor,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write the box sums of `values` (prod(shape), n_columns) into `out`; see `Averager`."""
         if not self._axes:
             out.copy_(values)
             return
         source = values
         for left, axis in enumerate(self._axes, start=1 - len(self._axes)):
             target = out if left % 2 == 0 else scratch
-            axis(source, target)
+            axis(source, target, tick)
             source = target
 
 
@@ -94,7 +100,10 @@ class _AxisSum:
         self._first = pick(slice(0, head), slice(0, 2 * head))
         self._last = pick(slice(tail, None), slice(tail - head, None))
 
-    def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
+    def __call__(
+        self, source: torch.Tensor, target: torch.Tensor, tick: Callable[[], None]
+    ) -> None:
+        tick()
         columns = self._after * source.shape[1]
         x = source.view(self._before, self._length, columns)
         y = target.view(self._before, self._length, columns)
@@ -109,14 +118,22 @@ class _AxisSum:
         )
         inner = y[:, radius : self._tail].view(self._before, self._n_blocks, block, columns)
         if self._before == 1:
-            torch.matmul(self._band, blocks[0], out=inner[0])
+            for rows in _chunks(self._n_blocks, block * columns):
+                tick()
+                torch.matmul(self._band, blocks[0, rows], out=inner[0, rows])
         else:
-            step = max(1, _CHUNK // (self._length * columns))
-            for start in range(0, self._before, step):
-                rows = slice(start, start + step)
+            for rows in _chunks(self._before, self._length * columns):
+                tick()
                 inner[rows] = torch.matmul(self._band, blocks[rows])
         y[:, :radius] = torch.matmul(self._first, x[:, : 2 * radius])
         y[:, self._tail :] = torch.matmul(self._last, x[:, self._tail - radius :])
+
+
+def _chunks(n_rows: int, n_entries: int) -> Iterator[slice]:
+    """Yield slices of rows of so many entries each."""
+    step = max(1, _CHUNK // n_entries)
+    for start in range(0, n_rows, step):
+        yield slice(start, start + step)
 
 
 def _band(length: int, radius: int, mean: bool) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -19,11 +20,17 @@ __all__ = ["AbstractGraph", "Averager"]
 class Averager(Protocol):
     """A linear operator of a graph, prepared for one device and one type."""
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(
+        self,
+        values: torch.Tensor,
+        out: torch.Tensor,
+        scratch: torch.Tensor,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         """Write the averages (sums) of `values` into `out`; `scratch` is overwritten.
 
         All three have shape (n_nodes, n_columns) and are contiguous; `out` and `values` may
-        not be the same tensor.
+        not be the same tensor. `tick` is called in between.
         """
 
 

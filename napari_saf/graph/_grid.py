@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -315,8 +315,14 @@ class _MaskedMean:
         ones = torch.ones(grid.n_nodes, 1, dtype=dtype, device=device)
         self._counts = _through_grid(self._box, ones, self._inside)
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        torch.div(_through_grid(self._box, values, self._inside), self._counts, out=out)
+    def __call__(
+        self,
+        values: torch.Tensor,
+        out: torch.Tensor,
+        scratch: torch.Tensor,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        torch.div(_through_grid(self._box, values, self._inside, tick), self._counts, out=out)
 
 
 class _NeighbourSum:
@@ -326,11 +332,17 @@ class _NeighbourSum:
         self._inside = grid._inside(device)
         self._box = BoxSum(grid.shape, grid.window, device, dtype, mean=False)
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(
+        self,
+        values: torch.Tensor,
+        out: torch.Tensor,
+        scratch: torch.Tensor,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         if self._inside is None:
-            self._box(values, out, scratch)
+            self._box(values, out, scratch, tick)
         else:
-            out.copy_(_through_grid(self._box, values, self._inside))
+            out.copy_(_through_grid(self._box, values, self._inside, tick))
         out.sub_(values)
 
 
@@ -355,7 +367,13 @@ class _WeightedAverage:
         self._rims = offsets.max(axis=0).tolist()
         self._offsets = (offsets + self._rims).tolist()
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(
+        self,
+        values: torch.Tensor,
+        out: torch.Tensor,
+        scratch: torch.Tensor,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         shape = self._weights.shape[1:]
         full = _scatter(values, self._inside, shape.numel())
         padded = full.new_zeros(
@@ -366,6 +384,7 @@ class _WeightedAverage:
         self._moved(padded, self._rims).copy_(columns)
         total = torch.zeros_like(columns, memory_format=torch.contiguous_format)
         for weights, offset in zip(self._weights, self._offsets, strict=True):
+            tick()
             total.addcmul_(weights, self._moved(padded, offset))
         means = total.flatten(1).T
         out.copy_(means if self._inside is None else means[self._inside])
@@ -395,10 +414,15 @@ def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -
     return full.index_copy_(0, inside, values)
 
 
-def _through_grid(box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None) -> torch.Tensor:
+def _through_grid(
+    box: BoxSum,
+    values: torch.Tensor,
+    inside: torch.Tensor | None,
+    tick: Callable[[], None] = lambda: None,
+) -> torch.Tensor:
     full = _scatter(values, inside, box.n_pixels)
     out, scratch = torch.empty_like(full), torch.empty_like(full)
-    box(full, out, scratch)
+    box(full, out, scratch, tick)
     return out if inside is None else out[inside]
 
 

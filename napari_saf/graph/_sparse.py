@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,13 @@ class SparseProduct:
                 check_invariants=False,
             ).to(device)
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(
+        self,
+        values: torch.Tensor,
+        out: torch.Tensor,
+        scratch: torch.Tensor,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         torch.addmm(out, self._matrix, values, beta=0, out=out)
 
     def among(self, nodes: NDArray[np.integer]) -> SparseProduct:

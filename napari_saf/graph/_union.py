@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -63,9 +63,15 @@ class GraphUnion(AbstractGraph):
         return sparse.csr_array(sparse.block_diag(blocks))
 
     def _join(self, operators: list[Averager]) -> Averager:
-        def apply(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        def apply(
+            values: torch.Tensor,
+            out: torch.Tensor,
+            scratch: torch.Tensor,
+            tick: Callable[[], None] = lambda: None,
+        ) -> None:
             for one, part in zip(operators, self.slices, strict=True):
-                one(values[part], out[part], scratch[part])
+                tick()
+                one(values[part], out[part], scratch[part], tick)
 
         return apply
 

@@ -274,14 +274,14 @@ class AssignmentField(FieldMemory):
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
-        w = softmax(v, out=self.assignment)
+        w = softmax(v, out=self.assignment, tick=self.tick)
         self.overlap = cross_product(w, w, self.tick)
         likelihood, mean = self.scratch
         self.objective = float(torch.mul(w, self._distances, out=mean).sum()) / len(w)
         self.tick()
         torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)
         self.tick()
-        self._averager(likelihood, mean, out)
+        self._averager(likelihood, mean, out, self.tick)
         return shifted_softmax(mean, out, self.tick)
 
     def keep_columns(self, kept: torch.Tensor) -> None:

@@ -186,7 +186,7 @@ class SelfAssignmentField(FieldMemory):
 
     def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the right-hand side at `v` into `out`."""
-        w = softmax(v, out=self.assignment)
+        w = softmax(v, out=self.assignment, tick=self.tick)
         product = self._operator.product(w)
         # Rows of W sum to 1, so the column sums of W'W are the masses.
         self.overlap = cross_product(w, w, self.tick)
@@ -201,7 +201,7 @@ class SelfAssignmentField(FieldMemory):
             self.tick()
             block = torch.addmm(v[rows], product.basis[rows], basis_factor, out=likelihood[rows])
             block.addmm_(w[rows], assignment_factor)
-        self._averager(likelihood, mean, out)
+        self._averager(likelihood, mean, out, self.tick)
         return shifted_softmax(mean, out, self.tick)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
