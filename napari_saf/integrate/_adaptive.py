@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Iterator
 
 import torch
 
-from napari_saf.geometry import normalize_, softmax
+from napari_saf.geometry import row_blocks, softmax
 from napari_saf.integrate._field import VectorField
-from napari_saf.integrate._stepper import AbstractStepper, Constraint, Run
+from napari_saf.integrate._stepper import AbstractStepper, Constraint, Run, normalized
 from napari_saf.parameters import check_bounds, parameter
 
 __all__ = ["AdamsBashforthMoulton", "BogackiShampine"]
@@ -82,10 +83,26 @@ class _AdaptiveRun(Run):
     def _accept(self, step: float) -> None:
         """Make the attempted state the state."""
 
+    def _combine(self, out: torch.Tensor, *terms: tuple[torch.Tensor, float]) -> torch.Tensor:
+        """Write the state plus slopes times factors into `out`."""
+        for _ in self._combined(out, *terms):
+            pass
+        return out
 
-def _mean_l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
-    difference = torch.sub(left, right, out=out)
-    return float(torch.linalg.vector_norm(difference, ord=1)) / len(left)
+    def _combined(self, out: torch.Tensor, *terms: tuple[torch.Tensor, float]) -> Iterator[slice]:
+        """Do so block by block of rows; yield each block once it is written."""
+        (first, factor), *others = terms
+        for rows in row_blocks(out):
+            self.field.tick()
+            block = torch.add(self.v[rows], first[rows], alpha=factor, out=out[rows])
+            for slope, weight in others:
+                block.add_(slope[rows], alpha=weight)
+            yield rows
+
+
+def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
+    """Return the L1 distance of a block; of a long field the norm in float32 is off by a third."""
+    return float(torch.linalg.vector_norm(torch.sub(left, right, out=out), ord=1))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +116,7 @@ class AdamsBashforthMoulton(_AdaptiveStepper):
     Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
     """
 
-    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalize_) -> Run:
+    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalized) -> Run:
         """Return a run of the scheme."""
         return _AdamsRun(field, v, constrain, self.tolerance)
 
@@ -121,33 +138,25 @@ class _AdamsRun(_AdaptiveRun):
     def _attempt(self, step: float) -> float:
         field, before = self.field, self._step_before
         half = step * step / (2 * before) if before > 0 else 0.0
-        predicted = torch.add(self.v, self._slope, alpha=step + half, out=self._corrected)
-        if before > 0:
-            field.tick()
-            predicted.sub_(self._slope_before, alpha=half)
-        field(predicted, self._slope_ahead)
-        self._correct(step)
-        corrected = softmax(self._corrected, out=field.scratch[0])
-        field.tick()
-        return _mean_l1(corrected, field.assignment, out=field.scratch[1])
+        self._combine(self._corrected, (self._slope, step + half), (self._slope_before, -half))
+        field(self._corrected, self._slope_ahead)
+        (assignment, memory), error = field.scratch, 0.0
+        for rows in self._combined(self._corrected, *self._correction(step)):
+            block = self.constrain(self._corrected[rows], rows)
+            corrected = softmax(block, out=assignment[rows])
+            error += _l1(corrected, field.assignment[rows], out=memory[rows])
+        return error / len(assignment)
 
-    def _correct(self, step: float) -> None:
-        """Integrate the polynomial through the known slopes and the one ahead."""
+    def _correction(self, step: float) -> list[tuple[torch.Tensor, float]]:
+        """Return factors that integrate the polynomial through the known slopes and that ahead."""
         before = self._step_before
         if before == 0:
-            torch.add(self.v, self._slope, alpha=step / 2, out=self._corrected)
-            self._corrected.add_(self._slope_ahead, alpha=step / 2)
-        else:
-            ahead = step * (2 * step + 3 * before) / (6 * (step + before))
-            here = step * (step + 3 * before) / (6 * before)
-            behind = -(step**3) / (6 * before * (step + before))
-            torch.add(self.v, self._slope, alpha=here, out=self._corrected)
-            self.field.tick()
-            self._corrected.add_(self._slope_ahead, alpha=ahead)
-            self.field.tick()
-            self._corrected.add_(self._slope_before, alpha=behind)
-        self.constrain(self._corrected)
-        self.field.tick()
+            return [(self._slope, step / 2), (self._slope_ahead, step / 2)]
+        return [
+            (self._slope, step * (step + 3 * before) / (6 * before)),
+            (self._slope_ahead, step * (2 * step + 3 * before) / (6 * (step + before))),
+            (self._slope_before, -(step**3) / (6 * before * (step + before))),
+        ]
 
     def _accept(self, step: float) -> None:
         self.v, self._corrected = self._corrected, self.v
@@ -167,7 +176,7 @@ class BogackiShampine(_AdaptiveStepper):
     Bogacki and Shampine, https://doi.org/10.1016/0893-9659(89)90079-7.
     """
 
-    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalize_) -> Run:
+    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalized) -> Run:
         """Return a run of the scheme."""
         return _BogackiShampineRun(field, v, constrain, self.tolerance)
 
@@ -188,19 +197,23 @@ class _BogackiShampineRun(_AdaptiveRun):
 
     def _attempt(self, step: float) -> float:
         field, first, second, third = self.field, self._first, self._second, self._third
-        field(torch.add(self.v, first, alpha=step / 2, out=self._ahead), second)
-        field(torch.add(self.v, second, alpha=3 * step / 4, out=self._ahead), third)
-        torch.add(self.v, first, alpha=2 * step / 9, out=self._ahead)
-        self._ahead.add_(second, alpha=step / 3).add_(third, alpha=4 * step / 9)
-        field.tick()
-        field(self.constrain(self._ahead), self._last)
-        lower = torch.add(self.v, first, alpha=7 * step / 24, out=field.scratch[0])
-        lower.add_(second, alpha=step / 4).add_(third, alpha=step / 3)
-        field.tick()
-        lower.add_(self._last, alpha=step / 8)
-        other = softmax(lower, out=field.scratch[1])
-        field.tick()
-        return _mean_l1(field.assignment, other, out=lower)
+        field(self._combine(self._ahead, (first, step / 2)), second)
+        field(self._combine(self._ahead, (second, 3 * step / 4)), third)
+        higher = (first, 2 * step / 9), (second, step / 3), (third, 4 * step / 9)
+        for rows in self._combined(self._ahead, *higher):
+            self.constrain(self._ahead[rows], rows)
+        field(self._ahead, self._last)
+        lower = (
+            (first, 7 * step / 24),
+            (second, step / 4),
+            (third, step / 3),
+            (self._last, step / 8),
+        )
+        (v, assignment), error = field.scratch, 0.0
+        for rows in self._combined(v, *lower):
+            other = softmax(v[rows], out=assignment[rows])
+            error += _l1(field.assignment[rows], other, out=v[rows])
+        return error / len(v)
 
     def _accept(self, step: float) -> None:
         self.v, self._ahead = self._ahead, self.v

@@ -8,20 +8,26 @@ from collections.abc import Callable
 
 import torch
 
-from napari_saf.geometry import normalize_, softmax, take_columns
+from napari_saf.geometry import normalize_, row_blocks, softmax, take_columns
 from napari_saf.integrate._field import VectorField
 from napari_saf.parameters import check_bounds, parameter
 
-__all__ = ["AbstractStepper", "GeometricEuler", "Run"]
+__all__ = ["AbstractStepper", "Constraint", "GeometricEuler", "Run", "normalized"]
 
-Constraint = Callable[[torch.Tensor], torch.Tensor]
+Constraint = Callable[[torch.Tensor, slice], torch.Tensor]
+"""Brings some rows of a state, and which they are, back to where they belong, in place."""
+
+
+def normalized(v: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Normalise rows of log coordinates, the same way whichever they are."""
+    return normalize_(v)
 
 
 class AbstractStepper(ABC):
     """A time stepping scheme: a frozen dataclass of its parameters."""
 
     @abstractmethod
-    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalize_) -> Run:
+    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalized) -> Run:
         """Return a run of the scheme from log coordinates `v`, which it takes over.
 
         Parameters
@@ -31,7 +37,7 @@ class AbstractStepper(ABC):
         v : Tensor of shape (n_nodes, n_columns)
             Start.
         constrain : callable
-            Brings a state back to where it belongs, in place, after each step.
+            Brings rows of a state back to where they belong, in place, after each step.
         """
 
 
@@ -55,7 +61,8 @@ class Run(ABC):
     def __init__(self, field: VectorField, v: torch.Tensor, constrain: Constraint) -> None:
         self.field = field
         self.constrain = constrain
-        self.v = constrain(v)
+        self.v = v
+        self._constrain_all()
         self.assignment = field.assignment
         self.time = 0.0
 
@@ -69,7 +76,11 @@ class Run(ABC):
         for name, value in list(vars(self).items()):
             if isinstance(value, torch.Tensor):
                 setattr(self, name, take_columns(value, kept))
-        self.constrain(self.v)
+        self._constrain_all()
+
+    def _constrain_all(self) -> None:
+        for rows in row_blocks(self.v):
+            self.constrain(self.v[rows], rows)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +111,7 @@ class GeometricEuler(AbstractStepper):
     def __post_init__(self) -> None:
         check_bounds(self)
 
-    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalize_) -> Run:
+    def start(self, field: VectorField, v: torch.Tensor, constrain: Constraint = normalized) -> Run:
         """Return a run of the scheme."""
         return _EulerRun(field, v, constrain, self.step)
 
@@ -115,6 +126,8 @@ class _EulerRun(Run):
 
     def advance(self) -> None:
         self.field(self.v, self._slope)
-        self.constrain(self.v.add_(self._slope, alpha=self._step))
+        self.assignment = self.field.scratch[0]
+        for rows in row_blocks(self.v):
+            block = self.v[rows].add_(self._slope[rows], alpha=self._step)
+            softmax(self.constrain(block, rows), out=self.assignment[rows])
         self.time += self._step
-        self.assignment = softmax(self.v, out=self.field.scratch[0])

@@ -18,6 +18,7 @@ from napari_saf.geometry import (
     normalize_,
     one_hot_,
     retire,
+    row_blocks,
     softmax,
     take_columns,
     with_columns,
@@ -220,8 +221,10 @@ class _Nodes:
 
     def make_vague(self, like: torch.Tensor) -> None:
         """Make log coordinates that tell little but which column each node prefers."""
-        v = like.new_full((len(self.labels), self.n_start_columns), _VAGUE)
-        self._v = self._hold_seeds(v.scatter_(1, self.labels[:, None], 0))
+        v = like.new_empty((len(self.labels), self.n_start_columns))
+        for rows in row_blocks(v):
+            v[rows].fill_(_VAGUE).scatter_(1, self.labels[rows, None], 0)
+        self._v = self._hold_seeds(v)
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -236,17 +239,18 @@ class _Nodes:
         whole = self.v.new_full((len(self.v), self.n_start_columns), FLOOR)
         return whole.index_copy_(1, self.active, self.v)
 
-    def constrain(self, v: torch.Tensor) -> torch.Tensor:
-        """Normalise log coordinates in place; rows of seeds are those of their labels."""
-        return self._hold_seeds(normalize_(v))
+    def constrain(self, v: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Normalise log coordinates of some nodes in place; seeds are of their labels."""
+        return self._hold_seeds(normalize_(v), rows)
 
-    def _hold_seeds(self, v: torch.Tensor) -> torch.Tensor:
+    def _hold_seeds(self, v: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
         if self._seeds is None:
             return v
-        rows = self._seeds.nonzero()[:, 0]
+        seeds = self._seeds[rows]
+        seeded = seeds.nonzero()[:, 0]
         column_of = torch.full_like(torch.arange(self.n_start_columns + 1), -1)
         column_of[self.active.cpu() + 1] = torch.arange(len(self.active))
-        return one_hot_(v, rows, column_of.to(v.device)[self._seeds[rows]])
+        return one_hot_(v, seeded, column_of.to(v.device)[seeds[seeded]])
 
     def keep_columns(self, kept: torch.Tensor) -> None:
         """Keep only the columns of the given indices; no node prefers the others."""
@@ -283,9 +287,8 @@ class _State:
 
     def begin(self) -> None:
         """Make the field and record the start."""
-        self._tick()
-        self._field = self._flow.field(self._tick)
         self._nodes.make(self._tick)
+        self._field = self._flow.field(self._tick)
         self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)
         self._run = self._flow.stepper.start(self._counted, self._nodes.v, self._nodes.constrain)
@@ -341,8 +344,7 @@ class _State:
         field, n_nodes = self._field, len(self._nodes.labels)
         highest = assignment.gather(1, self._nodes.labels[:, None])[:, 0]
         self._tick()
-        mean_entropy = entropy(assignment, self._nodes.v, highest)
-        self._tick()
+        mean_entropy = entropy(assignment, self._nodes.v, highest, self._tick)
         overlap, masses = field.overlap, field.overlap.sum(dim=0)
         sizes = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)).cpu().double()
         shares = np.zeros(self._nodes.n_start_columns)
@@ -364,7 +366,11 @@ class _State:
 
     def _leave_out_empty_columns(self) -> None:
         """Take out columns that are 0 for every node of the start: they died in a run before."""
-        kept = (self._nodes.v > FLOOR).any(dim=0).nonzero()[:, 0]
+        alive = torch.bincount(self._nodes.labels, minlength=len(self._nodes.active)) > 0
+        for column in (~alive).nonzero()[:, 0]:
+            # One by one: comparing all of the field takes as long as a step.
+            alive[column] = (self._nodes.v[:, column] > FLOOR).any()
+        kept = alive.nonzero()[:, 0]
         if len(kept) < len(self._nodes.active):
             self._field.keep_columns(kept)
             self._nodes.keep_columns(kept)

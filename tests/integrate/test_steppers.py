@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import napari_saf as saf
+from napari_saf.geometry import _memory
 from napari_saf.integrate import STEPPERS, StopWatch
 
 
@@ -38,8 +39,18 @@ class LinearField:
         self.scratch = tuple(x[:, kept].contiguous() for x in self.scratch)
 
 
-def unchanged(v):
+def unchanged(v, rows):
     return v
+
+
+def halved_from(first):
+    """A constraint that differs from node to node: from a node on all is halved."""
+
+    def constrain(v, rows):
+        v[max(0, first - rows.start) :] *= 0.5
+        return v
+
+    return constrain
 
 
 def linear_problem():
@@ -120,11 +131,45 @@ def test_forgetting_a_column_keeps_the_others_on_their_way(name):
     assert float((run.v - expected).abs().max()) < 0.05
 
 
+@pytest.mark.parametrize("name", list(STEPPERS))
+def test_a_state_that_is_moved_block_by_block_moves_as_one(name, monkeypatch):
+    matrix, v = linear_problem()
+    runs = []
+    for n_entries in (10**6, 7 * 3):
+        monkeypatch.setattr(_memory, "_BLOCK", n_entries)
+        run = STEPPERS[name]().start(LinearField(matrix, v), v.clone(), halved_from(20))
+        for _ in range(4):
+            run.advance()
+        runs.append(run)
+    one, blocks = runs
+    assert blocks.time == pytest.approx(one.time, rel=1e-12)
+    torch.testing.assert_close(blocks.v, one.v)
+    torch.testing.assert_close(blocks.assignment, one.assignment)
+
+
 @pytest.mark.parametrize("name", ["adams", "bogacki-shampine"])
-def test_a_step_can_be_ended_between_its_passes_and_leaves_the_state_as_it_was(name):
+def test_steps_do_not_depend_on_how_many_nodes_are_alike(name):
+    """In float32 a norm over so many entries would be too small: steps would be too long."""
+    matrix, v = (x.float() for x in linear_problem())
+    times = []
+    for n_copies in (1, 50_000):
+        many = v.repeat(n_copies, 1)
+        run = STEPPERS[name]().start(LinearField(matrix, many), many.clone())
+        for _ in range(6):
+            run.advance()
+        times.append(run.time)
+    assert times[1] == pytest.approx(times[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("n_entries", [10**6, 7 * 3])
+@pytest.mark.parametrize("name", ["adams", "bogacki-shampine"])
+def test_a_step_can_be_ended_between_its_passes_and_leaves_the_state_as_it_was(
+    name, n_entries, monkeypatch
+):
     class Ended(Exception):
         pass
 
+    monkeypatch.setattr(_memory, "_BLOCK", n_entries)
     matrix, v = linear_problem()
     field = LinearField(matrix, v)
     run = STEPPERS[name]().start(field, v.clone())

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import napari_saf as saf
+from napari_saf.geometry import _memory
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
 
@@ -231,6 +232,15 @@ def test_a_run_told_to_end_at_once_keeps_the_start_it_was_given(problem):
     np.testing.assert_allclose(result.assignment, given, atol=1e-4)
 
 
+def test_only_columns_that_are_zero_everywhere_are_left_out_of_a_start(problem):
+    """Not one that no node prefers."""
+    decided = np.random.default_rng(0).dirichlet([0.1, 0.1], SQUARES.size)
+    given = np.hstack([0.7 * decided, np.full((SQUARES.size, 1), 0.3), np.zeros((SQUARES.size, 1))])
+    result = METHODS["s=0"].run(problem, given, max_iterations=1)
+    assert given.argmax(axis=1).max() == 1
+    assert (result.assignment[:, 2] > 0.05).all() and (result.assignment[:, 3] == 0).all()
+
+
 @pytest.mark.parametrize("stepper", [saf.AdamsBashforthMoulton(), saf.BogackiShampine()])
 def test_a_run_that_drops_labels_can_be_ended_all_along(problem, stepper):
     points = np.random.default_rng(0).random((9, 1))
@@ -298,8 +308,11 @@ def test_assignment_flow_with_one_pixel_windows_takes_the_nearest_prototype(imag
     assert agreement == 1 if window == 1 else agreement < 1
 
 
+@pytest.mark.parametrize("n_entries", [10**6, 100])
 @pytest.mark.parametrize("name", ["saf", "af"])
-def test_seeds_keep_their_labels(image, name):
+def test_seeds_keep_their_labels(image, name, n_entries, monkeypatch):
+    """Whether a field is gone through as one or block by block."""
+    monkeypatch.setattr(_memory, "_BLOCK", n_entries)
     seeds = np.zeros(image.shape, int)
     seeds[2:4, 2:4] = 1
     seeds[2:4, 14:16] = 2
@@ -308,6 +321,8 @@ def test_seeds_keep_their_labels(image, name):
     method = saf.METHODS[name]()
     result = method.run(problem)
     np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
+    held = result.assignment[seeds.ravel() > 0].max(axis=1)
+    np.testing.assert_allclose(held, 1, atol=1e-6)
 
 
 def test_float64_runs_like_float32(problem):
