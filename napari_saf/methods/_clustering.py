@@ -273,11 +273,12 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
             return torch.zeros_like(features[0])
         return features.mean(dim=0)
 
-    def start_points(self, call: Call) -> torch.Tensor:
+    def start_points(self, call: Call, draw: np.random.RandomState | None = None) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.
 
-        Fewer than wanted where there are fewer distinct features. k-means++: Arthur and
-        Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
+        Fewer than wanted where there are fewer distinct features. Drawn by `draw`, by the seed
+        where it is None. k-means++: Arthur and Vassilvitskii,
+        https://doi.org/10.5555/1283383.1283494.
         """
         if call.initial is not None:
             weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
@@ -289,7 +290,8 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
             return given
         # Some may be drawn where one is given: draw as many as if none were.
         count = min(self.n_clusters, len(features))
-        drawn, _ = kmeans_plusplus(features.cpu().numpy(), count, random_state=self.seed)
+        source = self.seed if draw is None else draw
+        drawn, _ = kmeans_plusplus(features.cpu().numpy(), count, random_state=source)
         return _join_distinct(given, torch.from_numpy(drawn).to(features))[: self.n_clusters]
 
 
@@ -324,11 +326,16 @@ def total(values: torch.Tensor) -> float:
     return float(values.sum(dim=1).cpu().double().sum())
 
 
-def column_totals(values: torch.Tensor) -> NDArray[np.float64]:
-    """Return the sums of the columns, in blocks of rows, their sums in float64."""
+def column_totals(values: torch.Tensor, weights: torch.Tensor | None = None) -> NDArray[np.float64]:
+    """Return the sums of the columns in blocks of rows, and their sums in float64.
+
+    `weights`, of shape (n_nodes, 1), say how often each row counts.
+    """
+    weights = torch.ones_like(values[:, :1]) if weights is None else weights
     whole = len(values) // _BLOCK * _BLOCK
-    blocks = values[:whole].view(-1, _BLOCK, values.shape[1]).sum(dim=1)
-    sums = torch.cat([blocks, values[whole:].sum(dim=0, keepdim=True)])
+    rows, counts = values[:whole].view(-1, _BLOCK, values.shape[1]), weights[:whole]
+    blocks = torch.bmm(counts.view(-1, 1, _BLOCK), rows)[:, 0]
+    sums = torch.cat([blocks, weights[whole:].T @ values[whole:]])
     return np.asarray(sums.cpu().double().sum(dim=0).numpy())
 
 

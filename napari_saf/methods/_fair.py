@@ -230,19 +230,18 @@ class FairClustering(AbstractClusteringMethod):
     def _k_means(self, call: Call) -> torch.Tensor:
         """Return the centres of the best of some runs of k-means, or of one from the seeds."""
         features = call.features.cpu().numpy()
-        drawn = self.start_points(call)
-        count, draw = self.n_starts, np.random.RandomState(self.seed)
-        search = KMeans(len(drawn), n_init=1, random_state=draw)
-        if call.seeds is not None or len(drawn) < self.n_clusters:
-            search.set_params(init=drawn.cpu().numpy())
-            count = 1
+        draw = np.random.RandomState(self.seed)
+        drawn = self.start_points(call, draw)
+        is_given = call.seeds is not None or len(drawn) < self.n_clusters
+        search = KMeans(len(drawn), n_init=1, init=drawn.cpu().numpy(), random_state=draw)
         best, least = drawn, math.inf
-        for _ in range(count):
+        for _ in range(1 if is_given else self.n_starts):
             if call.cancelled():
                 break
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # features alike but rounding
                 search.fit(features)
+            search.set_params(init="k-means++")
             if search.inertia_ < least:
                 best, least = torch.from_numpy(search.cluster_centers_).to(drawn), search.inertia_
         return best

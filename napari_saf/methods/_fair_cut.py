@@ -31,7 +31,7 @@ _MOST_INNER = 10
 _LEAST_BOUND = 1e-30
 _EASED = 100.0
 """By what the step bound is lowered before a run may end."""
-_FEW = 0.15
+_FEW = 0.07
 _MANY = 0.5
 """Share of the nodes; those nearest to a change are few, and do not move alone if many."""
 _LEAST_DEGREE = 1e-30
@@ -72,7 +72,7 @@ class _Links:
         """Return the tables of all nodes."""
         seen = sums if self.outside is None else sums + self.outside
         links = column_totals(assignment * seen) + self.others[0]
-        degrees = column_totals(assignment * self.degrees) + self.others[1]
+        degrees = column_totals(assignment, self.degrees) + self.others[1]
         return links, np.maximum(degrees, _LEAST_DEGREE)
 
     def among(
@@ -175,7 +175,7 @@ class FairCut(AbstractFairRun):
             cost = self._term.add_rows(self._prices.prices, cost)
         is_own = self.v == 0
         own = row_maxima(torch.where(is_own, cost, -math.inf))
-        gap = (-row_maxima(torch.where(is_own, -math.inf, -cost)) - own)[:, 0]
+        gap = -(row_maxima(cost.neg_().masked_fill_(is_own, -math.inf)) + own)[:, 0]
         if self._seeds is not None:
             gap[self._seeds > 0] = math.inf
         share = row_maxima(self.assignment)[:, 0]

@@ -21,6 +21,10 @@ DECIDED = 1 - 5e-7
 _FEW = 0.5
 """Share of the nodes; where no more are undecided, prices are sought for these alone."""
 _LONGEST = 3.0
+"""Largest change of a price, in units of the bound: where only decided nodes pay it, it does
+little, and Newton asks for thousands."""
+_STILL = 0.02
+"""Share of a mass; a change that moves none by more need not be made."""
 _MOST_FALL = 0.9
 _LEAST_REWARD = 1e-9
 
@@ -181,10 +185,10 @@ class FairnessPrices:
             moved = (softness @ change[:, :, None])[:, :, 0]
             missing = self._weight * self._term.slope(masses) - prices
             is_near = abs(float((missing * moved).sum())) <= 2 * enough
-            largest = float(np.abs(change).max()) / nodes.bound
-            if is_near and largest < 1:
+            if is_near and float((np.abs(moved) / masses).max()) < _STILL:
                 break
-            prices = prices + self._share(prices, change, masses, largest) * change
+            change = np.clip(change, -_LONGEST * nodes.bound, _LONGEST * nodes.bound)
+            prices = prices + self._share(prices, change, masses) * change
             v, masses = nodes.update(prices, out)
             n_updates += 1
         return Settlement(v, masses, prices, n_updates, is_near)
@@ -234,8 +238,7 @@ class FairnessPrices:
         prices: NDArray[np.float64],
         change: NDArray[np.float64],
         masses: NDArray[np.float64],
-        largest: float,
     ) -> float:
-        """Return how much of a change to make: not so much that it leaves where it holds."""
+        """Return how much of a change to make: not so much that a reward is used up."""
         falls = np.where(self._is_wanted, change / self._rewards(prices, masses), 0)
-        return min(1.0, _LONGEST / largest, _MOST_FALL / max(float(falls.max()), _MOST_FALL))
+        return _MOST_FALL / max(float(falls.max()), _MOST_FALL)

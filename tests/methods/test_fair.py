@@ -722,6 +722,22 @@ def test_prices_of_the_undecided_are_those_of_all(monkeypatch):
     np.testing.assert_allclose(*found, atol=1e-6)
 
 
+def test_a_cluster_that_no_price_can_change_does_not_hold_up_the_others():
+    """Its nodes are all decided, in the wrong proportion: Newton asks for thousands there."""
+    rng = np.random.default_rng(0)
+    likes = rng.standard_normal((400, 3)) - [0, 0, 1e6]
+    likes[:100, 0] -= 2
+    unary = torch.from_numpy(np.concatenate([-likes, np.tile([1e6, 1e6, 0.0], (200, 1))]))
+    groups = np.repeat([0, 1, 0, 1], [100, 300, 120, 80])
+    term, out = FairnessTerm(groups, np.array([0.25, 0.75]), unary), torch.empty_like(unary)
+    prices = FairnessPrices(term, 1e5, term.masses(torch.softmax(-unary, dim=1)))
+    for _ in range(4):
+        found = prices.settle(-unary, 1.0, 1e-6, normalize_, out)
+        prices.prices = found.prices
+    shares = found.masses[0] / found.masses.sum(axis=0)
+    np.testing.assert_allclose(shares, [0.25, 0.25, 0.6], atol=1e-2)
+
+
 @pytest.mark.parametrize("seeded", [False, True])
 def test_a_start_without_any_preference_is_gone_on_from(problem, objective, seeded):
     seeds = np.zeros(problem.n_nodes, dtype=int)
