@@ -281,7 +281,7 @@ class _Work:
 
         def make_field(tick: Callable[[], None]) -> AssignmentField:
             averager = graph.averager(table.device, table.dtype)
-            return AssignmentField(averager, table, points, self._flow.rho)
+            return AssignmentField(averager, table, points, self._flow.rho, tick)
 
         start = Start.at(torch.zeros_like(table))
         flow = self._flow

@@ -285,7 +285,7 @@ def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
     inner = SelfAssignmentFlow(s=method.s, rho=method.rho)
 
     def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
-        operator = LowRank(training.basis(tick))
+        operator = LowRank(training.basis(tick), tick)
         features = training.call.features
         averager = training.call.problem.graph.averager(features.device, features.dtype)
         return SelfAssignmentField(operator, averager, features, start.n_columns, inner, tick)

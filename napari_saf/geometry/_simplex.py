@@ -80,7 +80,7 @@ def softmax(
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
     `scale`, of shape (n_nodes,), receives 1 / sum exp v of each row. On the CPU torch's own
-    softmax over a short last axis takes several times as long. `tick` is called in between.
+    softmax over a short last axis takes several times as long, and `tick` is called in between.
     """
     if v.device.type != "cpu" and scale is None:
         return torch.softmax(v, dim=1, out=out)
@@ -133,8 +133,9 @@ def entropy(
     A row's entropy is log Z - sum w v with Z = sum exp v = 1 / w_highest: two sums of terms that
     are not negative, without a logarithm of a small number.
     """
-    total = -float(highest.log().sum(dtype=torch.float64))
+    total = 0.0
     for rows in row_blocks(v):
         tick()
+        total -= float(highest[rows].log().sum())
         total -= float(torch.dot(assignment[rows].view(-1), v[rows].view(-1)))
     return total / len(v)

@@ -30,7 +30,7 @@ class Averager(Protocol):
         """Write the averages (sums) of `values` into `out`; `scratch` is overwritten.
 
         All three have shape (n_nodes, n_columns) and are contiguous; `out` and `values` may
-        not be the same tensor. `tick` is called in between.
+        not be the same tensor. `tick` is called between the parts of the work, where it has some.
         """
 
 

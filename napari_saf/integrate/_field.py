@@ -35,7 +35,7 @@ class VectorField(Protocol):
         """
 
     def tick(self) -> None:
-        """Take notice of a wish to end, between passes over fields: raise what ends the run."""
+        """Take notice of a wish to end, between blocks of work: raise what ends the run."""
 
     def new_field(self) -> torch.Tensor:
         """Return memory for a field of the shape of `assignment`."""

@@ -127,7 +127,7 @@ class _EulerRun(Run):
     def advance(self) -> None:
         self.field(self.v, self._slope)
         self.assignment = self.field.scratch[0]
-        for rows in row_blocks(self.v):
+        for rows in row_blocks(self.v):  # in place, so not to be ended in between
             block = self.v[rows].add_(self._slope[rows], alpha=self._step)
             softmax(self.constrain(block, rows), out=self.assignment[rows])
         self.time += self._step

@@ -151,7 +151,7 @@ class AssignmentFlow(AbstractFlowMethod):
         self, call: Call, table: torch.Tensor, points: torch.Tensor, initial: ArrayLike | None
     ) -> Flow:
         nearest = table.argmin(dim=1)
-        start = Start(nearest, len(points), lambda tick: new_field(table, len(points)))
+        start = Start(nearest, len(points), lambda tick: new_field(table, len(points), tick))
         if initial is not None:
             given = _check_start(initial, call, len(points))
             undecided = given.amin(dim=1) == given.amax(dim=1)

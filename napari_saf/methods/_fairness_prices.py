@@ -151,8 +151,9 @@ class FairnessPrices:
     ) -> Settlement:
         """Find prices for log coordinates -a / L = `base` and L = `bound`.
 
-        Until better ones would gain no more than `enough`. `constrain` normalises log
-        coordinates in place; their softmax is written into `out`.
+        Until better ones would gain no more than `enough` and hardly move a mass, or for six
+        updates. `constrain` normalises log coordinates in place; their softmax is written into
+        `out`.
         """
         found = _Nodes(self._term, base, bound, constrain, self._others)
         scale = torch.empty_like(base[:, 0])

@@ -288,6 +288,7 @@ class _State:
     def begin(self) -> None:
         """Make the field and record the start."""
         self._nodes.make(self._tick)
+        self._tick()
         self._field = self._flow.field(self._tick)
         self._leave_out_empty_columns()
         self._counted = _CountedField(self._field, self._tick)

@@ -722,6 +722,22 @@ def test_prices_of_the_undecided_are_those_of_all(monkeypatch):
     np.testing.assert_allclose(*found, atol=1e-6)
 
 
+def test_more_starts_find_better_ones():
+    """Of many heaps k-means++ often draws two from one, where k-means then stays."""
+    rng = np.random.default_rng(0)
+    x = np.kron(rng.uniform(0, 10, (25, 2)), np.ones((12, 1))) + 0.1 * rng.standard_normal((300, 2))
+    problem = saf.Problem(x, saf.AffinityGraph.k_nearest(x, 5), groups=np.arange(300) % 2 + 1)
+
+    def objective(n_starts, seed):
+        result = saf.FairClustering(
+            n_clusters=25, fairness_weight=0.0, n_starts=n_starts, seed=seed, max_iterations=1
+        ).run(problem)
+        return result.history.measures["discrete_objective"][0]
+
+    few, many = (np.array([objective(n, seed) for seed in range(5)]) for n in (1, 12))
+    assert (many <= few * (1 + 1e-6)).all() and many.sum() < 0.98 * few.sum()
+
+
 def test_a_cluster_that_no_price_can_change_does_not_hold_up_the_others():
     """Its nodes are all decided, in the wrong proportion: Newton asks for thousands there."""
     rng = np.random.default_rng(0)

@@ -317,6 +317,7 @@ def test_seeds_keep_their_labels(image, name, n_entries, monkeypatch):
     seeds[2:4, 2:4] = 1
     seeds[2:4, 14:16] = 2
     seeds[15, 4] = 2
+    seeds[5, 5], seeds[6, 18], seeds[12, 30] = 2, 1, 1  # against what is around
     problem = saf.Problem.from_image(image, seeds=seeds)
     method = saf.METHODS[name]()
     result = method.run(problem)
