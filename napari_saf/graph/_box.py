@@ -7,11 +7,13 @@ matrix, so an axis costs one batched product that runs at the speed of the matri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from napari_saf.graph._graph import Tick, go_on
 
 __all__ = ["BoxSum"]
 
@@ -49,11 +51,7 @@ class BoxSum:
         ]
 
     def __call__(
-        self,
-        values: torch.Tensor,
-        out: torch.Tensor,
-        scratch: torch.Tensor,
-        tick: Callable[[], None] = lambda: None,
+        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
         """Write the box sums of `values` (prod(shape), n_columns) into `out`; see `Averager`."""
         if not self._axes:
@@ -100,9 +98,7 @@ class _AxisSum:
         self._first = pick(slice(0, head), slice(0, 2 * head))
         self._last = pick(slice(tail, None), slice(tail - head, None))
 
-    def __call__(
-        self, source: torch.Tensor, target: torch.Tensor, tick: Callable[[], None]
-    ) -> None:
+    def __call__(self, source: torch.Tensor, target: torch.Tensor, tick: Tick) -> None:
         tick()
         columns = self._after * source.shape[1]
         x = source.view(self._before, self._length, columns)

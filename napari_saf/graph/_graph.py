@@ -14,18 +14,21 @@ from scipy import sparse
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 
-__all__ = ["AbstractGraph", "Averager"]
+__all__ = ["AbstractGraph", "Averager", "Tick", "go_on"]
+
+Tick = Callable[[], None]
+"""Called between parts of the work; an exception ends it."""
+
+
+def go_on() -> None:
+    """Do not end the work."""
 
 
 class Averager(Protocol):
     """A linear operator of a graph, prepared for one device and one type."""
 
     def __call__(
-        self,
-        values: torch.Tensor,
-        out: torch.Tensor,
-        scratch: torch.Tensor,
-        tick: Callable[[], None] = lambda: None,
+        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
         """Write the averages (sums) of `values` into `out`; `scratch` is overwritten.
 

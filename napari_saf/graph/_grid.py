@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from scipy import sparse
 from napari_saf.arrays import as_whole, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum
-from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._graph import AbstractGraph, Averager, Tick, go_on
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
 
 __all__ = ["GridGraph", "check_mask", "check_window"]
@@ -316,11 +316,7 @@ class _MaskedMean:
         self._counts = _through_grid(self._box, ones, self._inside)
 
     def __call__(
-        self,
-        values: torch.Tensor,
-        out: torch.Tensor,
-        scratch: torch.Tensor,
-        tick: Callable[[], None] = lambda: None,
+        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
         torch.div(_through_grid(self._box, values, self._inside, tick), self._counts, out=out)
 
@@ -333,11 +329,7 @@ class _NeighbourSum:
         self._box = BoxSum(grid.shape, grid.window, device, dtype, mean=False)
 
     def __call__(
-        self,
-        values: torch.Tensor,
-        out: torch.Tensor,
-        scratch: torch.Tensor,
-        tick: Callable[[], None] = lambda: None,
+        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
         if self._inside is None:
             self._box(values, out, scratch, tick)
@@ -368,11 +360,7 @@ class _WeightedAverage:
         self._offsets = (offsets + self._rims).tolist()
 
     def __call__(
-        self,
-        values: torch.Tensor,
-        out: torch.Tensor,
-        scratch: torch.Tensor,
-        tick: Callable[[], None] = lambda: None,
+        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
         shape = self._weights.shape[1:]
         full = _scatter(values, self._inside, shape.numel())
@@ -415,10 +403,7 @@ def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -
 
 
 def _through_grid(
-    box: BoxSum,
-    values: torch.Tensor,
-    inside: torch.Tensor | None,
-    tick: Callable[[], None] = lambda: None,
+    box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None, tick: Tick = go_on
 ) -> torch.Tensor:
     full = _scatter(values, inside, box.n_pixels)
     out, scratch = torch.empty_like(full), torch.empty_like(full)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.errors import InvalidInput
+from napari_saf.graph._graph import Tick, go_on
 
 __all__ = ["SparseProduct", "asymmetry", "square_matrix", "symmetric_part", "without_diagonal"]
 
@@ -36,11 +36,7 @@ class SparseProduct:
             ).to(device)
 
     def __call__(
-        self,
-        values: torch.Tensor,
-        out: torch.Tensor,
-        scratch: torch.Tensor,
-        tick: Callable[[], None] = lambda: None,
+        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
         torch.addmm(out, self._matrix, values, beta=0, out=out)
 

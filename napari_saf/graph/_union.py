@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._graph import AbstractGraph, Averager, Tick, go_on
 from napari_saf.graph._grid import GridGraph
 
 __all__ = ["GraphUnion"]
@@ -64,10 +64,7 @@ class GraphUnion(AbstractGraph):
 
     def _join(self, operators: list[Averager]) -> Averager:
         def apply(
-            values: torch.Tensor,
-            out: torch.Tensor,
-            scratch: torch.Tensor,
-            tick: Callable[[], None] = lambda: None,
+            values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
         ) -> None:
             for one, part in zip(operators, self.slices, strict=True):
                 tick()

@@ -158,11 +158,13 @@ def test_an_average_asks_in_between_and_can_be_ended(graph):
     tick = Mock()
     averager(values, out, scratch, tick)
     assert tick.call_count >= 4
-    before = values.clone()
+    before, expected = values.clone(), out.clone()
     for n_before in range(tick.call_count):
         with pytest.raises(Ended):
             averager(values, out, scratch, Mock(side_effect=[None] * n_before + [Ended]))
     assert torch.equal(values, before)
+    averager(values, out, scratch)
+    assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize(

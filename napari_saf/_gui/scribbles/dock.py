@@ -149,11 +149,8 @@ class ScribblesWidget(RunDock):
         self.classes.step(-1)
 
     def _create_controls(self) -> None:
-        self._new, self._add, self._erase = (
-            QPushButton("New"),
-            QPushButton("Add class"),
-            QPushButton("Erase"),
-        )
+        self._new, self._add = QPushButton("New"), QPushButton("Add class")
+        self._erase = QPushButton("Erase")
         self._new.setToolTip("Add an empty layer to paint strokes on; hide earlier labels.")
         self._add.setToolTip("Add a class and paint it.")
         self._erase.setToolTip("Erase all strokes of the chosen class (Ctrl+Z brings them back).")
