@@ -223,8 +223,22 @@ class _Nodes:
         """Make log coordinates that tell little but which column each node prefers."""
         v = like.new_empty((len(self.labels), self.n_start_columns))
         for rows in row_blocks(v):
-            v[rows].fill_(_VAGUE).scatter_(1, self.labels[rows, None], 0)
+            v[rows] = self._vague(rows, v)
         self._v = self._hold_seeds(v)
+
+    def tell_level(self) -> None:
+        """Make nodes that prefer no column prefer the one that is shown of them, vaguely."""
+        ones = self.v.new_ones(self.v.shape[1])
+        for rows in row_blocks(self.v):
+            block = self.v[rows]
+            level = torch.mv(block, ones) == 0  # none is above 0
+            if level.any():
+                block[level] = self._vague(rows, block)[level]
+
+    def _vague(self, rows: slice, like: torch.Tensor) -> torch.Tensor:
+        preferred = self.labels[rows, None]
+        v = like.new_full((len(preferred), like.shape[1]), _VAGUE)
+        return v.scatter_(1, preferred, 0)
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -317,6 +331,8 @@ class _State:
             self._nodes.make(self._tick)
         except Cancelled:
             self._nodes.make_vague(self._doubt)
+        if self._run is None or self._run.time == 0:
+            self._nodes.tell_level()
         # Fresh memory would cost more than the softmax.
         assignment = softmax(self._nodes.v, out=self._nodes.v)
         result = self._reporter.finish(

@@ -208,7 +208,8 @@ class SelfAssignmentField(FieldMemory):
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
         sums = cross_product(assignment, self._features)
         if self._s == 0:
-            masses = cross_product(assignment, torch.ones_like(assignment[:, :1]))
+            ones = assignment.new_ones(1, 1).expand(len(assignment), 1)
+            masses = cross_product(assignment, ones)
             return np.asarray((sums / masses).float().numpy())
         overlap = cross_product(assignment, assignment)
         inverse = torch.linalg.pinv(overlap, rtol=PSEUDO_INVERSE_TOLERANCE, hermitian=True)
