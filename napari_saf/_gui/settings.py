@@ -24,7 +24,7 @@ class Settings:
     memory : float
         GiB that a run may take at most; 0: all that is free.
     threads : int
-        Processor cores that a run uses; 0: all but one.
+        Processor cores that a run uses; 0: all.
     frames : float
         How often a second labels on screen are refreshed, at most.
     """

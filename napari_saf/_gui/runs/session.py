@@ -221,15 +221,13 @@ class Session(QObject):
             return
         if self._may_show():
             self.live.show(frame.labels, frame.n_shown)
-        self._tell(frame)
-        # Once it is painted: on a slow screen that takes longer than all the rest.
-        QTimer.singleShot(0, run.consume)
+        self._later(self._tell, run, frame)
 
     def _later(self, step: Callable[[Run, Frame], None], run: Run, frame: Frame) -> None:
         """Take a step in a later turn of the event loop, if the run has not ended by then.
 
-        A new layer, its painting and what our widgets show of it are too much for one turn.
-        The run rests until all is done.
+        Labels, what our widgets show of them and the painting of both are too much for one turn.
+        The run rests until all is painted.
         """
 
         def take_step() -> None:
@@ -240,19 +238,16 @@ class Session(QObject):
 
     def _show_first(self, run: Run, frame: Frame) -> None:
         assert self.live is not None
-        with painted_later(self._widget, partial(self._later, self._tell_first, run, frame)):
+        with painted_later(self._widget, partial(self._later, self._tell, run, frame)):
             if self._may_show():
                 self.live.show(frame.labels, frame.n_shown)
 
-    def _tell_first(self, run: Run, frame: Frame) -> None:
-        self._tell(frame)
-        self._later(lambda run, _: run.consume(), run, frame)
-
-    def _tell(self, frame: Frame) -> None:
+    def _tell(self, run: Run, frame: Frame) -> None:
         assert self.live is not None
         if self.live.layer is not None:
             self._hide_earlier_results()
         self.advanced.emit(frame)
+        self._later(lambda run, _: run.consume(), run, frame)
 
     def _on_returned(self, result: Segmentation) -> None:
         run = self._run

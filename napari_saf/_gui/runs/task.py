@@ -79,11 +79,6 @@ class AbstractTask(QObject):
     def _compute(self) -> Any:
         """Do the work."""
 
-    def _use_every_core(self, wanted: bool) -> None:
-        """Work with every core, or leave one to the screen again; as the settings allow."""
-        if not self._settings.threads:
-            _CORES.use(every_one=wanted)
-
     def _tidy_up(self) -> None:
         """Do what nobody waits for, once the outcome was sent."""
 
@@ -134,35 +129,28 @@ class FunctionTask(AbstractTask):
 class _Cores:
     """Says how many threads torch uses while there is work.
 
-    With one less than there are cores the screen stays fluent. Tasks overlap: the first one's
-    wish holds, and the last one to end sets the number back.
+    Tasks overlap: the first one's wish holds, and the last one to end sets the number back.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._n_tasks = 0
-        self._before = self._taken = 1
+        self._before = 1
 
     @contextmanager
     def taken(self, n_threads: int) -> Iterator[None]:
-        """Use so many threads; 0: one less than before."""
+        """Use so many threads; 0: as many as before."""
         self._count(1, n_threads)
         try:
             yield
         finally:
             self._count(-1)
 
-    def use(self, *, every_one: bool) -> None:
-        """Use as many threads as before all tasks, or again those of the tasks."""
-        with self._lock:
-            torch.set_num_threads(self._before if every_one else self._taken)
-
     def _count(self, change: int, n_threads: int = 0) -> None:
         with self._lock:
             if self._n_tasks == 0:
                 self._before = torch.get_num_threads()
-                self._taken = n_threads or max(1, self._before - 1)
-                torch.set_num_threads(self._taken)
+                torch.set_num_threads(n_threads or self._before)
             self._n_tasks += change
             if self._n_tasks == 0:
                 torch.set_num_threads(self._before)

@@ -21,7 +21,8 @@ from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 __all__ = ["Frame", "Run"]
 
-_FIRST_FRAME_SECONDS = 1.0
+_FRAME_SECONDS = 1.0
+_SCREEN_SHARE = 1 / 3
 _OUTCOME_SECONDS = 0.5
 
 
@@ -105,12 +106,9 @@ class Run(AbstractTask):
 
     def consume(self) -> None:
         """Tell that the last frame, or the outcome, is on screen, so that work may go on."""
-        self._lag = time.perf_counter() - self._last_frame
         self._consumed.set()
 
     def _compute(self) -> Segmentation:
-        # The screen has nothing to do before the first labels, and little after a stop.
-        self._use_every_core(True)
         read = self._reader.read(self.job, self._cancelled.is_set)
         problem, self.numbers = self._origin.begin(read)
         self.problem = problem
@@ -118,23 +116,18 @@ class Run(AbstractTask):
             raise Cancelled
         if not self.is_sweep:
             initial = self._origin.initial(problem, self.numbers, self.method)
-            steps = self.method.iterate(problem, initial, cancelled=self._is_to_end)
+            steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
             result = self._whole(drain(steps, self._look))
             self._unrecorded = result
             self._consumed.clear()
             return self._origin.finish(result, self.numbers)
         assert isinstance(self.method, SweepMethod)
-        weights = self.method.iterate_sweep(problem, cancelled=self._is_to_end)
+        weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
         found = drain(weights, self._look)
         if not found.points:
             raise Cancelled
         self.swept.emit(found)
         return found.points[-1].segmentation
-
-    def _is_to_end(self) -> bool:
-        if self.is_cancelled:
-            self._use_every_core(True)
-        return self.is_cancelled
 
     def _look(self, snapshot: Snapshot) -> None:
         if self._frame_is_due():
@@ -161,9 +154,9 @@ class Run(AbstractTask):
             self.recording.finish(result)
 
     def _frame_is_due(self) -> bool:
-        """Tell whether the screen wants another frame: it gets half of the time at most."""
+        """Tell whether the screen wants another frame: it gets a third of the time at most."""
         since = time.perf_counter() - self._last_frame
-        rested = since >= max(1 / self._settings.frames, 2 * self._lag)
+        rested = since >= max(1 / self._settings.frames, self._lag / _SCREEN_SHARE)
         return rested and self._consumed.is_set() and not self.is_cancelled
 
     def _send(self, snapshot: Snapshot) -> None:
@@ -180,11 +173,10 @@ class Run(AbstractTask):
             snapshot.fraction,
         )
         is_first = self._last_frame == -np.inf
-        if is_first:
-            self._use_every_core(False)
         self._consumed.clear()
         self._last_frame = time.perf_counter()
         self.advanced.emit(frame)
-        if is_first:
-            # The screen makes a layer of it: leave it the processor meanwhile.
-            self._consumed.wait(_FIRST_FRAME_SECONDS)
+        # The screen has every core meanwhile, and the work has every core again.
+        self._consumed.wait(_FRAME_SECONDS)
+        if not is_first:  # which takes longer: a layer is made
+            self._lag = time.perf_counter() - self._last_frame
