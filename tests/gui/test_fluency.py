@@ -8,7 +8,7 @@ from napari.layers import Labels
 from qtpy.QtCore import QEvent, QObject, QTimer
 from qtpy.QtWidgets import QDockWidget, QWidget
 
-from napari_saf._gui.runs import fluency
+from napari_saf._gui.runs import fluency, worker
 from napari_saf._gui.runs.fluency import (
     FullCollections,
     _parts,
@@ -124,6 +124,30 @@ def test_each_of_several_layers_waits_to_be_painted(viewer, dock, parts, qtbot):
     qtbot.waitUntil(lambda: bool(ended))
     assert waits == [True] * 4
     qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
+
+
+def test_a_run_rests_until_its_labels_and_what_is_told_of_them_are_painted(dock, run, monkeypatch):
+    order = []
+
+    def noted(name, word):
+        method = getattr(worker.Run, name)
+
+        def call(self, *arguments):
+            order.append(word)
+            return method(self, *arguments)
+
+        monkeypatch.setattr(worker.Run, name, call)
+
+    noted("_look", "step")
+    noted("_send", "sent")
+    noted("consume", "painted")
+    monkeypatch.setattr(worker, "_FRAME_SECONDS", 60)
+    dock.session.advanced.connect(lambda frame: order.append("told"))
+    run(dock)
+    sent = [k for k, word in enumerate(order) if word == "sent"]
+    assert len(sent) > 1, "no frame after the first"
+    for k in sent:
+        assert order[k + 1 : k + 3] == ["told", "painted"]
 
 
 def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):
