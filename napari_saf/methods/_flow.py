@@ -223,7 +223,7 @@ class _Nodes:
         """Make log coordinates that tell little but which column each node prefers."""
         v = like.new_empty((len(self.labels), self.n_start_columns))
         for rows in row_blocks(v):
-            v[rows] = self._vague(rows, v)
+            _prefer_vaguely(v[rows], self.labels[rows])
         self._v = self._hold_seeds(v)
 
     def tell_level(self) -> None:
@@ -233,12 +233,7 @@ class _Nodes:
             block = self.v[rows]
             level = torch.mv(block, ones) == 0  # none is above 0
             if level.any():
-                block[level] = self._vague(rows, block)[level]
-
-    def _vague(self, rows: slice, like: torch.Tensor) -> torch.Tensor:
-        preferred = self.labels[rows, None]
-        v = like.new_full((len(preferred), like.shape[1]), _VAGUE)
-        return v.scatter_(1, preferred, 0)
+                block[level] = _prefer_vaguely(block[level], self.labels[rows][level])
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -272,6 +267,10 @@ class _Nodes:
         new_number[kept] = torch.arange(len(kept), device=kept.device)
         self.labels = new_number[self.labels]
         self.active = self.active[kept]
+
+
+def _prefer_vaguely(v: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return v.fill_(_VAGUE).scatter_(1, labels[:, None], 0)
 
 
 class _State:

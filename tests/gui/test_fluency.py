@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from gui_cases import ENDLESS
 from napari.layers import Labels
 from qtpy.QtCore import QEvent, QObject, QTimer
 from qtpy.QtWidgets import QDockWidget, QWidget
@@ -15,6 +16,7 @@ from napari_saf._gui.runs.fluency import (
     add_in_turns,
     painted_later,
 )
+from napari_saf._gui.runs.origin import Origin
 from napari_saf._gui.widgets.status import StatusArea
 
 pytestmark = pytest.mark.gui
@@ -126,7 +128,7 @@ def test_each_of_several_layers_waits_to_be_painted(viewer, dock, parts, qtbot):
     qtbot.waitUntil(lambda: all(part.updatesEnabled() for part in parts))
 
 
-def test_a_run_rests_until_its_labels_and_what_is_told_of_them_are_painted(dock, run, monkeypatch):
+def test_a_run_rests_until_its_labels_are_on_screen_and_told(dock, run, monkeypatch):
     order = []
 
     def noted(name, word):
@@ -143,11 +145,25 @@ def test_a_run_rests_until_its_labels_and_what_is_told_of_them_are_painted(dock,
     noted("consume", "painted")
     monkeypatch.setattr(worker, "_FRAME_SECONDS", 60)
     dock.session.advanced.connect(lambda frame: order.append("told"))
+    dock.form.set_values(ENDLESS | {"stop.max_steps": 1000})
     run(dock)
     sent = [k for k, word in enumerate(order) if word == "sent"]
     assert len(sent) > 1, "no frame after the first"
     for k in sent:
         assert order[k + 1 : k + 3] == ["told", "painted"]
+
+
+def test_a_run_that_is_stopped_while_it_makes_a_frame_waits_for_nobody(dock, run, monkeypatch):
+    paint = Origin.paint
+
+    def stop(self, labels, numbers):
+        dock.session._run.cancel()
+        return paint(self, labels, numbers)
+
+    monkeypatch.setattr(Origin, "paint", stop)
+    monkeypatch.setattr(worker.Run, "consume", lambda self: None)
+    monkeypatch.setattr(worker, "_FRAME_SECONDS", 3600)
+    run(dock)
 
 
 def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):

@@ -96,7 +96,7 @@ class Run(AbstractTask):
         self.numbers = np.arange(0)
         self._consumed = threading.Event()
         self._consumed.set()
-        self._last_frame = -np.inf
+        self._first_frame, self._last_frame = np.inf, -np.inf
         self._lag = 0.0
 
     def cancel(self) -> None:
@@ -106,6 +106,8 @@ class Run(AbstractTask):
 
     def consume(self) -> None:
         """Tell that the last frame, or the outcome, is on screen, so that work may go on."""
+        if self._last_frame > self._first_frame:  # which takes longer: a layer is made
+            self._lag = time.perf_counter() - self._last_frame
         self._consumed.set()
 
     def _compute(self) -> Segmentation:
@@ -172,11 +174,11 @@ class Run(AbstractTask):
             snapshot.record.time,
             snapshot.fraction,
         )
-        is_first = self._last_frame == -np.inf
         self._consumed.clear()
+        if self.is_cancelled:
+            return
         self._last_frame = time.perf_counter()
+        self._first_frame = min(self._first_frame, self._last_frame)
         self.advanced.emit(frame)
-        # The screen has every core meanwhile, and the work has every core again.
+        # The screen has every core meanwhile; then the work has.
         self._consumed.wait(_FRAME_SECONDS)
-        if not is_first:  # which takes longer: a layer is made
-            self._lag = time.perf_counter() - self._last_frame
