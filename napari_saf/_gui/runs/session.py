@@ -29,7 +29,7 @@ from napari_saf.result import Segmentation
 __all__ = ["Request", "Session", "connect_run"]
 
 _CLOSING_SECONDS = 5.0
-_TURN_MILLISECONDS = 15
+_TURN_MILLISECONDS = 5
 _PAINTING_MILLISECONDS = 100
 """In which the outcome is painted on a slow screen."""
 
