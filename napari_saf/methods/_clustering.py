@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ from napari_saf.methods._start import (
 )
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
-from napari_saf.result import Record, Status
+from napari_saf.result import Record, Snapshot, Status
 
 _MOST_EXACT_FEATURES = 25
 _BLOCK = 256
@@ -191,28 +191,10 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             lambda: state.v[place],
             keeps_numbers=call.seeds is not None,
         )
-        records, gains = reporter.records, list[float]()
         limit = self.max_iterations if call.max_iterations is None else call.max_iterations
         yield reporter.snapshot(0.0)
         try:
-            for _ in state.approach():
-                update_labels(labels, state.v)
-                yield reporter.snapshot(0.0)
-            state.begin()
-            records.append(_record(state, labels, 0, 0.0))
-            status = None
-            while status is None:
-                yield reporter.snapshot(_fraction(gains, self.tolerance))
-                if len(records) > limit:
-                    status = Status.MAX_ITERATIONS
-                    break
-                state.advance()
-                changed = update_labels(labels, state.v)
-                records.append(_record(state, labels, len(records), changed))
-                gains.append(state.gain(records[-2].objective))
-                if gains[-1] <= self.tolerance:
-                    status = Status.CONVERGED
-            yield reporter.snapshot(1.0)
+            status = yield from self._alternate(state, labels, reporter, limit)
         except Cancelled:
             status = Status.CANCELLED
             update_labels(labels, state.v)
@@ -224,6 +206,31 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
             exemplars=_in_order(state.exemplars(), order),
         )
+
+    def _alternate(
+        self, state: AbstractClustering, labels: torch.Tensor, reporter: Reporter, limit: int
+    ) -> Generator[Snapshot, None, Status]:
+        """Iterate to the end, whose status is returned; `labels` are kept up to date."""
+        records, gains = reporter.records, list[float]()
+        for _ in state.approach():
+            update_labels(labels, state.v)
+            yield reporter.snapshot(0.0)
+        state.begin()
+        records.append(_record(state, labels, 0, 0.0))
+        status = None
+        while status is None:
+            yield reporter.snapshot(_fraction(gains, self.tolerance))
+            if len(records) > limit:
+                status = Status.MAX_ITERATIONS
+                break
+            state.advance()
+            changed = update_labels(labels, state.v)
+            records.append(_record(state, labels, len(records), changed))
+            gains.append(state.gain(records[-2].objective))
+            if gains[-1] <= self.tolerance:
+                status = Status.CONVERGED
+        yield reporter.snapshot(1.0)
+        return status
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)

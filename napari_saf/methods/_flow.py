@@ -223,7 +223,7 @@ class _Nodes:
         """Make log coordinates that tell little but which column each node prefers."""
         v = like.new_empty((len(self.labels), self.n_start_columns))
         for rows in row_blocks(v):
-            _prefer_vaguely(v[rows], self.labels[rows])
+            _prefer_vaguely_(v[rows], self.labels[rows])
         self._v = self._hold_seeds(v)
 
     def tell_level(self) -> None:
@@ -233,7 +233,7 @@ class _Nodes:
             block = self.v[rows]
             level = torch.mv(block, ones) == 0  # none is above 0
             if level.any():
-                block[level] = _prefer_vaguely(block[level], self.labels[rows][level])
+                block[level] = _prefer_vaguely_(block[level], self.labels[rows][level])
 
     def columns(self) -> torch.Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -269,7 +269,7 @@ class _Nodes:
         self.active = self.active[kept]
 
 
-def _prefer_vaguely(v: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _prefer_vaguely_(v: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return v.fill_(_VAGUE).scatter_(1, labels[:, None], 0)
 
 

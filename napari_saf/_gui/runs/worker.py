@@ -106,7 +106,7 @@ class Run(AbstractTask):
 
     def consume(self) -> None:
         """Tell that the last frame, or the outcome, is on screen, so that work may go on."""
-        if self._last_frame > self._first_frame:  # which takes longer: a layer is made
+        if self._last_frame > self._first_frame:  # the first takes longer: a layer is made
             self._lag = time.perf_counter() - self._last_frame
         self._consumed.set()
 
