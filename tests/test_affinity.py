@@ -11,10 +11,15 @@ def exact_kernel(features, sigma2=0.1):
 
 
 def product(affinity, features, w, seed=0):
+    """K W and W'K W."""
     operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(seed))
-    whole = operator.product(torch.from_numpy(w))
-    quadratic = operator.quadratic(torch.from_numpy(w), whole).numpy()
-    return whole.basis.double().numpy() @ whole.coefficients.numpy(), quadratic
+    w = torch.from_numpy(w)
+    basis, coefficients = operator.product(w)
+    quadratic = operator.quadratic(w, operator.product(w)).numpy()
+    whole, zeros = torch.full_like(w, np.nan), torch.zeros_like(w)
+    for rows, block in basis.plus(zeros, coefficients.to(w.dtype), whole):
+        assert block.data_ptr() == whole[rows].data_ptr()
+    return whole.numpy(), quadratic
 
 
 @pytest.fixture
@@ -55,6 +60,24 @@ def test_sketch_nears_the_exact_kernel_as_landmarks_grow(features, w):
     ]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 0.02 * target.max()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, dtype, monkeypatch):
+    monkeypatch.setattr("napari_saf.affinity._gaussian._SHARING_ROWS", 70)
+    draw = np.random.default_rng(2)
+    features = draw.random((300, 3)).astype(dtype)
+    features[:120] = features[draw.integers(20, size=120)]
+    features[250:] = features[0]
+    w, affinity = w.astype(dtype), saf.GaussianAffinity(landmarks=50)
+    operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
+    n_rows = [len(part.rows) for _, part in operator.basis._parts]
+    n_distinct = [len(np.unique(part, axis=0)) for part in np.split(features, range(70, 300, 70))]
+    assert n_rows == n_distinct and n_rows[2:] == [70, 41, 1]
+    shared = product(affinity, features, w)
+    monkeypatch.setattr("napari_saf.affinity._gaussian._SHARED", 0)
+    for own, plain in zip(shared, product(affinity, features, w), strict=True):
+        np.testing.assert_allclose(own, plain, rtol=1e-3 if dtype == np.float32 else 1e-10)
 
 
 def test_the_sketch_does_not_depend_on_where_the_features_lie(features, w):

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from napari_saf.affinity._basis import Basis, DenseBasis, JoinedBasis, SharedBasis
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import cross_product
+from napari_saf.geometry import equal_rows
+from napari_saf.graph import Tick, go_on
 from napari_saf.parameters import check_bounds, parameter
 
 __all__ = ["GaussianAffinity"]
@@ -20,6 +22,10 @@ _CHUNK_BYTES = 2**25
 _SKETCH_CHUNK_BYTES = 2**22
 """Stays in the caches of a processor; the rows of the exact kernel are too long for that."""
 _EIGENVALUE_TOLERANCE = 1e-6
+_SHARING_ROWS = 2**20
+"""Nodes among which equal features are looked for: their fields stay in the caches."""
+_SHARED = 0.75
+"""With more groups than this share of the nodes, sharing rows is no faster."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -104,13 +110,13 @@ class GaussianAffinity:
 class LowRank:
     """K = basis basis', of low rank."""
 
-    def __init__(self, basis: torch.Tensor, tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, basis: Basis, tick: Tick = go_on) -> None:
         self.basis = basis
         self._tick = tick
 
     def product(self, assignment: torch.Tensor) -> Product:
         """Return K W in factors."""
-        return Product(self.basis, cross_product(self.basis, assignment, self._tick))
+        return Product(self.basis, self.basis.overlap(assignment, self._tick))
 
     def quadratic(self, assignment: torch.Tensor, product: Product) -> torch.Tensor:
         """Return W'K W."""
@@ -128,11 +134,11 @@ class _ExactGaussian:
         result = torch.empty_like(assignment)
         for rows, block in _blocks(self._scaled, self._right):
             torch.matmul(block, assignment, out=result[rows])
-        return Product(result, torch.eye(assignment.shape[1], dtype=torch.float64))
+        return Product(DenseBasis(result), torch.eye(assignment.shape[1], dtype=torch.float64))
 
     def quadratic(self, assignment: torch.Tensor, product: Product) -> torch.Tensor:
         """Return W'K W."""
-        return cross_product(assignment, product.basis)
+        return product.basis.overlap(assignment, go_on).T
 
 
 def _left(scaled: torch.Tensor) -> torch.Tensor:
@@ -159,11 +165,7 @@ def _blocks(
         yield rows, torch.matmul(_left(scaled[rows]), right.T, out=block).exp_()
 
 
-def _sketch(
-    scaled: torch.Tensor,
-    landmarks: NDArray[np.int64],
-    tick: Callable[[], None],
-) -> torch.Tensor:
+def _sketch(scaled: torch.Tensor, landmarks: NDArray[np.int64], tick: Tick) -> Basis:
     """Return Phi (n_nodes, rank) with Phi Phi' ~ K, exact on the landmarks up to the tolerance."""
     chosen = scaled[torch.from_numpy(landmarks).to(scaled.device)]
     right = _right(chosen)
@@ -171,8 +173,22 @@ def _sketch(
     values, vectors = torch.linalg.eigh((small + small.T) / 2)
     kept = values > _EIGENVALUE_TOLERANCE * values[-1]
     whiten = (vectors[:, kept] / values[kept].sqrt()).to(scaled.dtype).to(scaled.device)
-    basis = scaled.new_empty((len(scaled), whiten.shape[1]))
-    for rows, block in _blocks(scaled, right, _SKETCH_CHUNK_BYTES):
+
+    def rows_of(points: torch.Tensor) -> torch.Tensor:
+        found = points.new_empty((len(points), whiten.shape[1]))
+        for rows, block in _blocks(points, right, _SKETCH_CHUNK_BYTES):
+            tick()
+            torch.matmul(block, whiten, out=found[rows])
+        return found
+
+    if scaled.device.type != "cpu":
+        return DenseBasis(rows_of(scaled))
+    parts: list[Basis] = []
+    for points in torch.split(scaled, _SHARING_ROWS):
         tick()
-        torch.matmul(block, whiten, out=basis[rows])
-    return basis
+        nodes = equal_rows(points, at_most=int(_SHARED * len(points)))
+        if nodes is None:
+            parts.append(DenseBasis(rows_of(points)))
+        else:
+            parts.append(SharedBasis(rows_of(points[nodes.first]), nodes))
+    return parts[0] if len(parts) == 1 else JoinedBasis(parts)

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from napari_saf.affinity._basis import DenseBasis
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
-from napari_saf.graph import asymmetry, square_matrix
+from napari_saf.graph import asymmetry, go_on, square_matrix
 
 __all__ = ["KernelAffinity"]
 
@@ -78,7 +79,7 @@ class _Given:
 
     def product(self, assignment: torch.Tensor) -> Product:
         identity = torch.eye(assignment.shape[1], dtype=torch.float64)
-        return Product(self._kernel @ assignment, identity)
+        return Product(DenseBasis(self._kernel @ assignment), identity)
 
     def quadratic(self, assignment: torch.Tensor, product: Product) -> torch.Tensor:
-        return (assignment.T @ product.basis).cpu().double()
+        return product.basis.overlap(assignment, go_on).T

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from napari_saf.affinity._basis import Basis
+
 __all__ = ["AffinityOperator", "Product"]
 
 
@@ -14,13 +16,13 @@ class Product(NamedTuple):
 
     Attributes
     ----------
-    basis : Tensor of shape (n_nodes, rank)
+    basis : Basis of shape (n_nodes, rank)
         On the device, in the type of the fields.
     coefficients : Tensor of shape (rank, n_labels)
         float64, on the CPU.
     """
 
-    basis: torch.Tensor
+    basis: Basis
     coefficients: torch.Tensor
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from napari_saf.affinity import LowRank
+from napari_saf.affinity import DenseBasis, LowRank
 from napari_saf.dictionary._dictionary import PatchDictionary
 from napari_saf.dictionary._distance import check_odd, check_patch_fits
 from napari_saf.dictionary._training import Training, flat
@@ -285,7 +285,7 @@ def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
     inner = SelfAssignmentFlow(s=method.s, rho=method.rho)
 
     def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
-        operator = LowRank(training.basis(tick), tick)
+        operator = LowRank(DenseBasis(training.basis(tick)), tick)
         features = training.call.features
         averager = training.call.problem.graph.averager(features.device, features.dtype)
         return SelfAssignmentField(operator, averager, features, start.n_columns, inner, tick)

@@ -1,5 +1,6 @@
 """Geometry of the assignment manifold, and of points in feature space."""
 
+from napari_saf.geometry._equal_rows import EqualRows, equal_rows
 from napari_saf.geometry._medoid import weighted_medoid
 from napari_saf.geometry._memory import (
     cross_product,
@@ -23,8 +24,10 @@ from napari_saf.geometry._simplex import (
 
 __all__ = [
     "FLOOR",
+    "EqualRows",
     "cross_product",
     "entropy",
+    "equal_rows",
     "new_field",
     "normalize_",
     "one_hot_",

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
-from napari_saf.geometry import cross_product, row_blocks, shifted_softmax, softmax
+from napari_saf.geometry import cross_product, shifted_softmax, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import FieldMemory, Flow
@@ -197,9 +197,8 @@ class SelfAssignmentField(FieldMemory):
         basis_factor = self._small(product.coefficients @ gradient.affinity_factor)
         assignment_factor = self._small(gradient.assignment_factor)
         likelihood, mean = self.scratch
-        for rows in row_blocks(product.basis):
+        for rows, block in product.basis.plus(v, basis_factor, likelihood):
             self.tick()
-            block = torch.addmm(v[rows], product.basis[rows], basis_factor, out=likelihood[rows])
             block.addmm_(w[rows], assignment_factor)
         self._averager(likelihood, mean, out, self.tick)
         return shifted_softmax(mean, out, self.tick)
