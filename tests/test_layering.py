@@ -11,7 +11,7 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"arrays", "errors", "device", "parameters"},
+    {"arrays", "errors", "device", "parameters", "tick"},
     {"geometry", "graph", "features", "groups"},
     {"image_options"},
     {"problem", "recording", "result"},

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from napari_saf.geometry import EqualRows, cross_product, row_blocks
-from napari_saf.graph import Tick, go_on
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["Basis", "DenseBasis", "JoinedBasis", "SharedBasis"]
 

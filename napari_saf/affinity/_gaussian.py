@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from napari_saf.affinity._basis import Basis, DenseBasis, JoinedBasis, SharedBas
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import equal_rows
-from napari_saf.graph import Tick, go_on
 from napari_saf.parameters import check_bounds, parameter
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["GaussianAffinity"]
 
@@ -74,7 +74,7 @@ class GaussianAffinity:
         self,
         features: torch.Tensor,
         rng: np.random.Generator,
-        tick: Callable[[], None] = lambda: None,
+        tick: Tick = go_on,
     ) -> AffinityOperator:
         """Return the operator for features (n_nodes, n_features) on their device.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,7 +12,8 @@ from scipy import sparse
 from napari_saf.affinity._basis import DenseBasis
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
-from napari_saf.graph import asymmetry, go_on, square_matrix
+from napari_saf.graph import asymmetry, square_matrix
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["KernelAffinity"]
 
@@ -47,7 +47,7 @@ class KernelAffinity:
         self,
         features: torch.Tensor,
         rng: np.random.Generator,
-        tick: Callable[[], None] = lambda: None,
+        tick: Tick = go_on,
     ) -> AffinityOperator:
         """Return the operator on the features' device.
 

@@ -26,6 +26,7 @@ from napari_saf.methods._method import Cancelled, drain, never
 from napari_saf.methods._start import Start
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
+from napari_saf.tick import Tick
 
 if TYPE_CHECKING:
     from napari_saf.dictionary._dictionary import PatchDictionary
@@ -279,7 +280,7 @@ class _Work:
         problem = Problem(features.cpu().numpy(), graph)
         call = Call(problem, features, None, None, self._cancelled, time.perf_counter())
 
-        def make_field(tick: Callable[[], None]) -> AssignmentField:
+        def make_field(tick: Tick) -> AssignmentField:
             averager = graph.averager(table.device, table.dtype)
             return AssignmentField(averager, table, points, self._flow.rho, tick)
 

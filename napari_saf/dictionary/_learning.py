@@ -25,6 +25,7 @@ from napari_saf.methods._start import Start
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
+from napari_saf.tick import Tick
 
 __all__ = ["LearnedDictionary", "PatchDictionaryLearning"]
 
@@ -284,7 +285,7 @@ def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
         notes = (f"atoms reduced to {start.n_columns}: no more distinct patches",)
     inner = SelfAssignmentFlow(s=method.s, rho=method.rho)
 
-    def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
+    def make_field(tick: Tick) -> SelfAssignmentField:
         operator = LowRank(DenseBasis(training.basis(tick)), tick)
         features = training.call.features
         averager = training.call.problem.graph.averager(features.device, features.dtype)

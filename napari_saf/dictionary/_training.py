@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.methods._field_method import Call
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Snapshot
+from napari_saf.tick import Tick
 
 if TYPE_CHECKING:
     from napari_saf.dictionary._learning import PatchDictionaryLearning
@@ -100,7 +101,7 @@ class Training:
         scale = -method.epsilon / self._sigma2**0.5
         return normalize_((self._columns.sqrt() * scale).to(self.call.features.dtype))
 
-    def basis(self, tick: Callable[[], None]) -> torch.Tensor:
+    def basis(self, tick: Tick) -> torch.Tensor:
         """Return the sketch Phi (n_nodes, rank) of the affinity."""
         rest = [k for k in range(len(self._landmarks)) if k not in set(self._known)]
         others = landmark_distances(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+from napari_saf.tick import Tick, go_on
 
 __all__ = [
     "cross_product",
@@ -33,9 +35,7 @@ def row_blocks(field: torch.Tensor) -> Iterator[slice]:
         yield slice(start, min(start + step, len(field)))
 
 
-def cross_product(
-    left: torch.Tensor, right: torch.Tensor, tick: Callable[[], None] = lambda: None
-) -> torch.Tensor:
+def cross_product(left: torch.Tensor, right: torch.Tensor, tick: Tick = go_on) -> torch.Tensor:
     """Return left' right of two fields as float64 in main memory, summed up block by block.
 
     `tick` is called in between.
@@ -50,9 +50,7 @@ def cross_product(
     return total
 
 
-def new_field(
-    like: torch.Tensor, n_columns: int, tick: Callable[[], None] = lambda: None
-) -> torch.Tensor:
+def new_field(like: torch.Tensor, n_columns: int, tick: Tick = go_on) -> torch.Tensor:
     """Return a field of zeros with as many rows as another, of its kind.
 
     A system gives memory away at the first write to it, which may take longer than all that is

@@ -8,11 +8,11 @@ an addition: exp_W(u) is softmax(V + u), the geometric mean with weights A is so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 
 from napari_saf.geometry._memory import row_blocks
+from napari_saf.tick import Tick, go_on
 
 __all__ = [
     "FLOOR",
@@ -48,7 +48,7 @@ def row_maxima(v: torch.Tensor) -> torch.Tensor:
     return v
 
 
-def normalize_(v: torch.Tensor, tick: Callable[[], None] = lambda: None) -> torch.Tensor:
+def normalize_(v: torch.Tensor, tick: Tick = go_on) -> torch.Tensor:
     """Shift each row of `v` to a maximum of 0 and raise what lies below `FLOOR`, in place.
 
     The renormalisation of the papers, written for log coordinates. `tick` is called in between.
@@ -75,7 +75,7 @@ def softmax(
     v: torch.Tensor,
     out: torch.Tensor,
     scale: torch.Tensor | None = None,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = go_on,
 ) -> torch.Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
@@ -93,9 +93,7 @@ def softmax(
     return out
 
 
-def shifted_softmax(
-    v: torch.Tensor, out: torch.Tensor, tick: Callable[[], None] = lambda: None
-) -> torch.Tensor:
+def shifted_softmax(v: torch.Tensor, out: torch.Tensor, tick: Tick = go_on) -> torch.Tensor:
     """Write the softmax of each row of `v` into `out`, whatever the size of its entries.
 
     `tick` is called in between.
@@ -113,7 +111,7 @@ def entropy(
     assignment: torch.Tensor,
     v: torch.Tensor,
     highest: torch.Tensor,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = go_on,
 ) -> float:
     """Return the mean over the rows of -sum w log w, in nats.
 

@@ -2,7 +2,7 @@
 
 from napari_saf.graph._affinity import AffinityGraph
 from napari_saf.graph._coarse import CoarseGrid, coarse_mask, coarse_means, coarse_shape
-from napari_saf.graph._graph import AbstractGraph, Averager, Tick, go_on
+from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph, check_mask, check_window
 from napari_saf.graph._neighbours import Neighbours, mean_nearest_distance, nearest_neighbours
 from napari_saf.graph._paths import path_costs, path_lengths
@@ -18,14 +18,12 @@ __all__ = [
     "GridGraph",
     "Neighbours",
     "SparseProduct",
-    "Tick",
     "asymmetry",
     "check_mask",
     "check_window",
     "coarse_mask",
     "coarse_means",
     "coarse_shape",
-    "go_on",
     "mean_nearest_distance",
     "nearest_neighbours",
     "path_costs",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.graph._graph import Tick, go_on
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["BoxSum"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -13,15 +12,9 @@ from scipy import sparse
 
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
+from napari_saf.tick import Tick, go_on
 
-__all__ = ["AbstractGraph", "Averager", "Tick", "go_on"]
-
-Tick = Callable[[], None]
-"""Called between parts of the work; an exception ends it."""
-
-
-def go_on() -> None:
-    """Do not end the work."""
+__all__ = ["AbstractGraph", "Averager"]
 
 
 class Averager(Protocol):

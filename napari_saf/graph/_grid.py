@@ -13,8 +13,9 @@ from scipy import sparse
 from napari_saf.arrays import as_whole, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum
-from napari_saf.graph._graph import AbstractGraph, Averager, Tick, go_on
+from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["GridGraph", "check_mask", "check_window"]
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._graph import Tick, go_on
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["SparseProduct", "asymmetry", "square_matrix", "symmetric_part", "without_diagonal"]
 

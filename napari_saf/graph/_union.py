@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._graph import AbstractGraph, Averager, Tick, go_on
+from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["GraphUnion"]
 

@@ -38,6 +38,7 @@ from napari_saf.methods._start import (
 from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["AssignmentField", "AssignmentFlow"]
 
@@ -158,7 +159,7 @@ class AssignmentFlow(AbstractFlowMethod):
             labels = torch.where(undecided, nearest, given.argmax(dim=1))
             start = Start(labels, len(points), lambda tick: given)
 
-        def make_field(tick: Callable[[], None]) -> AssignmentField:
+        def make_field(tick: Tick) -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
             return AssignmentField(averager, table, points, self.rho, tick)
 
@@ -264,7 +265,7 @@ class AssignmentField(FieldMemory):
         distances: torch.Tensor,
         points: torch.Tensor,
         rho: float,
-        tick: Callable[[], None] = lambda: None,
+        tick: Tick = go_on,
     ) -> None:
         super().__init__(distances, len(points), tick)
         self._averager = averager

@@ -29,6 +29,7 @@ from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
 from napari_saf.methods._start import Start
 from napari_saf.result import Record, Segmentation, Snapshot, Status
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["FieldMemory", "Flow", "FlowField", "run_flow"]
 
@@ -67,7 +68,7 @@ class FieldMemory:
         W'W of the last evaluation, float64 on the CPU.
     """
 
-    def __init__(self, like: torch.Tensor, n_columns: int, tick: Callable[[], None]) -> None:
+    def __init__(self, like: torch.Tensor, n_columns: int, tick: Tick) -> None:
         self.tick = tick
         self.assignment, one, other = (new_field(like, n_columns, tick) for _ in range(3))
         self.scratch = (one, other)
@@ -104,7 +105,7 @@ class Flow:
 
     method: AbstractMethod
     start: Start
-    field: Callable[[Callable[[], None]], FlowField]
+    field: Callable[[Tick], FlowField]
     stepper: AbstractStepper
     stop: StoppingRule
     notes: tuple[str, ...] = ()
@@ -150,7 +151,7 @@ def _fraction(records: list[Record], stop: StoppingRule) -> float:
 class _CountedField:
     """A field that counts its evaluations and can be interrupted."""
 
-    def __init__(self, field: FlowField, tick: Callable[[], None]) -> None:
+    def __init__(self, field: FlowField, tick: Tick) -> None:
         self._field = field
         self.tick = tick
         self.n_evaluations = 0
@@ -205,7 +206,7 @@ class _Nodes:
 
     @property
     def v(self) -> torch.Tensor:
-        self.make(lambda: None)
+        self.make(go_on)
         assert self._v is not None
         return self._v
 
@@ -213,7 +214,7 @@ class _Nodes:
     def v(self, v: torch.Tensor) -> None:
         self._v, self._start = v, None
 
-    def make(self, tick: Callable[[], None]) -> None:
+    def make(self, tick: Tick) -> None:
         """Make the log coordinates if need be; an exception of `tick` leaves all as it was."""
         if self._v is None:
             assert self._start is not None

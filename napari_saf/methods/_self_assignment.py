@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from napari_saf.methods._start import (
 )
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["SelfAssignmentField", "SelfAssignmentFlow"]
 
@@ -137,7 +137,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
             if start.n_columns < n_labels and not call.cancelled():
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
-        def make_field(tick: Callable[[], None]) -> SelfAssignmentField:
+        def make_field(tick: Tick) -> SelfAssignmentField:
             operator = self.affinity.bind(features, rng, tick)
             averager = call.problem.graph.averager(features.device, features.dtype)
             return SelfAssignmentField(operator, averager, features, start.n_columns, self, tick)
@@ -176,7 +176,7 @@ class SelfAssignmentField(FieldMemory):
         features: torch.Tensor,
         n_columns: int,
         method: SelfAssignmentFlow,
-        tick: Callable[[], None] = lambda: None,
+        tick: Tick = go_on,
     ) -> None:
         super().__init__(features, n_columns, tick)
         self._operator = operator

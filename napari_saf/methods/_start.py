@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import normalize_, row_blocks, to_logarithm
+from napari_saf.tick import Tick, go_on
 
 __all__ = [
     "Centres",
@@ -42,7 +43,7 @@ class Start:
 
     labels: torch.Tensor
     n_columns: int
-    logarithm: Callable[[Callable[[], None]], torch.Tensor]
+    logarithm: Callable[[Tick], torch.Tensor]
 
     @classmethod
     def at(cls, logarithm: torch.Tensor) -> Start:
@@ -77,9 +78,7 @@ class Centres:
             lambda tick: normalize_(self.distances(features, tick).mul_(-epsilon), tick),
         )
 
-    def distances(
-        self, features: torch.Tensor, tick: Callable[[], None] = lambda: None
-    ) -> torch.Tensor:
+    def distances(self, features: torch.Tensor, tick: Tick = go_on) -> torch.Tensor:
         """Return the distances (n_nodes, n_centres) of the nodes to the centres."""
         table = features.new_empty((len(features), len(self.points)))
         for rows in row_blocks(table):

@@ -22,15 +22,12 @@ from napari_saf.methods._clustering import (
 )
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._start import count_classes
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["AbstractTaskClustering", "TaskNeighbourhood", "Tasks", "check_classes", "label_tasks"]
 
 _CHUNK_BYTES = 2**28
 _MOST_DENSE_NODES = 4096
-
-
-def _go_on() -> None:
-    pass
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +49,7 @@ class Tasks:
     blocks: torch.Tensor
     seed_blocks: torch.Tensor | None
     initial: ArrayLike | None = None
-    tick: Callable[[], None] = _go_on
+    tick: Tick = go_on
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
