@@ -11,12 +11,13 @@ from qtpy.QtWidgets import QDockWidget, QWidget
 
 from napari_saf._gui.runs import fluency, worker
 from napari_saf._gui.runs.fluency import (
-    FullCollections,
     _parts,
     add_in_turns,
+    full_collections,
     painted_later,
 )
 from napari_saf._gui.runs.origin import Origin
+from napari_saf._gui.runs.task import FunctionTask
 from napari_saf._gui.widgets.status import StatusArea
 
 pytestmark = pytest.mark.gui
@@ -31,30 +32,45 @@ def no_rest(monkeypatch, qtbot):
 
 def test_full_collections_come_back_after_the_last_of_several_runs(qtbot):
     before = gc.get_threshold()
-    FullCollections.hold()
-    FullCollections.hold()
-    FullCollections.release()
+    full_collections().hold()
+    full_collections().hold()
+    full_collections().release()
     qtbot.wait(20)
     assert gc.get_threshold()[2] > 1000 * before[2]
-    FullCollections.release()
+    full_collections().release()
     qtbot.waitUntil(lambda: gc.get_threshold() == before)
 
 
 def test_a_run_holds_them_and_its_end_releases_them(dock, run, qtbot):
     before, seen = gc.get_threshold(), []
-    dock.session.began.connect(lambda: seen.append(gc.get_threshold()))
+    dock.session.advanced.connect(lambda frame: seen.append(gc.get_threshold()))
     dock.form.set_values({"max_labels": 2})
     run(dock)
     assert seen[0][2] > before[2]
     qtbot.waitUntil(lambda: gc.get_threshold() == before)
 
 
-def test_closing_the_dock_during_a_run_releases_them(viewer, dock, long_run, qtbot):
+def test_a_task_holds_them_whether_or_not_anybody_listens(qtbot):
     before = gc.get_threshold()
-    long_run(dock)
-    assert gc.get_threshold() != before
-    viewer.window.remove_dock_widget(dock)
+    task = FunctionTask(lambda report, cancelled: gc.get_threshold())
+    with qtbot.waitSignal(task.returned) as waited:
+        task.start()
+    assert waited.args[0][2] > before[2]
     qtbot.waitUntil(lambda: gc.get_threshold() == before)
+    unheard = FunctionTask(lambda report, cancelled: None)
+    unheard.start()
+    assert gc.get_threshold() != before
+    assert unheard.wait(5)
+    qtbot.waitUntil(lambda: gc.get_threshold() == before)
+
+
+def test_in_long_tasks_there_is_one_now_and_then(qtbot, monkeypatch):
+    monkeypatch.setattr(fluency, "_MINUTE_MILLISECONDS", 10)
+    before = gc.get_stats()[2]["collections"]
+    full_collections().hold()
+    qtbot.waitUntil(lambda: gc.get_stats()[2]["collections"] > before + 2)
+    full_collections().release()
+    qtbot.waitUntil(lambda: not full_collections()._minute.isActive())
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from napari_saf._gui.docks.task_dock import TaskDock
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import NotFinite
 from napari_saf._gui.layers.side_by_side import SideBySide
-from napari_saf._gui.runs.fluency import FullCollections
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold
 from napari_saf._gui.widgets.image_input import ImageInput
@@ -67,7 +66,6 @@ class CompareWidget(TaskDock):
         self.outcome: Outcome | None = None
         self._layers: ComparisonLayers | None = None
         self._progress: Progress | None = None
-        self._is_holding = False
         self._truth = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         self._side = SideBySide(viewer, self._on_grid_left)
         self._create_controls()
@@ -108,7 +106,6 @@ class CompareWidget(TaskDock):
         self._side_button.setChecked(self._side.is_on)
 
     def _release(self) -> None:
-        self._hold_collections(False)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._side.release()
         self.input.release()
@@ -116,12 +113,6 @@ class CompareWidget(TaskDock):
         if self._layers is not None:
             self._layers.release()
         self._layers = self.outcome = None
-
-    def _hold_collections(self, wanted: bool) -> None:
-        """Have full garbage collections wait, or not."""
-        if wanted != self._is_holding:
-            self._is_holding = wanted
-            FullCollections.hold() if wanted else FullCollections.release()
 
     def _create_controls(self) -> None:
         self._run_button = QPushButton("Compare")
@@ -175,7 +166,6 @@ class CompareWidget(TaskDock):
         if self.is_busy:
             return
         self._side.leave()
-        self._hold_collections(True)
         if self._layers is not None:
             for layer in self._layers.layers():
                 layer.visible = False
@@ -249,7 +239,6 @@ class CompareWidget(TaskDock):
         self.status.show_progress(count / len(outcome.work.variants), "\n".join(words))
 
     def _on_layers_done(self, outcome: Outcome) -> None:
-        self._hold_collections(False)
         self._is_adding = False
         self.outcome = outcome
         self._show_rows()
@@ -341,12 +330,7 @@ class CompareWidget(TaskDock):
         if self._layers is not None and event.value == self._layers.image:
             self.stop_task()
 
-    def _on_task_abandoned(self) -> None:
-        self._hold_collections(False)
-        super()._on_task_abandoned()
-
     def _on_failed(self, error: Exception) -> None:
-        self._hold_collections(False)
         self._show_error(
             describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
         )

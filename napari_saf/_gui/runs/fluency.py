@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,43 +10,62 @@ from typing import Any
 
 import napari
 from napari.layers import Layer
-from qtpy.QtCore import Qt, QTimer
+from qtpy.QtCore import QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-__all__ = ["FullCollections", "add_in_turns", "painted_later", "prepare_lines"]
+__all__ = ["add_in_turns", "full_collections", "painted_later", "prepare_lines"]
 
 _TURN_MILLISECONDS = 15
 _REST_MILLISECONDS = 3000
+_MINUTE_MILLISECONDS = 60_000
 _NEVER = 1_000_000
 
 
-class FullCollections:
-    """Garbage collections that go through all objects: they wait for a rest after the runs.
+class FullCollections(QObject):
+    """Garbage collections that go through all objects: they wait for a rest after the tasks.
 
-    Among all the objects of napari one halts every thread for 0.4 s; one is due after each run.
+    Among all the objects of napari one halts every thread for 0.3 s, and they come often where
+    much is computed. While tasks go on for long, there is one a minute. It is of the main thread.
     """
 
-    _n_runs = 0
-    _before = gc.get_threshold()
+    _released = Signal()
 
-    @classmethod
-    def hold(cls) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self._n_tasks = 0
+        self._before = gc.get_threshold()
+        self._rest, self._minute = QTimer(self), QTimer(self)
+        self._rest.setSingleShot(True)
+        self._rest.timeout.connect(self._restore)
+        self._minute.timeout.connect(gc.collect)
+        self._released.connect(self._count_down)
+
+    def hold(self) -> None:
         """Have no more of them by themselves; calls count."""
-        if not cls._n_runs and gc.get_threshold()[2] != _NEVER:
-            cls._before = gc.get_threshold()
-            gc.set_threshold(*cls._before[:2], _NEVER)
-        cls._n_runs += 1
+        if not self._n_tasks and gc.get_threshold()[2] != _NEVER:
+            self._before = gc.get_threshold()
+            gc.set_threshold(*self._before[:2], _NEVER)
+            self._minute.start(_MINUTE_MILLISECONDS)
+        self._n_tasks += 1
 
-    @classmethod
-    def release(cls) -> None:
-        """Take one call of `hold` back."""
-        cls._n_runs -= 1
-        QTimer.singleShot(_REST_MILLISECONDS, cls._restore)
+    def release(self) -> None:
+        """Take one call of `hold` back; in any thread."""
+        self._released.emit()
 
-    @classmethod
-    def _restore(cls) -> None:
-        if not cls._n_runs:
-            gc.set_threshold(*cls._before)
+    def _count_down(self) -> None:
+        self._n_tasks -= 1
+        self._rest.start(_REST_MILLISECONDS)
+
+    def _restore(self) -> None:
+        if not self._n_tasks:
+            self._minute.stop()
+            gc.set_threshold(*self._before)
+
+
+@functools.cache
+def full_collections() -> FullCollections:
+    """Return the only one; it is made at the first call, in the main thread."""
+    return FullCollections()
 
 
 @contextmanager
@@ -56,7 +76,9 @@ def painted_later(
 
     First its canvas, then its docks, one by one: a new layer takes napari some 80 ms and painting
     all of it as long, and other events come in between. When all is painted, `then` is called.
+    Full garbage collections wait.
     """
+    full_collections().hold()
     window = _main_window(widget)
     parts = [] if window is None else _parts(window)
     parts = [part for part in parts if part.updatesEnabled()]  # the others wait already
@@ -65,6 +87,7 @@ def painted_later(
     try:
         yield
     finally:
+        full_collections().release()
         if window is not None and parts:
             _Painting(window, parts, then).start(0)
         else:

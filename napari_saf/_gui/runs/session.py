@@ -17,7 +17,7 @@ from qtpy.QtWidgets import QWidget
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.fluency import FullCollections, painted_later, prepare_lines
+from napari_saf._gui.runs.fluency import painted_later, prepare_lines
 from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.runs.origin import Origin
 from napari_saf._gui.runs.worker import Frame, Run
@@ -174,7 +174,6 @@ class Session(QObject):
         self._hub.leave(self)
         if run is None:
             return
-        FullCollections.release()
         for signal in (
             run.advanced,
             run.swept,
@@ -206,7 +205,6 @@ class Session(QObject):
         run.failed.connect(self.failed)
         run.abandoned.connect(self.abandoned)
         run.finished.connect(self._on_finished)
-        FullCollections.hold()
         self.began.emit()
         self._hub.began(self)
         run.start()
@@ -270,7 +268,6 @@ class Session(QObject):
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
         self._run = self.request = self.live = None
-        FullCollections.release()
         request, self._next = self._next, None
         self._hub.ended(self)
         self.finished.emit()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from qtpy.QtCore import QObject, Signal
 
+from napari_saf._gui.runs.fluency import full_collections
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_limit
 from napari_saf.errors import ComputeError, SafError
@@ -63,7 +64,8 @@ class AbstractTask(QObject):
         return self._over.is_set()
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread; in the main thread."""
+        full_collections().hold()
         self._thread.start()
 
     def cancel(self) -> None:
@@ -104,6 +106,7 @@ class AbstractTask(QObject):
         finally:
             self._over.set()
             self.finished.emit()
+            full_collections().release()
 
 
 class FunctionTask(AbstractTask):
