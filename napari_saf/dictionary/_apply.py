@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
@@ -149,8 +148,6 @@ def apply_dictionary(
     work = _Work(dictionary, pixels, flow, window, reconstruction, device, cancelled)
     for tile in _tiles(work.shape, window, dictionary.n_atoms, dictionary.patch_size):
         work.do(tile)
-        # A run of the flow refers to itself: its fields would stay until many tiles later.
-        gc.collect()
     return work.finish(began, is_grey=np.ndim(image) == 2)
 
 

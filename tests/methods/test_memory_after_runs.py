@@ -9,16 +9,21 @@ import pytest
 import torch
 
 import napari_saf as saf
+from napari_saf.features import Scaling
 
 N_NODES = 12 * 13
 FEW = {"max_iterations": 5}
 
 
+def tensors():
+    """Return all that are there."""
+    with np.errstate(all="ignore"):
+        return [o for o in gc.get_objects() if type(o) is torch.Tensor]
+
+
 def large_fields():
     """Return the tensors with a row for each node."""
-    with np.errstate(all="ignore"):
-        found = [o for o in gc.get_objects() if type(o) is torch.Tensor]
-    return [tensor for tensor in found if tensor.ndim and len(tensor) == N_NODES]
+    return [tensor for tensor in tensors() if tensor.ndim and len(tensor) == N_NODES]
 
 
 @pytest.fixture
@@ -64,6 +69,17 @@ def test_a_run_that_is_left_frees_its_fields(name, problem, no_collection):
     assert snapshot.n_labels
     del snapshot
     assert len(large_fields()) == before
+
+
+def test_a_dictionary_that_was_applied_leaves_nothing(no_collection):
+    """Large images are worked off tile by tile, each with fields of its own."""
+    atoms = np.random.default_rng(0).random((3, 5, 5, 1))
+    dictionary = saf.PatchDictionary(
+        atoms=atoms, usage=[1, 1, 1], scaling=Scaling(0, 1), distance=0.5
+    )
+    before = len(tensors())
+    assert dictionary.apply(np.random.default_rng(1).random((30, 40))).labels.all()
+    assert len(tensors()) == before
 
 
 def test_a_snapshot_of_a_run_that_is_left_can_be_read(problem):
