@@ -80,6 +80,20 @@ def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, dtype, mo
         np.testing.assert_allclose(own, plain, rtol=1e-3 if dtype == np.float32 else 1e-10)
 
 
+@pytest.mark.parametrize("n_values", [5, 200, None])
+def test_what_a_node_takes_in_the_sketch_is_known_before(n_values):
+    features = np.random.default_rng(2).random((300, 2))
+    if n_values:
+        features = features[np.random.default_rng(3).integers(n_values, size=300)]
+    affinity = saf.GaussianAffinity(landmarks=np.arange(0, 300, 10))
+    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0)).basis
+    width = basis.rows.numel() / 300
+    if len(basis.rows) < 300:
+        width += (basis.nodes.order.numel() + basis.nodes.group.numel()) / 300
+    assert (len(basis.rows) < 300) == (n_values is not None)
+    assert affinity.sketch_width(features, torch.device("cpu")) == pytest.approx(width)
+
+
 def test_the_sketch_does_not_depend_on_where_the_features_lie(features, w):
     affinity = saf.GaussianAffinity(landmarks=50)
     moved = product(affinity, features + 1000, w)[0]

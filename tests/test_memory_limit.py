@@ -39,3 +39,12 @@ def test_the_limit_is_that_of_its_thread_and_ends_with_its_block(problem):
         thread.join()
     run()
     assert not errors
+
+
+def test_an_image_of_few_values_needs_less():
+    method = saf.SelfAssignmentFlow(max_labels=2)
+    noise = np.random.default_rng(0).random((40, 40, 3))
+    with memory_limit(4 * 40 * 40 * 100):
+        with pytest.raises(saf.ComputeError, match="not enough memory"):
+            method.run(saf.Problem.from_image(noise), max_iterations=1)
+        method.run(saf.Problem.from_image(noise.round()), max_iterations=1)

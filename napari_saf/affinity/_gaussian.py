@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from napari_saf.affinity._basis import Basis, DenseBasis, JoinedBasis, SharedBasis
 from napari_saf.affinity._operator import AffinityOperator, Product
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import equal_rows
+from napari_saf.geometry import EqualRows, equal_rows
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.tick import Tick, go_on
 
@@ -24,6 +24,8 @@ _SKETCH_CHUNK_BYTES = 2**22
 _EIGENVALUE_TOLERANCE = 1e-6
 _SHARING_ROWS = 2**20
 """Nodes among which equal features are looked for: their fields stay in the caches."""
+_SAMPLE_ROWS = 2**16
+_MOST_SAMPLED_LANDMARKS = 256
 _SHARED = 0.75
 """With more groups than this share of the nodes, sharing rows is no faster."""
 
@@ -88,13 +90,23 @@ class GaussianAffinity:
         scaled = (features - features.mean(dim=0)) / self.sigma2**0.5
         if self.landmarks is None:
             return _ExactGaussian(scaled)
-        return LowRank(_sketch(scaled, self._draw(len(features), rng), tick), tick)
+        drawn = torch.from_numpy(self._draw(len(features), rng)).to(scaled.device)
+        return LowRank(_Sketch(scaled[drawn]).basis(scaled, tick), tick)
 
-    def rank(self, n_nodes: int) -> int:
-        """Return an upper bound of the number of columns of the sketch, 0 for the exact kernel."""
-        if isinstance(self.landmarks, np.ndarray):
-            return len(self.landmarks)
-        return 0 if self.landmarks is None else min(n_nodes, self.landmarks)
+    def sketch_width(self, features: NDArray[np.floating], device: torch.device) -> float:
+        """Return how many numbers a node takes in the sketch, about: as in a sample of them."""
+        if self.landmarks is None:
+            return 0
+        step = max(1, len(features) // _SAMPLE_ROWS)
+        sample = torch.from_numpy(np.ascontiguousarray(features[::step]))
+        given = isinstance(self.landmarks, np.ndarray)
+        drawn = self._draw(len(features if given else sample), np.random.default_rng(0))
+        width = float(len(drawn))
+        if width <= _MOST_SAMPLED_LANDMARKS:
+            chosen = torch.from_numpy(features[drawn]) if given else sample[drawn]
+            width = _Sketch((chosen - chosen.mean(dim=0)) / self.sigma2**0.5).rank
+        nodes = _shared_rows(sample) if device.type == "cpu" else None
+        return width if nodes is None else width * nodes.n_groups / len(sample) + 2
 
     def _draw(self, n_nodes: int, rng: np.random.Generator) -> NDArray[np.int64]:
         if not isinstance(self.landmarks, np.ndarray):
@@ -165,30 +177,50 @@ def _blocks(
         yield rows, torch.matmul(_left(scaled[rows]), right.T, out=block).exp_()
 
 
-def _sketch(scaled: torch.Tensor, landmarks: NDArray[np.int64], tick: Tick) -> Basis:
-    """Return Phi (n_nodes, rank) with Phi Phi' ~ K, exact on the landmarks up to the tolerance."""
-    chosen = scaled[torch.from_numpy(landmarks).to(scaled.device)]
-    right = _right(chosen)
-    small = (_left(chosen).cpu().double() @ right.cpu().double().T).exp()
-    values, vectors = torch.linalg.eigh((small + small.T) / 2)
-    kept = values > _EIGENVALUE_TOLERANCE * values[-1]
-    whiten = (vectors[:, kept] / values[kept].sqrt()).to(scaled.dtype).to(scaled.device)
+class _Sketch:
+    """The rows of Phi, with Phi Phi' ~ K exact on the landmarks up to the tolerance.
 
-    def rows_of(points: torch.Tensor) -> torch.Tensor:
-        found = points.new_empty((len(points), whiten.shape[1]))
-        for rows, block in _blocks(points, right, _SKETCH_CHUNK_BYTES):
+    Parameters
+    ----------
+    chosen : Tensor of shape (n_landmarks, n_features)
+        Features of the landmarks, scaled.
+    """
+
+    def __init__(self, chosen: torch.Tensor) -> None:
+        self._right = _right(chosen)
+        small = (_left(chosen).cpu().double() @ self._right.cpu().double().T).exp()
+        values, vectors = torch.linalg.eigh((small + small.T) / 2)
+        kept = values > _EIGENVALUE_TOLERANCE * values[-1]
+        whiten = vectors[:, kept] / values[kept].sqrt()
+        self._whiten = whiten.to(chosen.dtype).to(chosen.device)
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of Phi."""
+        return len(self._whiten.T)
+
+    def basis(self, scaled: torch.Tensor, tick: Tick) -> Basis:
+        """Return Phi for nodes with these features, scaled."""
+        if scaled.device.type != "cpu":
+            return DenseBasis(self._rows(scaled, tick))
+        parts = [self._part(some, tick) for some in torch.split(scaled, _SHARING_ROWS)]
+        return parts[0] if len(parts) == 1 else JoinedBasis(parts)
+
+    def _part(self, scaled: torch.Tensor, tick: Tick) -> Basis:
+        tick()
+        nodes = _shared_rows(scaled)
+        if nodes is None:
+            return DenseBasis(self._rows(scaled, tick))
+        return SharedBasis(self._rows(scaled[nodes.first], tick), nodes)
+
+    def _rows(self, scaled: torch.Tensor, tick: Tick) -> torch.Tensor:
+        found = scaled.new_empty((len(scaled), self.rank))
+        for rows, block in _blocks(scaled, self._right, _SKETCH_CHUNK_BYTES):
             tick()
-            torch.matmul(block, whiten, out=found[rows])
+            torch.matmul(block, self._whiten, out=found[rows])
         return found
 
-    if scaled.device.type != "cpu":
-        return DenseBasis(rows_of(scaled))
-    parts: list[Basis] = []
-    for points in torch.split(scaled, _SHARING_ROWS):
-        tick()
-        nodes = equal_rows(points, at_most=int(_SHARED * len(points)))
-        if nodes is None:
-            parts.append(DenseBasis(rows_of(points)))
-        else:
-            parts.append(SharedBasis(rows_of(points[nodes.first]), nodes))
-    return parts[0] if len(parts) == 1 else JoinedBasis(parts)
+
+def _shared_rows(features: torch.Tensor) -> EqualRows | None:
+    """Return the groups of equal features, if there are so few that sharing a row saves time."""
+    return equal_rows(features, at_most=int(_SHARED * len(features)))

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.affinity._basis import DenseBasis
@@ -68,7 +68,7 @@ class KernelAffinity:
             kernel = torch.from_numpy(np.array(self.matrix, dtype=np.float64))
         return _Given(kernel.to(features.dtype).to(features.device))
 
-    def rank(self, n_nodes: int) -> int:
+    def sketch_width(self, features: NDArray[np.floating], device: torch.device) -> float:
         """Return 0: there is no sketch."""
         return 0
 

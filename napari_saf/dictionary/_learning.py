@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from napari_saf.affinity import DenseBasis, LowRank
 from napari_saf.dictionary._dictionary import PatchDictionary
@@ -269,7 +270,7 @@ class PatchDictionaryLearning(AbstractFlowMethod):
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
 
-    def _n_extra_columns(self, problem: Problem) -> int:
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
         return 2 * max(self.landmarks, 2 * self.n_atoms)
 
     def _prepare(self, call: Call) -> Flow:

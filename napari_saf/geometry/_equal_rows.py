@@ -34,6 +34,11 @@ class EqualRows:
     group: torch.Tensor
 
     @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return len(self.starts)
+
+    @property
     def first(self) -> torch.Tensor:
         """A row of each group."""
         return self.order[self.starts]

@@ -114,7 +114,7 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
     def _n_fields(self) -> int:
         return 10
 
-    def _n_extra_columns(self, problem: Problem) -> int:
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
         n_features: int = problem.features.shape[1]
         return 3 * n_features
 

@@ -121,15 +121,15 @@ class AbstractFieldMethod(AbstractMethod):
     def _n_fields(self) -> int:
         """Return how many fields (n_nodes, n_columns) a run holds at most."""
 
-    def _n_extra_columns(self, problem: Problem) -> int:
-        """Return how many numbers a node takes beside fields and features."""
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
+        """Return about how many numbers a node takes beside fields and features."""
         return 0
 
     def _check_memory(
         self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
     ) -> None:
         n_columns = self._n_columns(problem) if initial is None else np.shape(initial)[-1]
-        per_node = self._n_fields() * n_columns + self._n_extra_columns(problem)
+        per_node = self._n_fields() * n_columns + self._n_extra_columns(problem, device)
         per_node += 4 * problem.features.shape[1]
         need = itemsize * problem.n_nodes * per_node
         n_axes = sum(side > 1 for side in getattr(problem.graph, "shape", (2, 2)))

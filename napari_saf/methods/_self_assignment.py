@@ -150,8 +150,8 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         n_seeded = count_classes(problem.seeds)
         return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
-    def _n_extra_columns(self, problem: Problem) -> int:
-        return self.affinity.rank(problem.n_nodes)
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
+        return self.affinity.sketch_width(problem.features, device)
 
 
 class SelfAssignmentField(FieldMemory):
