@@ -7,7 +7,7 @@ from scipy import sparse
 
 import napari_saf as saf
 from napari_saf.graph import SparseProduct
-from napari_saf.methods import _fair_cut
+from napari_saf.methods import _fair_cut, _fairness_prices
 from napari_saf.methods._fair_cut import _Links
 from napari_saf.methods._method import drain
 
@@ -154,8 +154,9 @@ def test_seeds_are_not_among_the_few_that_move(monkeypatch):
     assert chosen and max(chosen) == 0
 
 
-@pytest.mark.parametrize("weight, factor", [(0.0, 1e3), (1.0, 1e4), (100.0, 1e5)])
-def test_a_step_bound_that_was_raised_far_too_high_does_not_end_a_run(monkeypatch, weight, factor):
+@pytest.fixture
+def begun(monkeypatch):
+    """Return a function that begins a run and returns it under way, after a few iterations."""
     made = []
     begin = _fair_cut.FairCut.begin
 
@@ -164,9 +165,49 @@ def test_a_step_bound_that_was_raised_far_too_high_does_not_end_a_run(monkeypatc
         begin(self)
 
     monkeypatch.setattr(_fair_cut.FairCut, "begin", watch)
+
+    def run(problem, method):
+        method.run(problem)
+        return made[-1]
+
+    return run
+
+
+@pytest.mark.parametrize("weight, least", [(0.0, 1.0), (1.0, 0.9)])
+def test_the_few_that_move_are_those_to_which_another_cluster_gives_most(begun, weight, least):
+    problem = clouds()
+    state = begun(problem, cut(weight, max_iterations=3, dtype="float64"))
+    s = state.assignment.numpy().copy()
+    step, base = 1e-6, energy(problem, s, weight)
+    slope = np.empty_like(s)
+    for place in np.ndindex(s.shape):
+        s[place] += step
+        slope[place] = (energy(problem, s, weight) - base) / step
+        s[place] -= step
+    own = s.argmax(axis=1)[:, None]
+    kept = np.take_along_axis(slope, own, axis=1)[:, 0]
+    np.put_along_axis(slope, own, np.inf, axis=1)
+    gap, n_few = slope.min(axis=1) - kept, int(0.07 * len(s))
+    few = np.argsort(gap)[:n_few]
+    assert np.isin(few, state._nearest_to_change()).mean() >= least
+
+
+def test_prices_change_by_no_more_than_the_step_bound_allows(begun, monkeypatch):
+    state = begun(clouds(), cut(100.0, max_iterations=1))
+    prices, bound = state._prices.prices.copy(), 0.5
+    monkeypatch.setattr(
+        _fairness_prices.FairnessPrices, "_change", lambda self, p, m, s: np.full(p.shape, -1e9)
+    )
+    base = torch.zeros_like(state.v)
+    found = state._prices.settle(base, bound, 0.0, state.constrain, torch.empty_like(base))
+    change = np.abs(found.prices - prices).max()
+    assert 0 < change <= _fairness_prices._LONGEST * bound * (found.n_updates - 1) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("weight, factor", [(0.0, 1e3), (1.0, 1e4), (100.0, 1e5)])
+def test_a_step_bound_that_was_raised_far_too_high_does_not_end_a_run(begun, weight, factor):
     method = cut(weight, max_iterations=1)
-    method.run(clouds(600))
-    (state,) = made
+    state = begun(clouds(600), method)
     state._bound *= factor
     before = state.objective
     state.advance()
