@@ -5,6 +5,8 @@ from scipy import sparse
 
 import napari_saf as saf
 
+CPU = torch.device("cpu")
+
 
 def exact_kernel(features, sigma2=0.1):
     return np.exp(-((features[:, None] - features) ** 2).sum(axis=-1) / sigma2)
@@ -16,9 +18,12 @@ def product(affinity, features, w, seed=0):
     w = torch.from_numpy(w)
     basis, coefficients = operator.product(w)
     quadratic = operator.quadratic(w, operator.product(w)).numpy()
-    whole, zeros = torch.full_like(w, np.nan), torch.zeros_like(w)
-    for rows, block in basis.plus(zeros, coefficients.to(w.dtype), whole):
-        assert block.data_ptr() == whole[rows].data_ptr()
+    values, whole, end = torch.rand_like(w), torch.full_like(w, np.nan), 0
+    for rows, block in basis.plus(values, coefficients.to(w.dtype), whole):
+        assert rows.start == end and torch.equal(block, whole[rows])
+        end = rows.stop
+    assert end == len(w)
+    whole -= values
     return whole.numpy(), quadratic
 
 
@@ -62,27 +67,40 @@ def test_sketch_nears_the_exact_kernel_as_landmarks_grow(features, w):
     assert errors[2] < 0.02 * target.max()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, dtype, monkeypatch):
+@pytest.fixture
+def always_shared(monkeypatch):
+    monkeypatch.setattr("napari_saf.affinity._gaussian._LEAST_SAVED", 0)
+
+
+def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, monkeypatch, always_shared):
     monkeypatch.setattr("napari_saf.affinity._gaussian._SHARING_ROWS", 70)
     draw = np.random.default_rng(2)
-    features = draw.random((300, 3)).astype(dtype)
-    features[:120] = features[draw.integers(20, size=120)]
+    features = draw.random((300, 3)).astype(np.float32)
+    features[:140] = features[draw.integers(20, size=140)]
     features[250:] = features[0]
-    w, affinity = w.astype(dtype), saf.GaussianAffinity(landmarks=50)
+    w, affinity = w.astype(np.float32), saf.GaussianAffinity(landmarks=50)
     operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
     n_rows = [len(part.rows) for _, part in operator.basis._parts]
     n_distinct = [len(np.unique(part, axis=0)) for part in np.split(features, range(70, 300, 70))]
-    assert n_rows == n_distinct and n_rows[2:] == [70, 41, 1]
+    assert n_distinct[2:] == [70, 41, 1]
+    assert n_rows == [*n_distinct[:3], 70, 1]  # 41 of 70 are too many
     shared = product(affinity, features, w)
-    monkeypatch.setattr("napari_saf.affinity._gaussian._SHARED", 0)
+    monkeypatch.setattr("napari_saf.affinity._gaussian._MOST_GROUPS", 0)
     for own, plain in zip(shared, product(affinity, features, w), strict=True):
-        np.testing.assert_allclose(own, plain, rtol=1e-3 if dtype == np.float32 else 1e-10)
+        np.testing.assert_allclose(own, plain, rtol=1e-3)
 
 
-@pytest.mark.parametrize("n_values", [5, 200, None])
-def test_what_a_node_takes_in_the_sketch_is_known_before(n_values):
-    features = np.random.default_rng(2).random((300, 2))
+@pytest.mark.parametrize(("dtype", "n_features"), [(np.float32, 1), (np.float64, 3)])
+def test_rows_are_not_shared_where_that_takes_longer(dtype, n_features):
+    features = np.random.default_rng(0).integers(3, size=(300, n_features)).astype(dtype)
+    affinity = saf.GaussianAffinity(sigma2=5.0)
+    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0)).basis
+    assert len(basis.rows) == 300
+
+
+@pytest.mark.parametrize("n_values", [5, 100, None])
+def test_what_a_node_takes_in_the_sketch_is_known_before(n_values, always_shared):
+    features = np.random.default_rng(2).random((300, 2)).astype(np.float32)
     if n_values:
         features = features[np.random.default_rng(3).integers(n_values, size=300)]
     affinity = saf.GaussianAffinity(landmarks=np.arange(0, 300, 10))
@@ -91,7 +109,7 @@ def test_what_a_node_takes_in_the_sketch_is_known_before(n_values):
     if len(basis.rows) < 300:
         width += (basis.nodes.order.numel() + basis.nodes.group.numel()) / 300
     assert (len(basis.rows) < 300) == (n_values is not None)
-    assert affinity.sketch_width(features, torch.device("cpu")) == pytest.approx(width)
+    assert affinity.sketch_width(features, CPU, torch.float32) == pytest.approx(width)
 
 
 def test_the_sketch_does_not_depend_on_where_the_features_lie(features, w):

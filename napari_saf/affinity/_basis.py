@@ -74,8 +74,11 @@ class SharedBasis:
         return len(self.nodes.group), self.rows.shape[1]
 
     def overlap(self, assignment: torch.Tensor, tick: Tick = go_on) -> torch.Tensor:
-        tick()
-        return cross_product(self.rows, self.nodes.sums(assignment), tick)
+        total = torch.zeros(self.shape[1], assignment.shape[1], dtype=torch.float64)
+        for groups in row_blocks(self.rows):
+            tick()
+            total += cross_product(self.rows[groups], self.nodes.sums(assignment, groups))
+        return total
 
     def plus(
         self, values: torch.Tensor, factor: torch.Tensor, out: torch.Tensor

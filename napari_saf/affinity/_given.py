@@ -68,7 +68,9 @@ class KernelAffinity:
             kernel = torch.from_numpy(np.array(self.matrix, dtype=np.float64))
         return _Given(kernel.to(features.dtype).to(features.device))
 
-    def sketch_width(self, features: NDArray[np.floating], device: torch.device) -> float:
+    def sketch_width(
+        self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
+    ) -> float:
         """Return 0: there is no sketch."""
         return 0
 

@@ -43,14 +43,22 @@ class EqualRows:
         """A row of each group."""
         return self.order[self.starts]
 
-    def sums(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the sum over each group of values (n_rows, n_columns)."""
-        bags = torch.nn.functional.embedding_bag(self.order, values, self.starts, mode="sum")
+    def sums(self, values: torch.Tensor, groups: slice) -> torch.Tensor:
+        """Return the sums of values (n_rows, n_columns) over some consecutive groups."""
+        starts, end = self.starts[groups], len(self.order)
+        if groups.stop < self.n_groups:
+            end = int(self.starts[groups.stop])
+        begin = int(starts[0])
+        order = self.order[begin:end]
+        bags = torch.nn.functional.embedding_bag(order, values, starts - begin, mode="sum")
         return torch.as_tensor(bags)
 
 
 def equal_rows(table: torch.Tensor, at_most: int) -> EqualRows | None:
-    """Return the groups of equal rows of a table in main memory; None if there are more."""
+    """Return the groups of equal rows of a table in main memory.
+
+    None where there are more than `at_most`, those counted that hold equal rows.
+    """
     keys = _keys(table.numpy())
     keys_in_order, order = torch.sort(torch.from_numpy(keys), stable=True)
     if (keys_in_order[1:] != keys_in_order[:-1]).sum() >= at_most:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
+from napari_saf.device import float_type
 from napari_saf.geometry import cross_product, shifted_softmax, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._field_method import Call
@@ -151,7 +152,8 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
-        return self.affinity.sketch_width(problem.features, device)
+        dtype = float_type(self.dtype, device)
+        return self.affinity.sketch_width(problem.features, device, dtype)
 
 
 class SelfAssignmentField(FieldMemory):

@@ -36,7 +36,10 @@ def test_sums_over_groups_are_those_of_their_rows(table, seed):
     groups = equal_rows(torch.from_numpy(table), at_most=len(table))
     sums = np.zeros((len(groups.starts), 5))
     np.add.at(sums, groups.group.numpy(), values)
-    np.testing.assert_allclose(groups.sums(torch.from_numpy(values)), sums)
+    middle = groups.n_groups // 2
+    for part in (slice(0, middle), slice(middle, groups.n_groups)):
+        if part.stop > part.start:
+            np.testing.assert_allclose(groups.sums(torch.from_numpy(values), part), sums[part])
 
 
 def test_rows_that_are_taken_for_equal_at_first_sight_are_told_apart(monkeypatch):
@@ -52,7 +55,9 @@ def test_sums_over_many_equal_rows_keep_their_digits(n_equal):
     values = torch.full((n_equal, 1), 1.0) + 1e-3
     groups = equal_rows(torch.zeros(n_equal, 2), at_most=16)
     assert len(groups.starts) == -(-n_equal // 128)
-    assert groups.sums(values).double().sum() == pytest.approx(1.001 * n_equal, rel=2e-6)
+    assert groups.sums(values, slice(0, groups.n_groups)).double().sum() == pytest.approx(
+        1.001 * n_equal, rel=2e-6
+    )
 
 
 def test_too_many_groups_are_none():

@@ -50,6 +50,34 @@ def test_a_run_holds_them_and_its_end_releases_them(dock, run, qtbot):
     qtbot.waitUntil(lambda: gc.get_threshold() == before)
 
 
+def test_closing_the_dock_during_a_run_releases_them(viewer, dock, long_run, qtbot):
+    before = gc.get_threshold()
+    long_run(dock)
+    assert gc.get_threshold() != before
+    viewer.window.remove_dock_widget(dock)
+    qtbot.waitUntil(lambda: gc.get_threshold() == before)
+
+
+def test_a_task_that_cannot_start_holds_nothing(qtbot):
+    before = gc.get_threshold()
+    task = FunctionTask(lambda report, cancelled: None)
+    task.start()
+    with pytest.raises(RuntimeError, match="once"):
+        task.start()
+    assert task.wait(5)
+    qtbot.waitUntil(lambda: gc.get_threshold() == before)
+
+
+def test_what_is_painted_later_holds_them(dock, qtbot):
+    before = gc.get_threshold()
+    with painted_later(dock):
+        assert gc.get_threshold()[2] > before[2]
+    qtbot.waitUntil(lambda: gc.get_threshold() == before)
+    with pytest.raises(KeyError), painted_later(dock):
+        raise KeyError
+    qtbot.waitUntil(lambda: gc.get_threshold() == before)
+
+
 def test_a_task_holds_them_whether_or_not_anybody_listens(qtbot):
     before = gc.get_threshold()
     task = FunctionTask(lambda report, cancelled: gc.get_threshold())
@@ -160,10 +188,16 @@ def test_a_run_rests_until_its_labels_are_on_screen_and_told(dock, run, monkeypa
     noted("_send", "sent")
     noted("consume", "painted")
     monkeypatch.setattr(worker, "_FRAME_SECONDS", 60)
-    dock.session.advanced.connect(lambda frame: order.append("told"))
-    dock.form.set_values(ENDLESS | {"stop.max_steps": 1000})
+
+    def told(frame):
+        order.append("told")
+        if order.count("told") == 3:
+            dock.session.stop()
+
+    dock.session.advanced.connect(told)
+    dock.form.set_values(ENDLESS)
     run(dock)
-    sent = [k for k, word in enumerate(order) if word == "sent"]
+    sent = [k for k, word in enumerate(order) if word == "sent"][:2]
     assert len(sent) > 1, "no frame after the first"
     for k in sent:
         assert order[k + 1 : k + 3] == ["told", "painted"]

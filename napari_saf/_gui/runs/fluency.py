@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,7 +9,7 @@ from typing import Any
 
 import napari
 from napari.layers import Layer
-from qtpy.QtCore import QObject, Qt, QTimer, Signal
+from qtpy.QtCore import QCoreApplication, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import QDockWidget, QMainWindow, QWidget
 
 __all__ = ["add_in_turns", "full_collections", "painted_later", "prepare_lines"]
@@ -25,32 +24,33 @@ class FullCollections(QObject):
     """Garbage collections that go through all objects: they wait for a rest after the tasks.
 
     Among all the objects of napari one halts every thread for 0.3 s, and they come often where
-    much is computed. While tasks go on for long, there is one a minute. It is of the main thread.
+    much is computed. While tasks go on for long, there is one a minute.
     """
 
     _released = Signal()
+    _before = gc.get_threshold()
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, parent: QObject | None) -> None:
+        super().__init__(parent)
         self._n_tasks = 0
-        self._before = gc.get_threshold()
         self._rest, self._minute = QTimer(self), QTimer(self)
         self._rest.setSingleShot(True)
         self._rest.timeout.connect(self._restore)
-        self._minute.timeout.connect(gc.collect)
+        self._minute.timeout.connect(_collect)
         self._released.connect(self._count_down)
 
     def hold(self) -> None:
         """Have no more of them by themselves; calls count."""
         if not self._n_tasks and gc.get_threshold()[2] != _NEVER:
-            self._before = gc.get_threshold()
+            type(self)._before = gc.get_threshold()
             gc.set_threshold(*self._before[:2], _NEVER)
             self._minute.start(_MINUTE_MILLISECONDS)
         self._n_tasks += 1
 
     def release(self) -> None:
         """Take one call of `hold` back; in any thread."""
-        self._released.emit()
+        with suppress(RuntimeError):  # the application may be gone
+            self._released.emit()
 
     def _count_down(self) -> None:
         self._n_tasks -= 1
@@ -62,10 +62,16 @@ class FullCollections(QObject):
             gc.set_threshold(*self._before)
 
 
-@functools.cache
+def _collect() -> None:
+    if gc.isenabled():
+        gc.collect()
+
+
 def full_collections() -> FullCollections:
-    """Return the only one; it is made at the first call, in the main thread."""
-    return FullCollections()
+    """Return the only ones of the application; to be called in the main thread."""
+    application = QCoreApplication.instance()
+    found = None if application is None else application.findChild(FullCollections)
+    return found or FullCollections(application)
 
 
 @contextmanager
@@ -78,16 +84,17 @@ def painted_later(
     all of it as long, and other events come in between. When all is painted, `then` is called.
     Full garbage collections wait.
     """
-    full_collections().hold()
+    collections = full_collections()
     window = _main_window(widget)
     parts = [] if window is None else _parts(window)
     parts = [part for part in parts if part.updatesEnabled()]  # the others wait already
     for part in parts:
         part.setUpdatesEnabled(False)
+    collections.hold()
     try:
         yield
     finally:
-        full_collections().release()
+        collections.release()
         if window is not None and parts:
             _Painting(window, parts, then).start(0)
         else:

@@ -65,8 +65,13 @@ class AbstractTask(QObject):
 
     def start(self) -> None:
         """Start the thread; in the main thread."""
-        full_collections().hold()
-        self._thread.start()
+        self._collections = full_collections()
+        self._collections.hold()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._collections.release()
+            raise
 
     def cancel(self) -> None:
         """Ask the work to end with what it has."""
@@ -105,8 +110,10 @@ class AbstractTask(QObject):
             self.failed.emit(error)
         finally:
             self._over.set()
-            self.finished.emit()
-            full_collections().release()
+            try:
+                self.finished.emit()
+            finally:
+                self._collections.release()
 
 
 class FunctionTask(AbstractTask):
