@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -109,8 +110,7 @@ def check_options(
         raise InvalidInput(f"window: expected whole numbers, got {window!r}")
     if channel_axis is not None and as_whole(channel_axis) is None:
         raise InvalidInput(f"channel_axis: expected a whole number, got {channel_axis!r}")
-    if scaling is not None and not isinstance(scaling, Scaling):
-        raise InvalidInput(f"scaling: expected a Scaling, got {scaling!r}")
+    scaling = None if scaling is None else _scaling_of(scaling)
     if max_side is not None and (as_whole(max_side) or 0) < 1:
         raise InvalidInput(f"max_side: expected a whole number of 1 or more, got {max_side!r}")
     source = check_group_source(groups) if isinstance(groups, str) else None
@@ -123,3 +123,15 @@ def check_options(
         source,
         as_whole(max_side),
     )
+
+
+def _scaling_of(given: Any) -> Scaling:
+    if isinstance(given, Scaling):
+        return given
+    bounds = np.asarray(given) if isinstance(given, Sequence) else np.empty(0)
+    is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
+    if not is_range or bounds[0] >= bounds[1]:
+        raise InvalidInput(
+            f"scaling: expected the values that become 0 and 1, such as (0, 255), got {given!r}"
+        )
+    return Scaling(float(bounds[0]), float(bounds[1]))

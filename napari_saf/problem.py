@@ -132,7 +132,7 @@ class Problem:
         mask: ArrayLike | Literal["finite"] | None = None,
         seeds: ArrayLike | None = None,
         groups: ArrayLike | str | None = None,
-        scaling: Scaling | None = None,
+        scaling: Scaling | Sequence[float] | None = None,
         max_side: int | None = None,
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
@@ -160,7 +160,7 @@ class Problem:
             See `Problem`; or where they come from: "axis:N" (every position along axis N,
             channels not counted, is a group), "channel:N" (channel N above or not above the
             threshold of Otsu's method), "channel:N:T" (above T or not).
-        scaling : Scaling, optional
+        scaling : (low, high) or Scaling, optional
             The values that become 0 and 1; by default the 0.1 and 99.9 percentiles.
         max_side : int, optional
             Work on means over blocks of pixels, so that no side is longer than this; axes with
@@ -198,7 +198,7 @@ class Problem:
         masks: Sequence[ArrayLike | None] | Literal["finite"] | None = None,
         seeds: Sequence[ArrayLike | None] | None = None,
         groups: Sequence[ArrayLike] | str | None = None,
-        scaling: Scaling | None = None,
+        scaling: Scaling | Sequence[float] | None = None,
         max_side: int | None = None,
     ) -> Problem:
         """Return the problem of labelling several images together.

@@ -52,6 +52,9 @@ def test_channels(photo):
 
 def test_a_recorded_scaling_repeats_the_features(photo):
     problem = saf.Problem.from_image(photo)
+    bounds = problem.options.scaling.low, problem.options.scaling.high
+    given = saf.Problem.from_image(photo, scaling=bounds)
+    assert given.options == problem.options
     darker = saf.Problem.from_image(photo // 2, scaling=problem.options.scaling)
     np.testing.assert_allclose(darker.features.max(), 127 / 255, atol=0.01)
     again = saf.Problem.from_image(photo, scaling=problem.options.scaling)
@@ -139,7 +142,9 @@ def nan_image():
         (np.random.rand(9, 9), {"channel_axis": "last"}, "channel_axis: expected"),
         (np.random.rand(9, 9), {"max_side": "half"}, "max_side: expected"),
         (np.random.rand(9, 9), {"max_side": np.inf}, "max_side: expected"),
-        (np.random.rand(9, 9), {"scaling": (0, 1)}, "scaling: expected"),
+        (np.random.rand(9, 9), {"scaling": (1, 0)}, "scaling: expected"),
+        (np.random.rand(9, 9), {"scaling": (0, np.nan)}, "scaling: expected"),
+        (np.random.rand(9, 9), {"scaling": "full"}, "scaling: expected"),
         (np.random.rand(9, 9), {"mask": np.zeros((9, 9))}, "empty mask"),
         (np.random.rand(9, 9), {"mask": np.ones((9, 8))}, "image's shape"),
         (np.full((9, 9), np.nan), {"mask": "finite"}, "empty mask"),

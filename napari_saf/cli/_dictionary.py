@@ -65,7 +65,7 @@ def _learn(
     method = make_of(PatchDictionaryLearning, given_parameters(ctx))
     paths = find_images(images)
     files = [read_image(path) for path in paths]
-    axis = files[0].channel_axis if channel_axis is None else channel_axis
+    axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
     arrays = [file.array for file in files]
     problem = Problem.from_images(arrays, window=window, channel_axis=axis)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"

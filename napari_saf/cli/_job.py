@@ -157,9 +157,8 @@ def read_group_option(value: str | None) -> tuple[str | None, Path | None]:
 
 def read_options(image: ImageFile, settings: Settings) -> ImageOptions:
     """Return the options with the file's axis of channels, unless it is the last of RGB(A)."""
-    axis = image.channel_axis
-    is_last = axis == image.array.ndim - 1 and image.array.shape[-1] in (3, 4)
-    if not settings.axis_from_file or axis is None or is_last:
+    axis = image.stated_channel_axis
+    if not settings.axis_from_file or axis is None:
         return settings.options
     return dataclasses.replace(settings.options, channel_axis=axis)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from napari_saf.cli._job import Settings
 from napari_saf.cli._plan import Job
@@ -20,7 +21,8 @@ def split(
 ) -> tuple[list[Job], list[Job]]:
     """Return the jobs that are to be done, and those that are done.
 
-    A job is done if its masks are there beside a recipe that says what this run would do.
+    A job is done if its masks are there beside a recipe that says what this run would do, and no
+    image was changed after its mask was made.
 
     Raises
     ------
@@ -43,8 +45,16 @@ def split(
 
 
 def is_done(job: Job, settings: Settings) -> bool:
-    """Tell whether a job has been done as these settings ask."""
-    return all(mask.exists() for mask in job.masks) and _is_begun(job, settings)
+    """Tell whether a job has been done as these settings ask, on the images as they are now."""
+    return (
+        all(mask.exists() for mask in job.masks)
+        and _is_begun(job, settings)
+        and not any(map(_is_newer, job.images, job.masks))
+    )
+
+
+def _is_newer(image: Path, mask: Path) -> bool:
+    return image.exists() and image.stat().st_mtime > mask.stat().st_mtime
 
 
 def _is_begun(job: Job, settings: Settings) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError
+from napari_saf.io import load_prototypes
 from napari_saf.io._array import read_array
 
 __all__ = ["ParameterValue", "WindowSize"]
@@ -43,7 +45,7 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
             "int": int,
             "float": float,
             "list": _read_list,
-            "array": read_array,
+            "array": _read_rows,
         }
         for kind in self.kinds:
             try:
@@ -79,6 +81,13 @@ class WindowSize(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             self.fail(f"{value!r} is not a number such as 5, or numbers such as 3,5,5", param, ctx)
         return sides if len(sides) > 1 else sides[0]
+
+
+def _read_rows(path: str) -> NDArray[Any]:
+    """Read an array, or the vectors of prototypes that were saved."""
+    if Path(path).suffix.lower() == ".json":
+        return load_prototypes(path).vectors
+    return read_array(path)
 
 
 def _read_list(text: str) -> NDArray[np.float64]:

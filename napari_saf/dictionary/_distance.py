@@ -104,12 +104,15 @@ def check_odd(name: str, value: object, least: int, most: int | None) -> None:
         raise InvalidInput(f"{name}: expected an odd number {bounds}, got {value!r}")
 
 
-def check_patch_fits(patch_size: int, shape: tuple[int, ...]) -> None:
-    """Raise InvalidInput if an image of this shape has no interior pixel."""
-    if patch_size > min(shape):
+def check_patch_fits(patch_size: int, shape: tuple[int, ...], shift_window: int = 1) -> None:
+    """Raise InvalidInput if an image of this shape has no patch that can be shifted so far."""
+    most = min(shape) - shift_window + 1
+    if patch_size > most:
         sides = " x ".join(str(side) for side in shape)
+        shifts = f" and shift_window {shift_window}" if shift_window > 1 else ""
         raise InvalidInput(
-            f"patch_size: expected at most the sides of the image, {sides}, got {patch_size}"
+            f"patch_size: expected at most {most} for the sides of the image, {sides}{shifts}, "
+            f"got {patch_size}"
         )
 
 

@@ -260,7 +260,7 @@ class PatchDictionaryLearning(AbstractFlowMethod):
                     "problem: a dictionary is learned from whole images with uniform weights, "
                     "got a mask or weights"
                 )
-            check_patch_fits(self.patch_size + self.shift_window - 1, grid.shape)
+            check_patch_fits(self.patch_size, grid.shape, self.shift_window)
         options = problem.options
         if options is None or options.features != "intensity" or options.scaling is None:
             got = "none" if options is None else repr(options.features)

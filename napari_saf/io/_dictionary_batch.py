@@ -184,7 +184,7 @@ def _apply_to_file(
     dictionary: PatchDictionary, place: _Place, channel_axis: int | None, **options: Any
 ) -> PatchSegmentation:
     file = read_image(place.image)
-    axis = file.channel_axis if channel_axis is None else channel_axis
+    axis = file.stated_channel_axis if channel_axis is None else channel_axis
     found = dictionary.apply(file.array, channel_axis=axis, **options)
     # An axis of channels that the file does not know leaves its scale without a meaning.
     known = len(file.label_axes) == 2 and (axis is None or axis == file.channel_axis)

@@ -60,8 +60,7 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
         As `read_image`, and if the file holds no label image.
     """
     file = Path(path)
-    is_picture = _reader(file) is _read_picture
-    image = _read(file, _read_indices if is_picture else _reader(file))
+    image = _read(file, _reader(file, in_colors=False))
     array = image.array
     if array.dtype.kind not in "biu" or array.min() < 0 or image.channel_axis is not None:
         raise FormatError(
@@ -109,14 +108,18 @@ def _library_faults() -> tuple[type[Exception], ...]:
     return DecompressionBombError, InitializationError, TiffFileError
 
 
-def _reader(path: Path) -> Callable[[Path], ImageFile]:
-    from napari_saf.io._tiff import read_tiff
+def _reader(path: Path, *, in_colors: bool = True) -> Callable[[Path], ImageFile]:
+    from napari_saf.io._tiff import read_indexed_tiff, read_tiff
     from napari_saf.io._zarr import read_zarr
 
     if path.is_dir():
         return read_zarr
     suffix = path.suffix.lower()
-    return {".tif": read_tiff, ".tiff": read_tiff, ".npy": _read_npy}.get(suffix, _read_picture)
+    if suffix in (".tif", ".tiff"):
+        return read_tiff if in_colors else read_indexed_tiff
+    if suffix == ".npy":
+        return _read_npy
+    return _read_picture if in_colors else _read_indices
 
 
 def _checked(image: ImageFile) -> ImageFile:
@@ -151,6 +154,13 @@ def _indices(path: Path, *, any_palette: bool) -> NDArray[Any] | None:
         return np.asarray(image)
 
 
+def _mode(path: Path) -> str:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return str(image.mode)
+
+
 def _read_picture(path: Path) -> ImageFile:
     import imageio.v3 as iio
 
@@ -159,7 +169,7 @@ def _read_picture(path: Path) -> ImageFile:
         return ImageFile(indices, None, "yx")
 
     # By name: left to itself imageio offers the file to every plugin it has, FFmpeg included.
-    array = iio.imread(path, plugin="pillow")
+    array = iio.imread(path, plugin="pillow", mode="RGB" if _mode(path) == "CMYK" else None)
     if array.ndim == 3 and array.shape[-1] == 2:
         array = array[..., 0]
     channels = array.ndim > 2 and array.shape[-1] in (3, 4)

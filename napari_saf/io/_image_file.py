@@ -35,6 +35,13 @@ class ImageFile:
     units: tuple[str, ...] | None = None
 
     @property
+    def stated_channel_axis(self) -> int | None:
+        """The axis of channels, None also where it is the last of RGB(A), known by its length."""
+        axis = self.channel_axis
+        is_last = axis == self.array.ndim - 1 and self.array.shape[-1] in (3, 4)
+        return None if is_last else axis
+
+    @property
     def label_axes(self) -> str:
         """Letters of the axes that a label image of this image has."""
         return self.axes.replace("c", "")

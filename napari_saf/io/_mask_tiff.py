@@ -72,6 +72,8 @@ def _rename_tag(path: Path) -> None:
 def _ome_entries(axes: Axes) -> dict[str, object]:
     entries: dict[str, object] = {"axes": axes.names.upper()}
     for k, name in enumerate(axes.names):
+        if name == "t" and (axes.units is None or symbol(axes.units[k]) == "pixel"):
+            continue  # frames are no unit of time
         key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
         if axes.scale is not None:
             entries[key] = axes.scale[k]

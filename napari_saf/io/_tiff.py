@@ -5,23 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tifffile
 
 from napari_saf.io._image_file import ImageFile
 
-__all__ = ["read_tiff"]
+__all__ = ["read_indexed_tiff", "read_tiff"]
 
 _NAMED = {"S": "c", "C": "c", "T": "t", "Z": "z", "Y": "y", "X": "x"}
 
 
 def read_tiff(path: Path) -> ImageFile:
-    """Read the first series of a TIFF file."""
+    """Read the first series of a TIFF file, in colours where it has a palette."""
+    return _read(path, in_colors=True)
+
+
+def read_indexed_tiff(path: Path) -> ImageFile:
+    """Read the first series of a TIFF file, as indices where it has a palette."""
+    return _read(path, in_colors=False)
+
+
+def _read(path: Path, *, in_colors: bool) -> ImageFile:
     with tifffile.TiffFile(path) as file:
         if not file.series:
             raise ValueError("it holds no image")
         series = file.series[0]
         names = _names(series.axes)
+        kind = series.keyframe.photometric
+        if kind == tifffile.PHOTOMETRIC.SEPARATED:
+            raise ValueError("it holds inks (CMYK); save it as RGB")
         array = series.asarray()
+        if in_colors and kind == tifffile.PHOTOMETRIC.PALETTE:
+            # Tables hold 16 bits a channel.
+            array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
+            names += "c"
         sizes = _ome_sizes(file) if file.is_ome else _imagej_sizes(file)
     spatial = names.replace("c", "")
     known = [sizes.get(name) for name in spatial]

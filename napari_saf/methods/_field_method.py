@@ -103,9 +103,10 @@ class AbstractFieldMethod(AbstractMethod):
             raise InvalidInput(
                 f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
             )
+        given = torch.from_numpy(problem.features)
+        _check_size(given, dtype)
         self._check_memory(problem, initial, device, dtype.itemsize)
-        features = torch.from_numpy(problem.features).to(dtype).to(device)
-        _check_size(features)
+        features = given.to(dtype).to(device)
         call = Call(problem, features, initial, max_iterations, cancelled, began)
         return (yield from self._iterate(call))
 
@@ -141,10 +142,10 @@ class AbstractFieldMethod(AbstractMethod):
         )
 
 
-def _check_size(features: torch.Tensor) -> None:
-    """Raise InvalidInput if squared distances of features may be more than their type holds."""
+def _check_size(features: torch.Tensor, dtype: torch.dtype) -> None:
+    """Raise InvalidInput if squared distances of features may be more than the type holds."""
     largest = float(max(abs(bound) for bound in features.aminmax()))
-    most = (torch.finfo(features.dtype).max / (8 * features.shape[1])) ** 0.5
+    most = (torch.finfo(dtype).max / (8 * features.shape[1])) ** 0.5
     if largest > most:
         raise InvalidInput(
             f"features: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"

@@ -98,6 +98,18 @@ def test_the_mask_of_one_image_is_not_made_again(cli, picture):
     assert summary(cli(*run)) == ("1 done before", [])
 
 
+def test_an_image_that_was_changed_is_labelled_again(cli, picture, tmp_path):
+    path = picture("a.png")
+    run = ("segment", path, "-o", "m.npy", *FEW)
+    assert cli(*run).code == 0
+    mask_time = (tmp_path / "m.npy").stat().st_mtime
+    os.utime(path, (mask_time + 1, mask_time + 1))
+    outcome = cli(*run)
+    assert outcome.code == 0 and "done before" not in outcome.out
+    os.utime(path, (mask_time - 1, mask_time - 1))
+    assert summary(cli(*run)) == ("1 done before", [])
+
+
 @pytest.mark.parametrize(
     "other",
     [("--max-labels", "3"), (*FEW[:2], "--window", "5"), ("--method", "slk", "--n-clusters", "2")],

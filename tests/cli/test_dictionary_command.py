@@ -79,6 +79,17 @@ def test_apply_writes_masks_reconstructions_and_a_table(cli, picture, dictionary
         assert usage == expected.usage.tolist()
 
 
+def test_alpha_is_no_channel(cli, tmp_path):
+    rgba = np.random.default_rng(0).integers(0, 255, (24, 28, 4), dtype=np.uint8)
+    iio.imwrite(tmp_path / "a.png", rgba)
+    iio.imwrite(tmp_path / "b.png", rgba[..., :3])
+    assert cli("dictionary", "learn", "a.png", "-o", "d.safetensors", *FEW).code == 0
+    assert saf.PatchDictionary.load("d.safetensors").n_channels == 3
+    assert cli("dictionary", "apply", "d.safetensors", "a.png", "b.png", "-o", "out").code == 0
+    one, other = (read_image(f"out/{name}_labels.tif").array for name in "ab")
+    np.testing.assert_array_equal(one, other)
+
+
 def test_what_a_killed_run_left_half_done_is_removed(cli, picture, dictionary):
     os.mkdir("out")
     for name in (".0123abcd.a_labels.tif", ".0123abcd.b_labels.tif", ".notes"):

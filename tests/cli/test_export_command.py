@@ -50,10 +50,12 @@ def test_everything_at_once(cli, labelled, tmp_path):
     assert json.loads((tmp_path / "out/m.recipe.json").read_text())["method"] == "saf"
 
 
-def test_prototypes_of_an_export_label_the_image_again(cli, labelled):
-    assert cli("export", "m.tif", "-o", "out", "--image", "a.png", "--prototypes", ".npy").code == 0
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".json"])
+def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
+    made = cli("export", "m.tif", "-o", "out", "--image", "a.png", "--prototypes", suffix)
+    assert made.code == 0, made.err
     again = cli("segment", "a.png", "-o", "n.tif", "--method", "af",
-                "--prototypes", "out/m_prototypes.npy")  # fmt: skip
+                "--prototypes", f"out/m_prototypes{suffix}")  # fmt: skip
     assert again.code == 0
     same = read_labels("m.tif").array == read_labels("n.tif").array
     assert same.mean() > 0.97

@@ -6,9 +6,10 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ome_zarr.writer import write_image
+from PIL import Image
 
 from napari_saf.errors import ComputeError, FormatError
-from napari_saf.io import ImageFile, read_image
+from napari_saf.io import ImageFile, read_image, read_labels
 
 STACK = np.arange(4 * 6 * 7, dtype=np.uint16).reshape(4, 6, 7)
 
@@ -48,6 +49,33 @@ def test_plain_tiff_has_no_scale(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", STACK, photometric="minisblack")
     image = read_image(tmp_path / "a.tif")
     assert (image.axes, image.scale, image.channel_axis) == ("zyx", None, None)
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"])
+def test_compressed_tiff_is_read(tmp_path, compression):
+    rgb = np.full((16, 24, 3), (200, 100, 50), np.uint8)
+    Image.fromarray(rgb).save(tmp_path / "a.tif", compression=compression)
+    np.testing.assert_allclose(read_image(tmp_path / "a.tif").array, rgb, atol=4)
+
+
+def test_palette_of_a_tiff_is_colours_of_an_image_and_numbers_of_labels(tmp_path):
+    indices = np.array([[0, 1, 2], [2, 1, 0]], np.uint8)
+    picture = Image.fromarray(indices)
+    picture.putpalette([10, 20, 30, 255, 0, 128, 7, 8, 9])
+    picture.save(tmp_path / "a.tif")
+    image = read_image(tmp_path / "a.tif")
+    np.testing.assert_array_equal(image.array, np.asarray(picture.convert("RGB")))
+    assert (image.axes, image.channel_axis) == ("yxc", 2)
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.tif").array, indices)
+
+
+def test_inks_become_colours_or_are_refused(tmp_path):
+    inks = Image.fromarray(np.full((16, 16, 3), (200, 100, 50), np.uint8)).convert("CMYK")
+    inks.save(tmp_path / "a.jpg", quality=95)
+    np.testing.assert_allclose(read_image(tmp_path / "a.jpg").array, inks.convert("RGB"), atol=8)
+    inks.save(tmp_path / "a.tif")
+    with pytest.raises(FormatError, match="save it as RGB"):
+        read_image(tmp_path / "a.tif")
 
 
 def test_rgb_tiff_has_its_channels_last(tmp_path):

@@ -52,6 +52,14 @@ def test_frames_stay_frames(tmp_path, suffix):
     assert image.units[0] in ("s", "second")
 
 
+def test_frames_of_unknown_length_have_no_unit_of_time(tmp_path):
+    save_masks(tmp_path / "m.tif", STACK, axes="tyx", scale=(1, 2, 2), units=("pixel", "um", "um"))
+    with tifffile.TiffFile(tmp_path / "m.tif") as file:
+        assert "TimeIncrement" not in file.ome_metadata
+    image = read_image(tmp_path / "m.tif")
+    assert (image.axes, image.scale) == ("tyx", (1.0, 2.0, 2.0))
+
+
 def test_tiff_is_an_ome_tiff(tmp_path):
     save_masks(tmp_path / "m.tif", STACK)
     with tifffile.TiffFile(tmp_path / "m.tif") as file:

@@ -368,7 +368,7 @@ def test_a_group_that_is_not_wanted_is_not_missed(objective):
     assert np.isfinite(history.measures["fairness_error"][-1])
 
 
-@pytest.mark.parametrize("weight", [1e4, 1e8])
+@pytest.mark.parametrize("weight", [1e4, 1e8, 1e10])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_weight_does_not_blow_up(objective, dtype, weight):
     """With L = 1 as printed all nodes end up in one label."""
