@@ -47,8 +47,8 @@ class _LazyGroup(click.Group):
 def _group() -> None:
     """Label images without labels.
 
-    Exit codes: 0 done, 1 an image or a file was wrong or the computation failed, 2 the command
-    was, 130 interrupted.
+    Exit codes: 0 done, 1 an image, a file or a value was wrong or the computation failed, 2 the
+    command could not be read, 130 interrupted.
     """
 
 
