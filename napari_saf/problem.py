@@ -47,6 +47,8 @@ class Problem:
         Group of each node, 1, 2, ...; 0 for no group.
     options : ImageOptions, optional
         How the features came from an image.
+    notes : tuple of str
+        What a person should know of the way from an image; for the notes of results.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class Problem:
     seeds: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
     options: ImageOptions | None = None
+    notes: tuple[str, ...] = ()
     _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,7 +178,7 @@ class Problem:
         """
         given = None if isinstance(features, str) else [np.asarray(features)]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
-        parts, options = _read([image], [mask], given, options)
+        parts, options, notes = _read([image], [mask], given, options)
         grid = parts[0].grid(options)
         found = groups if parts[0].groups is None else parts[0].groups
         return cls(
@@ -184,6 +187,7 @@ class Problem:
             seeds=_pick(grid, seeds, "seeds"),
             groups=_pick(grid, found, "groups"),
             options=options,
+            notes=notes,
         )
 
     @classmethod
@@ -228,7 +232,7 @@ class Problem:
         given = None if isinstance(features, str) else [np.asarray(x) for x in features]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
-        parts, options = _read(list(images), every_mask, given, options)
+        parts, options, notes = _read(list(images), every_mask, given, options)
         grids = [part.grid(options) for part in parts]
         union = GraphUnion(grids)
         found = [part.groups for part in parts] if isinstance(groups, str) else groups
@@ -239,6 +243,7 @@ class Problem:
             seeds=_join(grids, seed_list, "seeds"),
             groups=_join(grids, group_list, "groups"),
             options=options,
+            notes=notes,
         )
 
 
@@ -286,6 +291,8 @@ class _Part:
         return np.asarray(grid.gather(self.features))
 
 
+_MOST_OUTSIDE = 0.5
+"""From this share of the values outside a given scaling on, a note tells of it."""
 _PATCH_RHO = 0.02
 """Width of the non-local weights, per value of a patch."""
 _CONTRAST_RHO = 0.005
@@ -300,7 +307,7 @@ def _read(
     masks: list[Any],
     given: list[NDArray[np.generic]] | None,
     options: ImageOptions,
-) -> tuple[list[_Part], ImageOptions]:
+) -> tuple[list[_Part], ImageOptions, tuple[str, ...]]:
     """Scale images, compute or check their features, and return what was found on the way."""
     arrays = [channels_last(image, options.channel_axis)[0] for image in images]
     if len({array.shape[-1] for array in arrays}) > 1:
@@ -309,10 +316,9 @@ def _read(
     shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
     inside = [_check_finite(a, mask) for a, mask in zip(arrays, masks, strict=True)]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
-    if given is None or options.weights != "uniform":
-        scaling = options.scaling or Scaling.of(seen)
-    else:
-        scaling = options.scaling or Scaling(0.0, 1.0)
+    is_scaled = given is None or options.weights != "uniform"
+    scaling = options.scaling or (Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0))
+    notes = _notes_on(scaling, seen) if is_scaled and options.scaling is not None else ()
     options = dataclasses.replace(options, scaling=scaling)
     groups: Sequence[NDArray[np.int64] | None] = [None] * len(arrays)
     if options.groups is not None:
@@ -330,7 +336,18 @@ def _read(
         if features is None:
             features = FEATURES[options.features](scaled)
         parts.append(_Part(scaled, features, small, groups[k], whole, mask))
-    return parts, options
+    return parts, options, notes
+
+
+def _notes_on(scaling: Scaling, images: Sequence[NDArray[np.generic]]) -> tuple[str, ...]:
+    share = scaling.share_outside(images)
+    if share < _MOST_OUTSIDE:
+        return ()
+    low, high = scaling.low, scaling.high
+    return (
+        f"{100 * share:.0f} % of the values lie outside {low:g} to {high:g}, the scaling that was "
+        "given, and became 0 or 1: is it that of another kind of image?",
+    )
 
 
 def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:
@@ -374,7 +391,7 @@ def _check_finite(array: NDArray[np.generic], mask: Any) -> NDArray[np.bool_] | 
     if n_bad:
         raise InvalidInput(
             f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
-            "leave them out with mask='finite', or give a mask"
+            "leave them out with the mask 'finite', or give a mask"
         )
     return inside
 

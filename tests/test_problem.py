@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -90,6 +91,19 @@ def test_pixels_outside_the_mask_do_not_count(photo):
     finite = saf.Problem.from_image(spoilt, mask="finite")
     np.testing.assert_array_equal(inside.features, finite.features)
     np.testing.assert_array_equal(inside.graph.mask, finite.graph.mask)
+
+
+def test_a_scaling_of_another_kind_of_image_is_told(photo):
+    scaling = saf.Problem.from_image(photo).options.scaling
+    assert not saf.Problem.from_image(photo, scaling=scaling).notes
+    deeper = saf.Problem.from_image(photo.astype(np.uint16) * 257, scaling=scaling)
+    (note,) = deeper.notes
+    assert re.match(r"\d\d+ % of the values lie outside", note)
+    assert deeper.with_seeds(None).notes == (note,)
+    few = saf.SelfAssignmentFlow(max_labels=3, stop=saf.StoppingRule(max_steps=2))
+    assert note in few.run(deeper).notes
+    features = np.zeros((*photo.shape[:2], 2)) + np.arange(2)
+    assert not saf.Problem.from_image(photo, features=features, scaling=(-2, -1)).notes
 
 
 def test_several_images_share_scaling_and_stay_apart(photo):

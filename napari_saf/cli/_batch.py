@@ -69,7 +69,7 @@ def run_all(
     settings : Settings
         How.
     n_done : int
-        Jobs that an earlier run has done.
+        Images that an earlier run has done.
     n_processes : int
         How many jobs run at a time, each in a process of its own.
     debug : bool
@@ -80,14 +80,15 @@ def run_all(
     run = (
         _in_turn(jobs, settings) if n_processes <= 1 else _side_by_side(jobs, settings, n_processes)
     )
-    failed = []
+    n_new, failed = 0, []
     for outcome in run:
         _tell(outcome, debug=debug)
+        n_new += len(outcome.lines)
         if outcome.error is not None:
             failed.append(outcome.title)
     if len(jobs) + n_done > 1 or n_done:
         seconds = time.perf_counter() - began
-        for line in _summary(len(jobs) - len(failed), n_done, failed, seconds):
+        for line in _summary(n_new, n_done, failed, seconds):
             click.echo(line)
     return 1 if failed else 0
 

@@ -22,7 +22,7 @@ from napari_saf.cli._job import (
 )
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
 from napari_saf.cli._progress import run_with_progress
-from napari_saf.cli._values import WindowSize
+from napari_saf.cli._values import ValueRange, WindowSize
 from napari_saf.comparison import (
     OPTION_AXES,
     Comparison,
@@ -107,7 +107,7 @@ def _compare(
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     source, file = read_group_option(values["groups"])
-    names = ("features", "window", "weights", "channel_axis", "max_side")
+    names = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
     options = ImageOptions(**{name: values[name] for name in names}, groups=source)
     return Settings(
         METHODS["saf"](),
@@ -209,6 +209,8 @@ _FIXED: list[click.Parameter] = [
                  show_default=True, help="Weights within the window."),
     click.Option(["--channel-axis"], type=int,
                  help="Axis of the channels, if the file does not say it."),
+    click.Option(["--scaling"], type=ValueRange(), metavar="LOW,HIGH",
+                 help="Values that become 0 and 1. [default: the 0.1 and 99.9 percentiles]"),
     click.Option(["--max-side"], type=click.IntRange(min=1), metavar="PIXELS",
                  help="Work at a reduced size, no side longer."),
     click.Option(["--mask"], metavar="FILE|finite",

@@ -22,9 +22,9 @@ from napari_saf.cli._job import (
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
 from napari_saf.cli._plan import find_images
 from napari_saf.cli._progress import run_with_progress
-from napari_saf.cli._values import ParameterValue, WindowSize
+from napari_saf.cli._values import ParameterValue, ValueRange, WindowSize
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES
+from napari_saf.features import FEATURES, Scaling
 from napari_saf.io import make_folder, mask_stem, replacing
 from napari_saf.methods import METHODS, SweepMethod, TradeOff
 from napari_saf.problem import ImageOptions
@@ -47,6 +47,7 @@ def _fair_sweep(
     features: str,
     window: int | tuple[int, ...],
     channel_axis: int | None,
+    scaling: Scaling | None,
     mask: str | None,
     masks: bool,
     overwrite: bool,
@@ -63,7 +64,9 @@ def _fair_sweep(
     for place in places:
         if place.exists() and not overwrite:
             raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
-    options = ImageOptions(features, window, channel_axis=channel_axis, groups=source)
+    options = ImageOptions(
+        features, window, channel_axis=channel_axis, scaling=scaling, groups=source
+    )
     method = make_method(_METHOD, given_parameters(ctx))
     assert isinstance(method, SweepMethod)
     settings = Settings(method, options, channel_axis is None, mask, groups=file)
@@ -131,6 +134,8 @@ _FIXED: list[click.Parameter] = [
                  metavar="ODD[,ODD...]", help="Side of the window of neighbours, for ncut."),
     click.Option(["--channel-axis"], type=int,
                  help="Axis of the channels, if the file does not say it."),
+    click.Option(["--scaling"], type=ValueRange(), metavar="LOW,HIGH",
+                 help="Values that become 0 and 1. [default: the 0.1 and 99.9 percentiles]"),
     click.Option(["--mask"], metavar="FILE|finite",
                  help="Label only where the file is not 0, or where pixels are finite."),
     click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),

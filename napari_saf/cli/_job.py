@@ -68,6 +68,13 @@ class Settings:
     seeds: Path | None = None
     groups: Path | None = None
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files beside the images, by what they are for."""
+        mask = None if self.mask in (None, "finite") else Path(self.mask)
+        files = {"mask": mask, "seeds": self.seeds, "groups": self.groups}
+        return {name: path for name, path in files.items() if path is not None}
+
 
 def run_job(
     job: Job, settings: Settings, progress: str | None
@@ -100,6 +107,8 @@ def run_job(
     result = drain(steps) if progress is None else run_with_progress(steps, progress)
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
     recipe = result.recipe | {"images": [path.name for path in job.images]}
+    if settings.files:
+        recipe["files"] = {name: path.name for name, path in settings.files.items()}
     with _saving_recipe(job, recipe):
         for image, one, mask in zip(images, labels, job.masks, strict=True):
             save_labels(image, one, mask, channel_axis)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from napari_saf.cli._job import Settings
 from napari_saf.cli._plan import Job
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import Recipe, load_recipe
+from napari_saf.io._replace import is_newer
 from napari_saf.parameters import to_plain
 
 __all__ = ["is_done", "split"]
@@ -21,8 +21,8 @@ def split(
 ) -> tuple[list[Job], list[Job]]:
     """Return the jobs that are to be done, and those that are done.
 
-    A job is done if its masks are there beside a recipe that says what this run would do, and no
-    image was changed after its mask was made.
+    A job is done if its masks are there beside a recipe that says what this run would do, and
+    neither an image nor a file given beside it was changed after its mask was made.
 
     Raises
     ------
@@ -49,21 +49,14 @@ def is_done(job: Job, settings: Settings) -> bool:
     return (
         all(mask.exists() for mask in job.masks)
         and _is_begun(job, settings)
-        and not any(map(_is_newer, job.images, job.masks))
+        and not any(map(is_newer, job.images, job.masks))
+        and not any(is_newer(f, mask) for f in settings.files.values() for mask in job.masks)
     )
 
 
-def _is_newer(image: Path, mask: Path) -> bool:
-    return image.exists() and image.stat().st_mtime > mask.stat().st_mtime
-
-
 def _is_begun(job: Job, settings: Settings) -> bool:
-    """Tell whether there is a recipe that says the same; it is never written after the masks.
-
-    Masks, seeds and groups from files leave no trace in a recipe.
-    """
-    has_files = settings.seeds is not None or settings.groups is not None
-    if has_files or settings.mask not in (None, "finite") or not job.recipe.exists():
+    """Tell whether there is a recipe that says the same; it is never written after the masks."""
+    if not job.recipe.exists():
         return False
     try:
         recipe = load_recipe(job.recipe)
@@ -74,6 +67,7 @@ def _is_begun(job: Job, settings: Settings) -> bool:
         is_same_method
         and _plain(to_plain(recipe.method)) == _plain(to_plain(settings.method))
         and recipe.raw.get("images") == [path.name for path in job.images]
+        and recipe.raw.get("files", {}) == {n: path.name for n, path in settings.files.items()}
         and _has_same_input(recipe, settings)
     )
 

@@ -19,9 +19,9 @@ from napari_saf.cli._job import (
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
 from napari_saf.cli._plan import find_images, plan
 from napari_saf.cli._resume import split
-from napari_saf.cli._values import WindowSize
+from napari_saf.cli._values import ValueRange, WindowSize
 from napari_saf.errors import FormatError
-from napari_saf.features import FEATURES
+from napari_saf.features import FEATURES, Scaling
 from napari_saf.image_options import WEIGHTS, ImageOptions
 from napari_saf.io import MASK_SUFFIXES, Recipe, load_recipe
 from napari_saf.methods import METHODS
@@ -42,6 +42,7 @@ class _Request:
     window: int | tuple[int, ...] | None
     weights: str | None
     channel_axis: int | None
+    scaling: Scaling | None
     max_side: int | None
     mask: str | None
     seeds: Path | None
@@ -65,7 +66,7 @@ def _segment(ctx: click.Context, /, **values: Any) -> int:
     return run_all(
         todo,
         settings,
-        n_done=len(done),
+        n_done=sum(len(job.images) for job in done),
         n_processes=request.n_processes,
         debug=values["debug"],
     )
@@ -78,7 +79,7 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
     else:
         options = _recipe_options(recipe, request)
         method = make_method(recipe.method.name, given, recipe.method)
-    names = ("features", "window", "weights", "channel_axis", "max_side")
+    names = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
     changes = {name: getattr(request, name) for name in names}
     changes = {name: value for name, value in changes.items() if value is not None}
     source, groups_file = read_group_option(request.groups)
@@ -132,6 +133,9 @@ _FIXED = [
                  help="Weights within the window. [default: uniform]"),
     click.option("--channel-axis", type=int,
                  help="Axis of the channels, if the file does not say it."),
+    click.option("--scaling", type=ValueRange(), metavar="LOW,HIGH",
+                 help="Values that become 0 and 1, the same for all images. [default: the 0.1 and "
+                 "99.9 percentiles of each]"),
     click.option("--max-side", type=click.IntRange(min=1), metavar="PIXELS",
                  help="Work at a reduced size, no side longer; masks keep the image's size."),
     click.option("--mask", metavar="FILE|finite",

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError
+from napari_saf.features import Scaling
 from napari_saf.io import load_prototypes
 from napari_saf.io._array import read_array
 
-__all__ = ["ParameterValue", "WindowSize"]
+__all__ = ["ParameterValue", "ValueRange", "WindowSize"]
 
 
 class ParameterValue(click.ParamType):  # type: ignore[type-arg]
@@ -81,6 +82,24 @@ class WindowSize(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             self.fail(f"{value!r} is not a number such as 5, or numbers such as 3,5,5", param, ctx)
         return sides if len(sides) > 1 else sides[0]
+
+
+class ValueRange(click.ParamType):  # type: ignore[type-arg]
+    """Two numbers, the lower first: ``0,255``."""
+
+    name = "range"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Scaling:
+        """Return the scaling whose ends they are."""
+        try:
+            low, high = (float(bound) for bound in str(value).split(","))
+        except ValueError:
+            low = high = 0.0
+        if not -np.inf < low < high < np.inf:
+            self.fail(f"{value!r} is not two numbers, the lower first, such as 0,255", param, ctx)
+        return Scaling(low, high)
 
 
 def _read_rows(path: str) -> NDArray[Any]:

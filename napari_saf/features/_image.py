@@ -59,6 +59,11 @@ class Scaling:
         values /= values.dtype.type(0.5 * self.high - 0.5 * self.low)
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
+    def share_outside(self, images: Sequence[NDArray[np.generic]]) -> float:
+        """Return the share of the values, as far as a sample tells, that would be clipped."""
+        values = np.concatenate([_thinned(image) for image in images])
+        return float(np.mean((values < self.low) | (values > self.high)))
+
 
 def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.float64]:
     flat = image.reshape(-1)

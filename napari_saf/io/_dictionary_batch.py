@@ -21,7 +21,7 @@ from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io._image import read_image
 from napari_saf.io._image_file import ImageFile
 from napari_saf.io._masks import mask_stem, save_masks
-from napari_saf.io._replace import make_folder, remove_leftovers, replacing
+from napari_saf.io._replace import is_newer, make_folder, remove_leftovers, replacing
 from napari_saf.methods._method import Cancelled, never
 
 __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
@@ -73,8 +73,8 @@ def apply_to_files(
 
     For ``name.png`` a mask ``name_labels``, an image ``name_reconstruction.tif`` and a row of
     the table ``dictionary.csv`` come to the folder `out`. An image whose row and files are
-    there is skipped, so that work that was stopped goes on where it was; a file is complete or
-    absent. A file that is wrong does not stop the others.
+    there is skipped unless it was changed since, so that work that was stopped goes on where it
+    was; a file is complete or absent. A file that is wrong does not stop the others.
 
     Parameters
     ----------
@@ -112,10 +112,11 @@ def apply_to_files(
     _check_places(places)
     settings = _digest(dictionary, window, reconstruction)
     table = _Table(folder / TABLE_NAME, dictionary.n_atoms, settings, overwrite=overwrite)
+    table.drop({place.image.name for place in places if not place.is_up_to_date()})
     for place in places:
         if cancelled():
             return
-        if place.image.name in table.done and place.is_complete():
+        if place.image.name in table.done:
             yield FileOutcome(place.image, "skipped")
             continue
         began = time.perf_counter()
@@ -156,8 +157,12 @@ class _Place:
         mask = folder / f"{stem}_labels{mask_format}"
         return cls(image, mask, folder / f"{stem}_reconstruction.tif")
 
-    def is_complete(self) -> bool:
-        return self.mask.exists() and self.reconstruction.exists()
+    def is_up_to_date(self) -> bool:
+        """Tell whether both results are there and no older than the image."""
+        results = (self.mask, self.reconstruction)
+        return all(path.exists() for path in results) and not any(
+            is_newer(self.image, path) for path in results
+        )
 
 
 def _check_places(places: list[_Place]) -> None:
@@ -222,17 +227,25 @@ class _Table:
         self._path = path
         self._settings = settings
         self._header = [*_COLUMNS, *(f"atom_{k}" for k in range(1, n_atoms + 1))]
-        rows = [] if overwrite else self._read()
-        others = {row[4] for row in rows} - {settings}
+        self._rows = [] if overwrite else self._read()
+        others = {row[4] for row in self._rows} - {settings}
         if others:
             raise InvalidInput(
                 f"{path}: is of another dictionary or other settings; choose another folder, or "
                 "overwrite"
             )
-        self.done = {row[0] for row in rows}
-        make_folder(path.parent)
-        with replacing(path) as temporary:
-            temporary.write_text("".join(map(_line, [self._header, *rows])), encoding="utf-8")
+
+    @property
+    def done(self) -> set[str]:
+        """Names of the images that have a row."""
+        return {row[0] for row in self._rows}
+
+    def drop(self, names: set[str]) -> None:
+        """Write the table without the rows of these images."""
+        self._rows = [row for row in self._rows if row[0] not in names]
+        make_folder(self._path.parent)
+        with replacing(self._path) as temporary:
+            temporary.write_text("".join(map(_line, [self._header, *self._rows])), encoding="utf-8")
 
     def append(self, name: str, found: PatchSegmentation, seconds: float) -> None:
         """Add the row of an image, on the disk before this returns."""

@@ -119,7 +119,7 @@ class Reporter:
             n_evaluations=n_evaluations,
             seconds=time.perf_counter() - self._began,
             recipe=self._method.recipe(self._problem),
-            notes=notes,
+            notes=self._problem.notes + notes,
             exemplars=None if exemplars is None else exemplars[columns],
             uncertainty=_doubt(assignment) if uncertainty is None else uncertainty,
         )

@@ -14,6 +14,7 @@ from batch_cases import DEADLY, Deadly
 from napari_saf.cli._batch import run_all
 from napari_saf.cli._job import Settings
 from napari_saf.cli._plan import plan
+from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels
 from napari_saf.io._replace import remove_leftovers
 from napari_saf.problem import ImageOptions
@@ -86,7 +87,7 @@ def test_a_run_together_goes_on_as_a_whole(cli, folder, tmp_path):
     run = ("segment", folder, "-o", "out", "--together", *FEW)
     assert cli(*run).code == 0
     before = content(tmp_path / "out")
-    assert summary(cli(*run)) == ("1 done before", [])
+    assert summary(cli(*run)) == ("3 done before", [])
     (tmp_path / "out" / "1_labels.npy").unlink()
     assert cli(*run).code == 0
     assert content(tmp_path / "out") == before
@@ -110,6 +111,36 @@ def test_an_image_that_was_changed_is_labelled_again(cli, picture, tmp_path):
     assert summary(cli(*run)) == ("1 done before", [])
 
 
+def test_a_run_with_files_beside_the_image_is_repeated_once_one_was_changed(cli, picture, tmp_path):
+    seeds = np.zeros((20, 24), dtype=np.uint8)
+    seeds[2:4, 2:6], seeds[15:18, 10:20] = 1, 2
+    np.save(tmp_path / "seeds.npy", seeds)
+    np.save(tmp_path / "others.npy", seeds)
+    run = ("segment", picture(shape=(20, 24)), "-o", "m.npy", "--method", "af", "--seeds")
+    assert cli(*run, "seeds.npy").code == 0
+    assert summary(cli(*run, "seeds.npy")) == ("1 done before", [])
+    assert cli(*run, "others.npy").is_error("is there already", "--overwrite")
+    after = (tmp_path / "m.npy").stat().st_mtime + 1
+    os.utime(tmp_path / "seeds.npy", (after, after))
+    again = cli(*run, "seeds.npy")
+    assert again.code == 0 and "done before" not in again.out
+
+
+def test_one_scaling_for_all_images_is_in_their_recipes(cli, folder, tmp_path):
+    run = ("segment", folder, "-o", "out", "--scaling", "0,255", *FEW)
+    assert cli(*run).code == 0
+    recipes = [load_recipe(path) for path in (tmp_path / "out").glob("*.recipe.json")]
+    assert len(recipes) == 3
+    assert {recipe.options.scaling for recipe in recipes} == {Scaling(0, 255)}
+    assert summary(cli(*run)) == ("3 done before", [])
+
+
+@pytest.mark.parametrize("given", ["0", "3,3", "5,1", "0,inf", "nan,1", "a,b", "1,2,3"])
+def test_a_scaling_is_two_numbers(cli, picture, given):
+    outcome = cli("segment", picture(), "-o", "m.npy", "--scaling", given)
+    assert outcome.code == 2 and "such as 0,255" in outcome.err
+
+
 @pytest.mark.parametrize(
     "other",
     [("--max-labels", "3"), (*FEW[:2], "--window", "5"), ("--method", "slk", "--n-clusters", "2")],
@@ -129,13 +160,6 @@ def test_masks_that_a_person_made_stay(cli, folder, tmp_path):
     (tmp_path / "out" / "1_labels.npy").write_bytes(b"precious")
     assert cli("segment", folder, "-o", "out", *FEW).is_error("1_labels.npy", "--overwrite")
     assert content(tmp_path / "out") == {"1_labels.npy": b"precious"}
-
-
-def test_files_that_leave_no_trace_in_a_recipe_are_never_done(cli, picture):
-    np.save("inside.npy", np.eye(12, 16))
-    run = ("segment", picture(), "-o", "m.tif", "--mask", "inside.npy", *FEW)
-    assert cli(*run).code == 0
-    assert cli(*run).is_error("m.tif", "--overwrite")
 
 
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])

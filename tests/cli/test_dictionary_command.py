@@ -111,9 +111,21 @@ def test_nothing_is_done_twice(cli, picture, dictionary):
     assert [row["image"] for row in table()] == ["a.png", "b.png"]
     os.remove("out/a_reconstruction.tif")
     assert "1 done" in cli("dictionary", "apply", dictionary, *paths, "-o", "out").out
+    assert len(table()) == 2
     again = cli("dictionary", "apply", dictionary, *paths, "-o", "out", "--overwrite")
     assert "2 done" in again.out
     assert len(table()) == 2
+
+
+def test_an_image_that_was_changed_is_labelled_again_and_keeps_one_row(cli, picture, dictionary):
+    paths = [picture("a.png", (24, 28)), picture("b.png", (24, 28), seed=1)]
+    run = ("dictionary", "apply", dictionary, *paths, "-o", "out")
+    assert cli(*run).code == 0
+    after = os.stat("out/a_labels.tif").st_mtime + 1
+    os.utime(paths[0], (after, after))
+    again = cli(*run)
+    assert "1 done" in again.out and "1 were there already" in again.out
+    assert sorted(row["image"] for row in table()) == ["a.png", "b.png"]
 
 
 def test_a_row_that_was_cut_off_is_made_again(cli, picture, dictionary):
