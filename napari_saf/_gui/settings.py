@@ -27,12 +27,15 @@ class Settings:
         Processor cores that a run uses; 0: all.
     frames : float
         How often a second labels on screen are refreshed, at most.
+    keeps_strokes : bool
+        Whether strokes are kept on disk while they are painted.
     """
 
     device: str = "auto"
     memory: float = 0.0
     threads: int = 0
     frames: float = 10.0
+    keeps_strokes: bool = True
 
     @property
     def memory_limit(self) -> float | None:
@@ -49,6 +52,7 @@ def current_settings() -> Settings:
             memory=float(found.computing.memory),
             threads=int(found.computing.threads),
             frames=float(found.screen.frames),
+            keeps_strokes=bool(found.strokes.keeps_strokes),
         )
     except (AttributeError, KeyError, ValueError) as error:
         _logger.warning("settings cannot be read, the defaults hold: %s", error)

@@ -15,14 +15,13 @@ from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.io._replace import replacing
-from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
+from napari_saf.io._untrusted import HEADER_KEY, faults_named, parse_tensors, read_at_most
 
 __all__ = ["DICTIONARY_SUFFIX", "load_dictionary", "save_dictionary"]
 
 DICTIONARY_SUFFIX = ".safetensors"
 """What the name of a dictionary ends in."""
 _SCHEMA = 1
-_KEY = "napari-saf"
 _INVARIANCE = "dihedral-8"
 _MOST_BYTES = 2**28
 _ENTRIES = {
@@ -78,7 +77,7 @@ def save_dictionary(path: str | os.PathLike[str], dictionary: PatchDictionary) -
         "images": list(dictionary.images),
     }
     atoms = {"atoms": np.ascontiguousarray(dictionary.atoms, dtype="<f4")}
-    content = save(atoms, metadata={_KEY: json.dumps(header, allow_nan=False)})
+    content = save(atoms, metadata={HEADER_KEY: json.dumps(header, allow_nan=False)})
     with replacing(target) as temporary:
         temporary.write_bytes(content)
     return target
@@ -99,8 +98,9 @@ def load_dictionary(path: str | os.PathLike[str]) -> PatchDictionary:
 
 
 def _parse(content: bytes) -> PatchDictionary:
-    atoms = _atoms(content)
-    header = _header(content)
+    tensors, header = parse_tensors(content, _SCHEMA)
+    atoms = _atoms(tensors)
+    _check_header(header)
     shape = (len(header["usage"]), *(header["patch_size"],) * 2, header["channels"])
     if atoms.shape != shape:
         raise InvalidInput(f"atoms: expected shape {shape} by the header, got {atoms.shape}")
@@ -117,15 +117,7 @@ def _parse(content: bytes) -> PatchDictionary:
     )
 
 
-def _atoms(content: bytes) -> NDArray[np.float32]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        tensors = load(content)
-    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
-        fault = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
+def _atoms(tensors: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
     if "atoms" not in tensors:
         raise InvalidInput(f"expected a tensor 'atoms', got {', '.join(sorted(tensors)) or 'none'}")
     atoms = tensors["atoms"]
@@ -134,18 +126,8 @@ def _atoms(content: bytes) -> NDArray[np.float32]:
     return atoms
 
 
-def _header(content: bytes) -> dict[str, Any]:
-    """Return the entries of the header, each of the kind that it should be."""
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-    if _KEY not in metadata:
-        raise InvalidInput(f"expected an entry {_KEY!r} in the header: no patch dictionary")
-    header = parse_json(metadata[_KEY])
-    if not isinstance(header, dict):
-        raise InvalidInput(f"header: expected an object, got {type(header).__name__}")
-    schema = header.get("schema")
-    if schema != _SCHEMA or isinstance(schema, bool):
-        raise InvalidInput(f"schema: expected {_SCHEMA}, got {schema!r}")
+def _check_header(header: dict[str, Any]) -> None:
+    """Refuse a header unless each of its entries is of the kind that it should be."""
     if set(header) != set(_ENTRIES):
         wrong = sorted(set(header) ^ set(_ENTRIES))[0]
         word = "unknown" if wrong in header else "missing"
@@ -153,7 +135,6 @@ def _header(content: bytes) -> dict[str, Any]:
     for name, kind in _ENTRIES.items():
         _check_kind(name, header[name], kind)
     _check_values(header)
-    return header
 
 
 def _check_values(header: dict[str, Any]) -> None:

@@ -6,10 +6,16 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError, InvalidInput
 
-__all__ = ["faults_named", "parse_json", "read_at_most"]
+__all__ = ["HEADER_KEY", "faults_named", "parse_json", "parse_tensors", "read_at_most"]
+
+HEADER_KEY = "napari-saf"
+"""Where the header of a safetensors file holds what this project wrote there."""
 
 
 @contextmanager
@@ -53,6 +59,35 @@ def parse_json(content: bytes | str) -> object:
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     plain: object = json.loads(text, parse_constant=_refuse_constant)
     return plain
+
+
+def parse_tensors(content: bytes, schema: int) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the tensors of a safetensors file of this project, and its header.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none, or of another schema.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
+        fault = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    if HEADER_KEY not in metadata:
+        raise InvalidInput(f"expected an entry {HEADER_KEY!r} in the header: no file of napari-saf")
+    header = parse_json(metadata[HEADER_KEY])
+    if not isinstance(header, dict):
+        raise InvalidInput(f"header: expected an object, got {type(header).__name__}")
+    found = header.get("schema")
+    if found != schema or isinstance(found, bool):
+        raise InvalidInput(f"schema: expected {schema}, got {found!r}")
+    return tensors, header
 
 
 def _refuse_constant(name: str) -> object:

@@ -9,6 +9,8 @@ import napari.settings
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 
+from napari_saf._gui.scribbles import kept
+
 _FAREWELL_SECONDS = 10
 """Which a thread may take to notice that its window is gone."""
 _NOT_OURS = (
@@ -46,6 +48,12 @@ def own_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(napari.settings, "_CFG_PATH", str(tmp_path / "settings.yaml"))
     yield
     napari.settings._clear_plugin_settings_cache()
+
+
+@pytest.fixture(autouse=True)
+def own_data_folder(tmp_path, monkeypatch):
+    """Strokes are kept for this test alone."""
+    monkeypatch.setattr(kept, "user_data_path", lambda *names, **options: tmp_path / "data")
 
 
 @pytest.fixture

@@ -25,8 +25,9 @@ def settings():
 
 def test_the_manifest_and_the_program_have_the_same_defaults(settings):
     assert current_settings() == Settings()
-    kept = {**settings.computing.model_dump(), **settings.screen.model_dump()}
-    assert kept == dataclasses.asdict(Settings())
+    sections = (settings.computing, settings.screen, settings.strokes)
+    kept = [entry for section in sections for entry in section.model_dump().items()]
+    assert dict(kept) == dataclasses.asdict(Settings())
 
 
 def test_they_are_kept_in_a_file(settings):

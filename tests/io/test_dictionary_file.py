@@ -134,8 +134,8 @@ def test_impossible_atoms_are_refused(tmp_path, atoms):
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "d.safetensors"
     others = {
-        "atoms": save({"weights": np.zeros(3, np.float32)}, metadata={KEY: "{}"}),
-        "no patch dictionary": save({"atoms": np.zeros(3, np.float32)}),
+        "atoms": save({"weights": np.zeros(3, np.float32)}, metadata={KEY: '{"schema": 1}'}),
+        "no file of napari-saf": save({"atoms": np.zeros(3, np.float32)}),
         "not a safetensors file": b"\x89PNG\r\n\x1a\n" + bytes(100),
         "damaged": b"",
     }

@@ -20,6 +20,7 @@ from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.scribbles.classes import ClassTable
+from napari_saf._gui.scribbles.kept import KeptStrokes, RestoreButton
 from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult
 from napari_saf._gui.scribbles.strokes import (
     NAMES_KEY,
@@ -35,6 +36,7 @@ from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.method_choice import MethodChoice
 from napari_saf.errors import SafError
 from napari_saf.io._legend import count_labels
+from napari_saf.io._strokes import load_strokes
 from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.methods._method import never
 from napari_saf.problem import ImageOptions
@@ -77,6 +79,7 @@ class ScribblesWidget(RunDock):
         self._results: list[StrokeResult] = []
         self._marker = SpotMarker(viewer)
         self.strokes = Strokes()
+        self._kept = KeptStrokes(self.strokes)
         self.classes = ClassTable(self.strokes)
         self.input = ImageInput(viewer, _OPTIONS, strokes="none yet: press New")
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
@@ -119,9 +122,27 @@ class ScribblesWidget(RunDock):
             return
         hub_of(self._viewer).hide_results(image)
         place, shape = self.input.whole()
-        layer = add_strokes(self._viewer, image, shape, place)
+        layer = add_strokes(self._viewer, image, np.zeros(shape, dtype=np.uint8), place)
         self.input.choose_strokes(layer)
         self.status.reset("paint a few pixels of class 1, then of class 2")
+
+    def restore_strokes(self) -> None:
+        """Add the strokes that were last painted on the image, as they were kept on disk."""
+        image, path = self.input.image, self._restore.path
+        if image is None or path is None:
+            return
+        place, shape = self.input.whole()
+        try:
+            pixels, classes = load_strokes(path, shape)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        hub_of(self._viewer).hide_results(image)
+        self.input.choose_strokes(add_strokes(self._viewer, image, pixels, place))
+        self.strokes.restore(classes)
+        self._kept.went_on_from(path)
+        self.classes.refresh()
+        self._start()
 
     def apply_to(self, layer: Image) -> None:
         """Label another image by the strokes on this one."""
@@ -150,7 +171,7 @@ class ScribblesWidget(RunDock):
 
     def _create_controls(self) -> None:
         self._new, self._add = QPushButton("New"), QPushButton("Add class")
-        self._erase = QPushButton("Erase")
+        self._erase, self._restore = QPushButton("Erase"), RestoreButton()
         self._new.setToolTip("Add an empty layer to paint strokes on; hide earlier labels.")
         self._add.setToolTip("Add a class and paint it.")
         self._erase.setToolTip("Erase all strokes of the chosen class (Ctrl+Z brings them back).")
@@ -181,7 +202,7 @@ class ScribblesWidget(RunDock):
         self._lay_out(
             [
                 self.input.section,
-                create_row(self._new, self._add, self._erase),
+                create_row(self._new, self._restore, self._add, self._erase),
                 self.classes,
                 create_row(self._follow, self._show_doubt, self._suggest),
                 choice,
@@ -214,6 +235,7 @@ class ScribblesWidget(RunDock):
 
     def _connect(self) -> None:
         self._new.clicked.connect(self.new_strokes)
+        self._restore.clicked.connect(self.restore_strokes)
         self._add.clicked.connect(self._on_add_clicked)
         self._erase.clicked.connect(self._on_erase_clicked)
         self._update.clicked.connect(self._on_update_clicked)
@@ -228,9 +250,12 @@ class ScribblesWidget(RunDock):
         self.strokes.changed.connect(self._on_strokes_changed)
         self.classes.recolored.connect(self._on_recolored)
         self.classes.renamed.connect(self._name_results)
+        self.classes.renamed.connect(self._keep)
+        self._kept.failed.connect(self.status.set_text)
         self.classes.locks_changed.connect(self._on_locks_changed)
 
     def _release(self) -> None:
+        self._kept.flush()
         self.strokes.follow(None)
         self.input.release()
         self.methods.release()
@@ -323,12 +348,17 @@ class ScribblesWidget(RunDock):
         live = self.session.live
         return next((result for result in self._results if result.live is live), None)
 
+    def _keep(self) -> None:
+        self._kept.touch(self.input.image)
+
     def _on_strokes_changed(self) -> None:
+        self._keep()
         self.classes.refresh()
         if self._follow.isChecked():
             self._start()
 
     def _on_strokes_chosen(self) -> None:
+        self._kept.flush()
         self.strokes.follow(self.input.strokes)
         self.classes.refresh()
         self._show_what_is_possible()
@@ -442,6 +472,8 @@ class ScribblesWidget(RunDock):
         for button in (self._erase, self._update, self._suggest):
             button.setEnabled(has_strokes)
         self._apply.setEnabled(has_strokes and self._other.layer is not None)
+        image = None if has_strokes else self.input.image
+        self._restore.offer(image, () if image is None else self.input.whole()[1])
 
 
 def _is_doubt(layer: Image) -> bool:

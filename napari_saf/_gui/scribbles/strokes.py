@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import napari
@@ -16,6 +17,7 @@ from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
+from napari_saf.io._strokes import PaintedClass
 
 __all__ = ["NAMES_KEY", "Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
 
@@ -29,18 +31,18 @@ _NEAR = 1e-3
 
 
 def add_strokes(
-    viewer: napari.Viewer, image: Image, shape: tuple[int, ...], placement: Placement
+    viewer: napari.Viewer, image: Image, pixels: NDArray[np.integer], placement: Placement
 ) -> Labels:
-    """Add an empty layer of strokes over an image, ready to be painted on."""
+    """Add a layer of strokes over an image, ready to be painted on."""
     layer = viewer.add_labels(
-        np.zeros(shape, dtype=np.uint8),
+        pixels,
         name=f"{image.name} strokes",
         colormap=CyclicLabelColormap(colors=label_colors(), background_value=0),
         metadata={NAMES_KEY: {1: "class 1", 2: "class 2"}},
         opacity=1.0,
         **placement.transform,
     )
-    layer.brush_size = max(3, round(min(shape[-2:]) / 80))
+    layer.brush_size = max(3, round(min(pixels.shape[-2:]) / 80))
     layer.selected_label = 1
     layer.mode = "paint"
     return layer
@@ -60,6 +62,7 @@ class Strokes(QObject):
         super().__init__()
         self.layer: Any = None
         self._seen = 0
+        self._is_painted = False
         self._rest = QTimer(self)
         self._rest.setSingleShot(True)
         self._rest.setInterval(_REST_MILLISECONDS)
@@ -68,15 +71,16 @@ class Strokes(QObject):
     def follow(self, layer: Labels | None) -> None:
         """Follow another layer, or none."""
         if self.layer is not None:
-            self.layer.events.paint.disconnect(self._on_event)
+            self.layer.events.paint.disconnect(self._on_paint)
             self.layer.events.set_data.disconnect(self._on_event)
             self.layer.events.selected_label.disconnect(self._on_selected)
         self.layer = layer
         self._rest.stop()
+        self._is_painted = False
         if layer is None:
             return
         self._seen = self._fingerprint()
-        layer.events.paint.connect(self._on_event)
+        layer.events.paint.connect(self._on_paint)
         layer.events.set_data.connect(self._on_event)
         layer.events.selected_label.connect(self._on_selected)
 
@@ -141,13 +145,33 @@ class Strokes(QObject):
         table = np.concatenate([np.zeros((1, 4)), colors])
         self.layer.colormap = CyclicLabelColormap(colors=table, background_value=0)
 
+    def describe(self) -> dict[int, PaintedClass]:
+        """Return names and colours of the classes that have a name."""
+        found = {}
+        for number, name in self.names.items():
+            red, green, blue = map(float, self.color(number)[:3])
+            found[number] = PaintedClass(name, (red, green, blue))
+        return found
+
+    def restore(self, classes: Mapping[int, PaintedClass]) -> None:
+        """Give the classes the names and colours that they had."""
+        self.names.clear()
+        for number, one in classes.items():
+            self.names[number] = one.name
+            self.set_color(number, one.color)
+
+    def _on_paint(self, event: Any) -> None:
+        # Of a large stack only a sample is compared, which may miss a thin stroke.
+        self._is_painted = np.size(self.layer.data) > _WATCHED_VALUES
+        self._rest.start()
+
     def _on_event(self, event: Any) -> None:
         self._rest.start()
 
     def _on_rest(self) -> None:
         now = self._fingerprint()
-        if now != self._seen:
-            self._seen = now
+        if now != self._seen or self._is_painted:
+            self._seen, self._is_painted = now, False
             self.changed.emit()
 
     def _on_selected(self, event: Any) -> None:

@@ -1,0 +1,177 @@
+"""Strokes are on disk soon after they were painted, and come back with names and colours."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks
+from napari.settings import get_plugin_settings
+from qtpy.QtCore import Qt
+
+from napari_saf._gui.scribbles import kept, strokes
+
+pytestmark = [pytest.mark.gui]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(kept, "_REST_MILLISECONDS", 50)
+
+
+def open_dock(viewer):
+    return viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+
+
+@pytest.fixture
+def scribbles(viewer):
+    viewer.add_image(blocks(), name="blocks")
+    dock = open_dock(viewer)
+    dock.follow(False)
+    return dock
+
+
+def files(tmp_path):
+    return sorted((tmp_path / "data" / "strokes").glob("*"))
+
+
+def paint(dock, row, number):
+    dock.strokes.layer.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)
+
+
+def painted(dock, qtbot):
+    dock.new_strokes()
+    paint(dock, 4, 1)
+    paint(dock, 20, 2)
+    dock.strokes.rename(2, "sky")
+    dock.strokes.set_color(2, (0.0, 0.5, 1.0))
+    wait_for(dock, qtbot)
+    return np.array(dock.strokes.layer.data)
+
+
+def wait_for(dock, qtbot):
+    """Wait until nothing waits to be written."""
+    qtbot.wait(60)
+    qtbot.waitUntil(lambda: not dock._kept._rest.isActive(), timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: dock._kept._task is None, timeout=TIMEOUT)
+
+
+def test_lost_strokes_come_back_with_names_and_colours(viewer, scribbles, qtbot):
+    assert scribbles._restore.isHidden()
+    before = painted(scribbles, qtbot)
+    assert scribbles._restore.isHidden()
+    viewer.layers.remove(scribbles.strokes.layer)
+    assert not scribbles._restore.isHidden()
+    qtbot.mouseClick(scribbles._restore, Qt.MouseButton.LeftButton)
+    np.testing.assert_array_equal(scribbles.strokes.layer.data, before)
+    assert scribbles.strokes.name(2) == "sky"
+    np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
+    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    assert scribbles.result is not None
+
+
+def test_another_window_offers_them_for_the_same_image_only(
+    viewer, scribbles, make_napari_viewer, qtbot
+):
+    before = painted(scribbles, qtbot)
+    second = make_napari_viewer()
+    second.add_image(blocks()[:, :-2], name="blocks")
+    other = open_dock(second)
+    other.follow(False)
+    assert other._restore.isHidden()
+    second.layers.clear()
+    second.add_image(blocks(), name="others")
+    assert other._restore.isHidden()
+    second.layers.clear()
+    second.add_image(blocks(), name="blocks")
+    assert not other._restore.isHidden()
+    other.restore_strokes()
+    np.testing.assert_array_equal(other.strokes.layer.data, before)
+
+
+def test_what_waits_is_written_when_the_dock_closes(viewer, scribbles, tmp_path, monkeypatch):
+    scribbles._kept._rest.setInterval(10**6)
+    scribbles.new_strokes()
+    paint(scribbles, 4, 1)
+    scribbles._on_strokes_changed()
+    assert not files(tmp_path)
+    scribbles.shut_down()
+    assert len(files(tmp_path)) == 1
+
+
+def test_new_strokes_take_no_old_ones_away(viewer, scribbles, tmp_path, qtbot):
+    painted(scribbles, qtbot)
+    (first,) = files(tmp_path)
+    kept_before = first.read_bytes()
+    scribbles.new_strokes()
+    paint(scribbles, 10, 1)
+    wait_for(scribbles, qtbot)
+    assert len(files(tmp_path)) == 2
+    assert first.read_bytes() == kept_before
+
+
+def test_strokes_that_are_all_erased_leave_the_last_ones(viewer, scribbles, tmp_path, qtbot):
+    painted(scribbles, qtbot)
+    (first,) = files(tmp_path)
+    kept_before = first.read_bytes()
+    layer = scribbles.strokes.layer
+    layer.data_setitem(np.nonzero(layer.data), 0)
+    wait_for(scribbles, qtbot)
+    assert first.read_bytes() == kept_before
+
+
+def test_restored_strokes_go_on_in_their_file(viewer, scribbles, tmp_path, qtbot):
+    painted(scribbles, qtbot)
+    viewer.layers.remove(scribbles.strokes.layer)
+    scribbles.restore_strokes()
+    paint(scribbles, 12, 1)
+    wait_for(scribbles, qtbot)
+    (only,) = files(tmp_path)
+    assert only == kept.last_kept(scribbles.input.image, scribbles.strokes.layer.data.shape)
+
+
+def test_old_files_are_removed(viewer, scribbles, tmp_path, qtbot, monkeypatch):
+    painted(scribbles, qtbot)
+    (first,) = files(tmp_path)
+    long_ago = time.time() - 31 * 86400
+    os.utime(first, (long_ago, long_ago))
+    scribbles.new_strokes()
+    paint(scribbles, 10, 1)
+    wait_for(scribbles, qtbot)
+    (second,) = files(tmp_path)
+    assert second != first
+    monkeypatch.setattr(kept, "_MOST_FILES", 1)
+    scribbles.new_strokes()
+    paint(scribbles, 10, 1)
+    wait_for(scribbles, qtbot)
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_person_can_do_without(viewer, scribbles, tmp_path, qtbot):
+    get_plugin_settings("napari-saf").strokes.keeps_strokes = False
+    painted(scribbles, qtbot)
+    assert not files(tmp_path)
+
+
+def test_a_full_disk_is_told_and_painting_goes_on(viewer, scribbles, tmp_path, qtbot):
+    (tmp_path / "data").write_text("no folder")
+    painted(scribbles, qtbot)
+    assert "data" in scribbles.status.text
+    paint(scribbles, 12, 1)
+
+
+def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
+    scribbles.new_strokes()
+    monkeypatch.setattr(strokes, "_WATCHED_VALUES", 1)
+    scribbles.strokes.follow(scribbles.strokes.layer)
+    with qtbot.waitSignal(scribbles.strokes.changed, timeout=TIMEOUT):
+        paint(scribbles, 4, 1)
+
+
+def test_a_damaged_file_is_told(viewer, scribbles, tmp_path, qtbot):
+    painted(scribbles, qtbot)
+    viewer.layers.remove(scribbles.strokes.layer)
+    files(tmp_path)[0].write_bytes(b"damaged")
+    scribbles.restore_strokes()
+    assert "safetensors" in scribbles.status.text
+    assert scribbles.input.strokes is None
