@@ -153,7 +153,8 @@ _FIXED = [
     click.option("--jobs", "n_processes", type=click.IntRange(min=1), default=1,
                  show_default=True,
                  help="Images at a time, each in a process of its own with a share of the threads; "
-                 "sums over other threads round otherwise, which may turn single pixels."),
+                 "to start one takes seconds; sums over other threads round otherwise, which "
+                 "may turn single pixels."),
     click.option("--debug", is_flag=True, help="Show the traceback of an error."),
 ]  # fmt: skip
 
