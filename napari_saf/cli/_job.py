@@ -17,6 +17,7 @@ from napari_saf.features import channels_last
 from napari_saf.groups import check_group_source
 from napari_saf.io import ImageFile, make_folder, read_image, read_labels, save_masks, save_recipe
 from napari_saf.io._replace import remove_leftovers
+from napari_saf.io._source import FileState
 from napari_saf.methods import AbstractMethod
 from napari_saf.methods._method import drain
 from napari_saf.problem import ImageOptions, Problem
@@ -26,6 +27,7 @@ __all__ = [
     "GROUPS_HELP",
     "GROUPS_METAVAR",
     "Settings",
+    "files_of",
     "problem_of",
     "read_group_option",
     "read_options",
@@ -106,9 +108,10 @@ def run_job(
     steps = settings.method.iterate(problem)
     result = drain(steps) if progress is None else run_with_progress(steps, progress)
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
-    recipe = result.recipe | {"images": [path.name for path in job.images]}
-    if settings.files:
-        recipe["files"] = {name: path.name for name, path in settings.files.items()}
+    recipe = result.recipe | {
+        "images": [path.name for path in job.images],
+        "files": files_of(job, settings),
+    }
     with _saving_recipe(job, recipe):
         for image, one, mask in zip(images, labels, job.masks, strict=True):
             save_labels(image, one, mask, channel_axis)
@@ -116,6 +119,13 @@ def run_job(
         remove_leftovers(place)
     lines = [_line(mask, one, result) for one, mask in zip(labels, job.masks, strict=True)]
     return lines, result.notes
+
+
+def files_of(job: Job, settings: Settings) -> list[dict[str, Any]]:
+    """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
+    uses = [("image", path) for path in job.images] + list(settings.files.items())
+    folder = job.recipe.parent
+    return [{"use": use} | dataclasses.asdict(FileState.of(path, folder)) for use, path in uses]
 
 
 @contextmanager

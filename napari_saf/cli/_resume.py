@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import Any
 
-from napari_saf.cli._job import Settings
+from napari_saf.cli._job import Settings, files_of
 from napari_saf.cli._plan import Job
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import Recipe, load_recipe
-from napari_saf.io._replace import is_newer
 from napari_saf.parameters import to_plain
 
 __all__ = ["is_done", "split"]
@@ -21,8 +21,8 @@ def split(
 ) -> tuple[list[Job], list[Job]]:
     """Return the jobs that are to be done, and those that are done.
 
-    A job is done if its masks are there beside a recipe that says what this run would do, and
-    neither an image nor a file given beside it was changed after its mask was made.
+    A job is done if its masks are there beside a recipe that says what this run would do, and the
+    images, and files given beside them, are as they were then.
 
     Raises
     ------
@@ -36,38 +36,60 @@ def split(
         if is_done(job, settings):
             done.append(job)
             continue
-        if not _is_begun(job, settings):
+        if not _is_own(job, settings):
             for place in (*job.masks, job.recipe):
                 if place.exists():
-                    raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
+                    raise InvalidInput(
+                        f"{place}: is there already, from another run; --overwrite replaces it"
+                    )
         todo.append(job)
     return todo, done
 
 
 def is_done(job: Job, settings: Settings) -> bool:
     """Tell whether a job has been done as these settings ask, on the images as they are now."""
+    recipe = _recipe_of(job)
     return (
         all(mask.exists() for mask in job.masks)
-        and _is_begun(job, settings)
-        and not any(map(is_newer, job.images, job.masks))
-        and not any(is_newer(f, mask) for f in settings.files.values() for mask in job.masks)
+        and recipe is not None
+        and _says_the_same(recipe, settings)
+        and recipe.raw.get("files") == files_of(job, settings)
     )
 
 
-def _is_begun(job: Job, settings: Settings) -> bool:
-    """Tell whether there is a recipe that says the same; it is never written after the masks."""
-    if not job.recipe.exists():
-        return False
+def _is_own(job: Job, settings: Settings) -> bool:
+    """Tell whether what is there came from these files by these settings, now or earlier.
+
+    The recipe is never written after the masks.
+    """
+    recipe = _recipe_of(job)
+    return (
+        recipe is not None
+        and _says_the_same(recipe, settings)
+        and _places(recipe.raw.get("files")) == _places(files_of(job, settings))
+    )
+
+
+def _recipe_of(job: Job) -> Recipe | None:
     try:
-        recipe = load_recipe(job.recipe)
+        return load_recipe(job.recipe) if job.recipe.exists() else None
     except FormatError:
-        return False
+        return None
+
+
+def _places(files: Any) -> list[tuple[object, object]] | None:
+    """Return what each file is for and where it lies, whatever became of it."""
+    try:
+        return [(file["use"], file["path"]) for file in files]
+    except (TypeError, KeyError):
+        return None
+
+
+def _says_the_same(recipe: Recipe, settings: Settings) -> bool:
     is_same_method = type(recipe.method) is type(settings.method)
     return (
         is_same_method
         and _plain(to_plain(recipe.method)) == _plain(to_plain(settings.method))
-        and recipe.raw.get("images") == [path.name for path in job.images]
-        and recipe.raw.get("files", {}) == {n: path.name for n, path in settings.files.items()}
         and _has_same_input(recipe, settings)
     )
 

@@ -21,13 +21,14 @@ from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io._image import read_image
 from napari_saf.io._image_file import ImageFile
 from napari_saf.io._masks import mask_stem, save_masks
-from napari_saf.io._replace import is_newer, make_folder, remove_leftovers, replacing
+from napari_saf.io._replace import make_folder, remove_leftovers, replacing
+from napari_saf.io._source import FileState
 from napari_saf.methods._method import Cancelled, never
 
 __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
 
 TABLE_NAME = "dictionary.csv"
-_COLUMNS = ("image", "error", "psnr", "seconds", "settings")
+_COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def apply_to_files(
     For ``name.png`` a mask ``name_labels``, an image ``name_reconstruction.tif`` and a row of
     the table ``dictionary.csv`` come to the folder `out`. An image whose row and files are
     there is skipped unless it was changed since, so that work that was stopped goes on where it
-    was; a file is complete or absent. A file that is wrong does not stop the others.
+    was; a file is complete or absent. What came from another image of the same name stays. A file
+    that is wrong does not stop the others.
 
     Parameters
     ----------
@@ -102,7 +104,7 @@ def apply_to_files(
     ------
     InvalidInput
         If two images would have one name in `out`, a result would replace an image, or the
-        table there is that of other settings and may not be overwritten.
+        table there is that of other settings or other images and may not be overwritten.
     SafError
         If the table cannot be written.
     """
@@ -112,7 +114,8 @@ def apply_to_files(
     _check_places(places)
     settings = _digest(dictionary, window, reconstruction)
     table = _Table(folder / TABLE_NAME, dictionary.n_atoms, settings, overwrite=overwrite)
-    table.drop({place.image.name for place in places if not place.is_up_to_date()})
+    states = {place.image.name: FileState.of(place.image, folder) for place in places}
+    table.begin(states, {place.image.name for place in places if not place.is_complete()})
     for place in places:
         if cancelled():
             return
@@ -139,7 +142,7 @@ def apply_to_files(
             yield FileOutcome(place.image, "failed", error, seconds=seconds)
             continue
         seconds = time.perf_counter() - began
-        table.append(place.image.name, found, seconds)
+        table.append(place.image.name, states[place.image.name], found, seconds)
         yield FileOutcome(place.image, "done", None, found.error, found.psnr, seconds)
 
 
@@ -157,12 +160,8 @@ class _Place:
         mask = folder / f"{stem}_labels{mask_format}"
         return cls(image, mask, folder / f"{stem}_reconstruction.tif")
 
-    def is_up_to_date(self) -> bool:
-        """Tell whether both results are there and no older than the image."""
-        results = (self.mask, self.reconstruction)
-        return all(path.exists() for path in results) and not any(
-            is_newer(self.image, path) for path in results
-        )
+    def is_complete(self) -> bool:
+        return self.mask.exists() and self.reconstruction.exists()
 
 
 def _check_places(places: list[_Place]) -> None:
@@ -240,17 +239,28 @@ class _Table:
         """Names of the images that have a row."""
         return {row[0] for row in self._rows}
 
-    def drop(self, names: set[str]) -> None:
-        """Write the table without the rows of these images."""
-        self._rows = [row for row in self._rows if row[0] not in names]
+    def begin(self, states: dict[str, FileState], incomplete: set[str]) -> None:
+        """Write the table without the rows of images that are to be done, again or at last."""
+        kept = []
+        for row in self._rows:
+            state = states.get(row[0])
+            if state is not None and row[5] != state.path:
+                raise InvalidInput(
+                    f"{self._path}: has results of another {row[0]}, {row[5]}; choose another "
+                    "folder, or overwrite"
+                )
+            is_as_it_was = state is None or row[5:8] == _cells(state)
+            if is_as_it_was and row[0] not in incomplete:
+                kept.append(row)
+        self._rows = kept
         make_folder(self._path.parent)
         with replacing(self._path) as temporary:
             temporary.write_text("".join(map(_line, [self._header, *self._rows])), encoding="utf-8")
 
-    def append(self, name: str, found: PatchSegmentation, seconds: float) -> None:
+    def append(self, name: str, state: FileState, found: PatchSegmentation, seconds: float) -> None:
         """Add the row of an image, on the disk before this returns."""
         measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
-        row = [name, *measures, *map(str, found.usage.tolist())]
+        row = [name, *measures, *_cells(state), *map(str, found.usage.tolist())]
         try:
             with open(self._path, "ab") as file:
                 file.write(_line(row).encode())
@@ -271,6 +281,10 @@ class _Table:
         if rows and rows[0][: len(_COLUMNS)] != list(_COLUMNS):
             raise InvalidInput(f"{self._path}: is no table of a dictionary; choose another folder")
         return [row for row in rows[1:] if len(row) == len(rows[0])]
+
+
+def _cells(state: FileState) -> list[str]:
+    return [state.path, str(state.n_bytes), str(state.modified)]
 
 
 def _line(row: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from napari_saf.errors import SafError
 
-__all__ = ["is_newer", "make_folder", "remove", "remove_leftovers", "replacing"]
+__all__ = ["make_folder", "remove", "remove_leftovers", "replacing"]
 
 _TOKEN_BYTES = 4
 
@@ -80,11 +80,6 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SafError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
-
-
-def is_newer(file: Path, result: Path) -> bool:
-    """Tell whether a file is there and was changed after a result that is there was made."""
-    return file.exists() and file.stat().st_mtime > result.stat().st_mtime
 
 
 def remove(path: Path) -> None:

@@ -107,8 +107,35 @@ def test_an_image_that_was_changed_is_labelled_again(cli, picture, tmp_path):
     os.utime(path, (mask_time + 1, mask_time + 1))
     outcome = cli(*run)
     assert outcome.code == 0 and "done before" not in outcome.out
-    os.utime(path, (mask_time - 1, mask_time - 1))
     assert summary(cli(*run)) == ("1 done before", [])
+
+
+def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, tmp_path):
+    for k, folder in enumerate("ab"):
+        (tmp_path / folder).mkdir()
+        picture(f"{folder}/x.png", seed=k)
+        os.utime(f"{folder}/x.png", (10**9, 10**9))
+    assert cli("segment", "a/x.png", "-o", "out", *FEW).code == 0
+    before = content(tmp_path / "out")
+    assert cli("segment", "b/x.png", "-o", "out", *FEW).is_error("is there already", "--overwrite")
+    assert content(tmp_path / "out") == before
+
+
+def test_an_image_replaced_by_an_older_one_is_labelled_again(cli, picture):
+    run = ("segment", picture("a.png"), "-o", "m.npy", *FEW)
+    assert cli(*run).code == 0
+    picture("a.png", seed=5)
+    os.utime("a.png", (10**9, 10**9))
+    outcome = cli(*run)
+    assert outcome.code == 0 and "done before" not in outcome.out
+
+
+def test_a_mask_made_within_a_file_is_none_of_the_whole_image(cli, picture):
+    np.save("inside.npy", np.eye(12, 16))
+    run = ("segment", picture(), "-o", "m.tif", *FEW)
+    assert cli(*run, "--mask", "inside.npy").code == 0
+    assert summary(cli(*run, "--mask", "inside.npy")) == ("1 done before", [])
+    assert cli(*run).is_error("m.tif", "--overwrite")
 
 
 def test_a_run_with_files_beside_the_image_is_repeated_once_one_was_changed(cli, picture, tmp_path):

@@ -128,6 +128,22 @@ def test_an_image_that_was_changed_is_labelled_again_and_keeps_one_row(cli, pict
     assert sorted(row["image"] for row in table()) == ["a.png", "b.png"]
 
 
+def test_images_of_one_name_in_two_folders_are_told_apart(cli, picture, dictionary):
+    for k, folder in enumerate("ab"):
+        os.mkdir(folder)
+        picture(f"{folder}/x.png", (24, 28), seed=k)
+        os.utime(f"{folder}/x.png", (10**9, 10**9))
+    assert cli("dictionary", "apply", dictionary, "a/x.png", "-o", "out").code == 0
+    before = table()
+    other = cli("dictionary", "apply", dictionary, "b/x.png", "-o", "out")
+    assert other.is_error("another x.png", "a/x.png")
+    assert table() == before
+    assert (
+        "1 done"
+        in cli("dictionary", "apply", dictionary, "b/x.png", "-o", "out", "--overwrite").out
+    )
+
+
 def test_a_row_that_was_cut_off_is_made_again(cli, picture, dictionary):
     path = picture("a.png", (24, 28))
     assert cli("dictionary", "apply", dictionary, path, "-o", "out").code == 0

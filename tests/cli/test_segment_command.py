@@ -87,9 +87,9 @@ def _in_the_folder(monkeypatch, tmp_path):
     ],
 )
 def test_a_recipe_gives_the_same_labels(cli, picture, options, read_recipe):
-    assert cli("segment", picture(), "-o", "first.npy", "--max-labels", "3", *options).code == 0
-    recipe = "first.recipe.json"
-    assert cli("segment", picture(), "-o", "again.npy", "--recipe", recipe).code == 0
+    path, recipe = picture(), "first.recipe.json"
+    assert cli("segment", path, "-o", "first.npy", "--max-labels", "3", *options).code == 0
+    assert cli("segment", path, "-o", "again.npy", "--recipe", recipe).code == 0
     np.testing.assert_array_equal(np.load("first.npy"), np.load("again.npy"))
     assert read_recipe("again.recipe.json") == read_recipe(recipe)
 
