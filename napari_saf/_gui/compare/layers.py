@@ -117,7 +117,7 @@ class ComparisonLayers:
         if live.layer is None or live.is_lost:
             return
         live.show(result.labels, comparison.n_numbers)
-        live.layer.metadata[METADATA_KEY] = {
+        live.layer.metadata[METADATA_KEY] = live.origin | {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             "columns": result.columns,

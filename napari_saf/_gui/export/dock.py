@@ -22,9 +22,9 @@ from napari_saf._gui.docks.life import DockLife
 from napari_saf._gui.docks.run_dock import LEAST_WIDTH
 from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
-from napari_saf._gui.export.source import image_part, prototypes_of, recipe_of, source_of
+from napari_saf._gui.export.source import prototypes_of, recipe_of, source_of
 from napari_saf._gui.export.writer import Writing
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_scroll_area
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.status import StatusArea
@@ -186,9 +186,7 @@ class ExportWidget(QWidget):
         self._image.refresh()
         if labels is not None:
             self._name.setText(file_stem(labels.name))
-            fitting = [image for image in self._viewer.layers if self._fits(image)]
-            own = [image for image in fitting if labels.name.startswith(image.name)]
-            self._image.choose((own or fitting or [None])[0])
+            self._image.choose(own_image(self._viewer, labels, self._fits))
             self._offer_folder()
         if not self.is_writing:
             self.status.reset()

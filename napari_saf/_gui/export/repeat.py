@@ -12,7 +12,9 @@ from qtpy.QtCore import Qt, QTimer, Signal
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf._gui.export.source import raw_recipe, recipe_of
+from napari_saf._gui.layers.part import labelled_axes, origin_of
 from napari_saf._gui.layers.placement import place
+from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request, Session, connect_run
 from napari_saf._gui.runs.worker import Frame
@@ -103,9 +105,9 @@ class RepeatSection(QWidget):
         if self._recipe is None or self._layer is None:
             return
         try:
-            n_axes = sum(side > 1 for side in self._layer.data.shape)
+            n_axes = len(labelled_axes(self._layer))
             self.session.start(
-                repeat_request(self._viewer, self._recipe, self._image.layer, n_axes)
+                repeat_request(self._viewer, self._recipe, self._image.layer, n_axes, self._layer)
             )
         except SafError as error:
             self.status.show_error(str(error))
@@ -222,7 +224,7 @@ class RepeatSection(QWidget):
 
 
 def repeat_request(
-    viewer: napari.Viewer, recipe: Recipe, image: Image | None, n_axes: int
+    viewer: napari.Viewer, recipe: Recipe, image: Image | None, n_axes: int, labels: Any = None
 ) -> Request:
     """Return the run that repeats a recipe on an image layer.
 
@@ -236,6 +238,8 @@ def repeat_request(
         The layer to label.
     n_axes : int
         Axes, without that of the channels, that were labelled.
+    labels : Labels, optional
+        The layer that the recipe made: an image with the axes of the first one is cut alike.
 
     Raises
     ------
@@ -245,26 +249,46 @@ def repeat_request(
     if image is None:
         raise InvalidInput("no image: open or choose an image layer first")
     assert recipe.options is not None
-    channel = None if image.rgb else recipe.options.channel_axis
-    n_fixed = image.ndim - n_axes - (channel is not None)
-    if n_fixed < 0:
-        raise InvalidInput(
-            f"{image.name}: expected an image of {n_axes + (channel is not None)} axes, "
-            f"got {image.ndim}"
-        )
-    data = image.data[0] if image.multiscale else image.data
+    has_channels = recipe.options.channel_axis is not None and not image.rgb
+    across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
+    data = pixels_of(image)
     point = image.world_to_data(viewer.dims.point[-image.ndim :])
-    fixed = {a: min(max(round(point[a]), 0), data.shape[a] - 1) for a in range(n_fixed)}
-    options = recipe.options
-    axes = list(range(image.ndim))
-    if channel is not None:
-        channel %= n_axes + 1
-        axes.remove(n_fixed + channel)
-    options = dataclasses.replace(options, channel_axis=channel)
+    fixed = {a: min(max(round(point[a]), 0), data.shape[a] - 1) for a in across}
     index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
-    return Request(
-        image, ImageJob(data, index, options), recipe.method, place(image, tuple(axes), fixed)
-    )
+    axes = tuple(axis for axis in range(image.ndim) if axis != channel)
+    kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
+    options = dataclasses.replace(recipe.options, channel_axis=kept_channel)
+    return Request(image, ImageJob(data, index, options), recipe.method, place(image, axes, fixed))
+
+
+_Cut = tuple[tuple[int, ...], int | None]
+"""The axes of an image of which one slice is labelled, and that of its channels."""
+
+
+def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
+    """Return how an image is cut that has the axes of the one that was labelled first, or None."""
+    origin = None if labels is None else origin_of(labels)
+    if origin is None:
+        return None
+    axes, singletons = origin
+    if image.ndim != len(axes) + has_channels:
+        return None
+    if not has_channels:
+        return singletons, None
+    channel = next(axis for axis in range(image.ndim) if axis not in axes)
+    return tuple(axes[axis] for axis in singletons), channel
+
+
+def _last_axes(recipe: Recipe, image: Image, n_axes: int) -> _Cut:
+    """Return how any other image is cut: the last axes are labelled."""
+    assert recipe.options is not None
+    channel = None if image.rgb else recipe.options.channel_axis
+    n_wanted = n_axes + (channel is not None)
+    n_fixed = image.ndim - n_wanted
+    if n_fixed < 0:
+        raise InvalidInput(f"{image.name}: expected an image of {n_wanted} axes, got {image.ndim}")
+    across = tuple(range(n_fixed))
+    return across, None if channel is None else n_fixed + channel % n_wanted
 
 
 def _in_words(recipe: Recipe) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.part import entry_of, image_part, kept_axes
+from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.errors import ComputeError, InvalidInput
 from napari_saf.io import Recipe
@@ -21,8 +22,6 @@ from napari_saf.io._legend import Legend
 __all__ = [
     "LabelSource",
     "class_names",
-    "image_part",
-    "kept_axes",
     "prototypes_of",
     "raw_recipe",
     "recipe_of",
@@ -81,10 +80,10 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
         np.empty(0),
         scale=tuple(abs(float(layer.scale[axis])) for axis in kept),
         units=tuple(str(layer.units[axis]) for axis in kept),
-        axes=_letters([layer.axis_labels[axis] for axis in kept]),
+        axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in kept]),
         names=class_names(layer),
         prototypes=prototypes_of(layer),
-        recipe=_entry(layer).get("recipe"),
+        recipe=entry_of(layer).get("recipe"),
         plane=_plane(viewer, layer, kept[:-2]),
         title="" if image is None else image.name,
         channel_axis=None if part is None else part[1],
@@ -92,10 +91,10 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
     # A colormap that shows the chosen label alone would leave the others black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     return LabelSource(
-        _pixels(layer),
+        pixels_of(layer),
         tuple(slice(None) if axis in kept else 0 for axis in range(layer.ndim)),
         colormap,
-        None if image is None or part is None else _pixels(image),
+        None if image is None or part is None else pixels_of(image),
         () if part is None else part[0],
         known,
     )
@@ -103,13 +102,13 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
 
 def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
     """Return the prototypes that a layer carries, or None."""
-    prototypes = _entry(layer).get("prototypes")
+    prototypes = entry_of(layer).get("prototypes")
     return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
 
 
 def raw_recipe(layer: Any) -> object:
     """Return what a layer carries as its recipe, unchecked, or None."""
-    return _entry(layer).get("recipe")
+    return entry_of(layer).get("recipe")
 
 
 def recipe_of(layer: Any) -> Recipe:
@@ -129,49 +128,10 @@ def recipe_of(layer: Any) -> Recipe:
         raise InvalidInput(f"the recipe cannot be repeated: {error}") from error
 
 
-def image_part(layer: Labels, image: Image) -> tuple[Index, int | None] | None:
-    """Return which part of an image lies under labels, and its axis of channels; or None."""
-    if image.ndim == layer.ndim:
-        index = _part(layer, image, list(range(image.ndim)))
-        channel = -1 if image.rgb else None
-        return None if index is None else (index, channel)
-    if image.ndim != layer.ndim + 1 or image.rgb:
-        return None
-    said = (_entry(layer).get("recipe") or {}).get("input") or {}
-    for channel in sorted(range(image.ndim), key=lambda axis: axis != said.get("channel_axis")):
-        axes = [axis for axis in range(image.ndim) if axis != channel]
-        index = _part(layer, image, axes)
-        if index is not None:
-            n_before = sum(isinstance(one, slice) for one in index[:channel])
-            return (*index[:channel], slice(None), *index[channel:]), n_before
-    return None
-
-
-def _part(layer: Labels, image: Image, axes: list[int]) -> Index | None:
-    """Return the index of some axes of an image that the labels cover, or None."""
-    kept, found = kept_axes(layer), []
-    for k, axis in enumerate(axes):
-        side, whole = _pixels(layer).shape[k], _pixels(image).shape[axis]
-        start = 0
-        if side != whole:
-            start = round((layer.translate[k] - image.translate[axis]) / image.scale[axis])
-        if start < 0 or start + side > whole:
-            return None
-        found.append(slice(start, start + side) if k in kept else start)
-    return tuple(found)
-
-
-def kept_axes(layer: Labels) -> list[int]:
-    """Return the axes of labels but those of length 1 before the plane."""
-    shape = _pixels(layer).shape
-    last = len(shape) - 2
-    return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
-
-
 def _plane(viewer: napari.Viewer, layer: Labels, axes: list[int]) -> tuple[int, ...]:
     """Return the positions of the slice on screen along some axes of a layer."""
     point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
-    sides = _pixels(layer).shape
+    sides = pixels_of(layer).shape
     return tuple(int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes)
 
 
@@ -184,14 +144,29 @@ def class_names(layer: Labels) -> dict[int, str]:
     return {int(key): name for key, name in pairs.items() if key.isdigit() and name}
 
 
-def _letters(labels: list[str]) -> str | None:
-    return "".join(labels) if all(len(label) == 1 for label in labels) else None
+def _letters(axes: list[tuple[str, str]]) -> str | None:
+    """Return a letter for each axis by its name and unit, or None where they say nothing."""
+    letters = ["t" if unit in _TIMES else _LETTERS.get(name.lower(), name) for name, unit in axes]
+    known = [letter for letter in letters if len(letter) == 1]
+    rest = iter([letter for letter in "xyz" if letter not in known])
+    if not known or len({*known}) < len(known):
+        return None
+    for k in reversed(range(len(letters))):
+        if len(letters[k]) > 1:
+            letters[k] = next(rest, "")
+    return "".join(letters) if all(letters) else None
 
 
-def _entry(layer: Any) -> dict[str, Any]:
-    entry = layer.metadata.get(METADATA_KEY)
-    return entry if isinstance(entry, dict) else {}
-
-
-def _pixels(layer: Any) -> Any:
-    return layer.data[0] if layer.multiscale else layer.data
+_LETTERS = {
+    "time": "t",
+    "frame": "t",
+    "frames": "t",
+    "depth": "z",
+    "plane": "z",
+    "slice": "z",
+    "height": "y",
+    "row": "y",
+    "width": "x",
+    "column": "x",
+}
+_TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")

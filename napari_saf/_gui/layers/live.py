@@ -12,20 +12,17 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.overlays import make_overlays_later
+from napari_saf._gui.layers.part import METADATA_KEY, entry_of, labelled_axes
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
 __all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
 
-METADATA_KEY = "napari_saf"
-"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history."""
-
 
 def is_result(layer: object) -> bool:
     """Tell whether a layer is a result that carries prototypes."""
-    entry = layer.metadata.get(METADATA_KEY) if isinstance(layer, Labels) else None
-    return isinstance(entry, dict) and entry.get("prototypes") is not None
+    return isinstance(layer, Labels) and entry_of(layer).get("prototypes") is not None
 
 
 class LiveLayer:
@@ -83,6 +80,15 @@ class LiveLayer:
         """Return the colour (r, g, b, a) of a column of the start."""
         return np.asarray(self._colors[column % N_COLORS + 1])
 
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the layer's metadata say of the part of the image that was labelled."""
+        return {
+            "image": str(self.image.unique_id),
+            "axes": self.placement.axes,
+            "singletons": self.placement.singletons,
+        }
+
     def prepare(self, labels: LabelImage, n_labels: int) -> None:
         """Make the layer that `show` will add, so that less is left to do then."""
         shape = self.placement.shape(labels.shape)
@@ -95,7 +101,7 @@ class LiveLayer:
             self._pixels,
             name=f"{self.image.name} [{self._title}]",
             colormap=self._colormap(),
-            metadata={METADATA_KEY: {}},
+            metadata={METADATA_KEY: self.origin},
             **self.placement.transform,
         )
         if self._strokes is None:
@@ -128,7 +134,7 @@ class LiveLayer:
         if not self._keeps_colors:
             self.layer.colormap = self._colormap_by_rank(result.columns)
             self._is_by_rank = True
-        self.layer.metadata[METADATA_KEY] = {
+        self.layer.metadata[METADATA_KEY] = self.origin | {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             "columns": result.columns,
@@ -229,13 +235,13 @@ class EditedLayer(LiveLayer):
     """
 
     def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
-        shape = layer.data.shape
-        alone = tuple(axis for axis, side in enumerate(shape[:-2]) if side == 1)
-        super().__init__(viewer, image, "", Placement(alone, {}))
+        kept = labelled_axes(layer)
+        alone = tuple(axis for axis in range(layer.ndim) if axis not in kept)
+        super().__init__(viewer, image, "", Placement(alone, (), {}))
         self.layer, self._pixels = layer, layer.data
 
     def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:
-        """Change some pixels; both arrays are without axes of length 1 before the plane."""
+        """Change some pixels; both arrays have the axes that were labelled."""
         if not self.is_lost:
             assert self._pixels is not None
             pixels = np.squeeze(self._pixels, axis=self.placement.singletons)

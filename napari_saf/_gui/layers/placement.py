@@ -19,12 +19,14 @@ class Placement:
     ----------
     singletons : tuple of int
         Axes of length 1 that stand for the slice that was labelled.
+    axes : tuple of int
+        The axis of the image that each axis of the layer is.
     transform : dict
-        Arguments of the layer: scale, translate, units, axis_labels and, where all axes are
-        kept, rotate, shear and affine.
+        Arguments of the layer: scale, translate, units, axis_labels, and what turns it.
     """
 
     singletons: tuple[int, ...]
+    axes: tuple[int, ...]
     transform: dict[str, Any]
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -60,7 +62,30 @@ def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placeme
             "shear": layer.shear,
             "affine": layer.affine.affine_matrix,
         }
-    return Placement(tuple(chosen.index(axis) for axis in sorted(fixed)), transform)
+    else:
+        affine = _remaining_affine(layer, fixed, transform, chosen)
+        if not np.allclose(affine, np.eye(len(affine)), rtol=0, atol=_ROUNDING):
+            transform["affine"] = affine
+    return Placement(tuple(chosen.index(axis) for axis in sorted(fixed)), tuple(axes), transform)
+
+
+_ROUNDING = 1e-9
+
+
+def _remaining_affine(
+    layer: Image, fixed: dict[int, int], transform: dict[str, Any], chosen: list[int]
+) -> np.ndarray[Any, Any]:
+    """Return what takes scaled and moved pixels of some axes to where the image has them."""
+    start = np.zeros(layer.ndim)
+    for axis, position in fixed.items():
+        start[axis] = position
+    first = np.asarray(layer.data_to_world(start))
+    steps = [np.asarray(layer.data_to_world(start + unit)) - first for unit in np.eye(layer.ndim)]
+    linear = np.array(steps).T[np.ix_(chosen, chosen)] / transform["scale"]
+    affine = np.eye(len(chosen) + 1)
+    affine[:-1, :-1] = linear
+    affine[:-1, -1] = first[chosen] - linear @ transform["translate"]
+    return affine
 
 
 def _offset(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:

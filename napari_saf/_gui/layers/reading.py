@@ -111,7 +111,7 @@ class ImageJob:
             if self.features is not None:
                 found = read_pixels(self.features, self.features_index, cancelled)
                 features = standardized(np.moveaxis(found, self.features_axis, -1))
-            return self._problem(pixels, mask, groups, features)
+            return self._problem(pixels, self._spread(mask), self._spread(groups), features)
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, laid over the labels that were given; None if there are none.
@@ -174,6 +174,20 @@ class ImageJob:
             if pixels.dtype.kind == "f" and not self.finite_only and not np.isfinite(pixels).all():
                 raise NotFinite(str(error).split(";")[0]) from error
             raise
+
+    def _spread(self, over: Any) -> Any:
+        """Return a mask or groups of one plane for every slice."""
+        if not isinstance(over, np.ndarray):
+            return over
+        sides = [
+            side
+            for at, side in zip(self.index, np.shape(self.data), strict=False)
+            if isinstance(at, slice)
+        ]
+        if self.options.channel_axis is not None:
+            del sides[self.options.channel_axis]
+        is_plane = over.ndim == 2 < len(sides) and list(over.shape) == sides[-2:]
+        return np.broadcast_to(over, sides) if is_plane else over
 
     @property
     def _is_rgb_layer(self) -> bool:

@@ -9,8 +9,7 @@ from napari.layers import Image, Labels
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
 from napari_saf._gui.dictionary.partitions import find_heart, look_at
-from napari_saf._gui.export.source import image_part
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
 from napari_saf._gui.layers.watch import LayerWatch
 from napari_saf._gui.prototypes.edit_dock import Book, EditDock
 from napari_saf._gui.prototypes.edits import Canvas, delete, merge, refine, split, why_no_edit
@@ -226,11 +225,8 @@ class PrototypesWidget(EditDock):
 
     def _choose_own_image(self) -> None:
         labels = self._labels.layer
-        if labels is None:
-            return
-        fitting = [image for image in self._viewer.layers if self._fits(image)]
-        own = [image for image in fitting if labels.name.startswith(image.name)]
-        self._image.choose((own or fitting or [None])[0])
+        if labels is not None:
+            self._image.choose(own_image(self._viewer, labels, self._fits))
 
     def _measure(self) -> None:
         """Count the pixels of each label, in a thread."""

@@ -12,7 +12,8 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from napari_saf._gui.export.source import image_part, kept_axes, recipe_of
+from napari_saf._gui.export.source import recipe_of
+from napari_saf._gui.layers.part import image_part, labelled_axes
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
 from napari_saf._gui.prototypes.history import PackedLabels
@@ -60,14 +61,14 @@ class Canvas:
     @classmethod
     def of(cls, layer: Labels, image: Image | None) -> Canvas:
         """Return the canvas of a layer and the image under it."""
-        kept = kept_axes(layer)
+        kept = labelled_axes(layer)
         index = tuple(slice(None) if axis in kept else 0 for axis in range(layer.ndim))
         data = pixels_of(layer)
         try:
             recipe = recipe_of(layer)
         except InvalidInput as error:
             return cls(data, index, reason=str(error))
-        part = None if image is None else image_part(layer, image)
+        part = None if image is None else image_part(layer, image, kept)
         if image is None or part is None:
             return cls(data, index, reason="choose the image that was labelled")
         if recipe.options is None:

@@ -14,6 +14,7 @@ from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QWidget
 from napari_saf._gui.export.repeat import repeat_request
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.prototypes.restart import ColumnNumbers
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
 from napari_saf._gui.runs.session import Request
@@ -156,7 +157,7 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
     assert found.labels is not None
     method = method_with_prototypes(found.vectors)
     recipe = Recipe(method, found.options, {})
-    request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found))
+    request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found, image), book.layer)
     _check_channels(request, found)
     colors = np.zeros((N_COLORS + 1, 4))
     colors[1:] = book.colors(np.arange(1, N_COLORS + 1))
@@ -180,8 +181,9 @@ def _check_channels(request: Request, found: PrototypeSet) -> None:
         return
     n_channels = 3 if image.rgb else 1
     if options.channel_axis is not None and not image.rgb:
-        n_fixed = sum(isinstance(at, int) for at in request.job.index)
-        n_channels = int(request.job.data.shape[n_fixed + options.channel_axis])
+        pairs = zip(request.job.index, request.job.data.shape, strict=True)
+        sides = [side for at, side in pairs if isinstance(at, slice)]
+        n_channels = sides[options.channel_axis]
     if n_channels != found.vectors.shape[1]:
         raise InvalidInput(
             f"{image.name}: expected {found.vectors.shape[1]} channels, as the prototypes have, "
@@ -189,13 +191,18 @@ def _check_channels(request: Request, found: PrototypeSet) -> None:
         )
 
 
-def _n_axes(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, found: PrototypeSet) -> int:
-    """Return how many axes of an image are labelled."""
+def _n_axes(
+    viewer: napari.viewer.Viewer, book: LayerBook | FileBook, found: PrototypeSet, image: Image
+) -> int:
+    """Return how many axes of an image are labelled; for a file that does not say, as on screen."""
     if book.layer is not None:
-        return sum(side > 1 for side in book.layer.data.shape)
-    assert found.options is not None
-    window = found.options.window
-    return len(window) if isinstance(window, tuple) else int(viewer.dims.ndisplay)
+        return len(labelled_axes(book.layer))
+    options = found.options
+    assert options is not None
+    if isinstance(options.window, tuple):
+        return len(options.window)
+    n_channel_axes = int(options.channel_axis is not None and not image.rgb)
+    return min(int(viewer.dims.ndisplay), int(image.ndim) - n_channel_axes)
 
 
 def _sentence(reason: str) -> str:

@@ -1,0 +1,109 @@
+"""Which part of which image a Labels layer covers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import napari
+from napari.layers import Image, Labels
+
+from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.reading import Index
+
+__all__ = [
+    "METADATA_KEY",
+    "entry_of",
+    "image_part",
+    "kept_axes",
+    "labelled_axes",
+    "origin_of",
+    "own_image",
+]
+
+METADATA_KEY = "napari_saf"
+"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
+part of which image it is."""
+
+
+def entry_of(layer: Any) -> dict[str, Any]:
+    """Return what a layer carries as a result; empty if it is none."""
+    entry = layer.metadata.get(METADATA_KEY)
+    return entry if isinstance(entry, dict) else {}
+
+
+def origin_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return which axis of the labelled image each axis is, and those that stand for one slice.
+
+    None where that is not known, or the layer's pixels were replaced by others.
+    """
+    entry, shape = entry_of(layer), pixels_of(layer).shape
+    axes, singletons = entry.get("axes"), entry.get("singletons")
+    if not isinstance(axes, tuple) or not isinstance(singletons, tuple):
+        return None
+    is_as_it_was = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
+    return (axes, singletons) if is_as_it_was else None
+
+
+def labelled_axes(layer: Labels) -> list[int]:
+    """Return the axes along which pixels were labelled; where not known, those to keep."""
+    origin, shape = origin_of(layer), pixels_of(layer).shape
+    if origin is not None:
+        return [axis for axis in range(len(shape)) if axis not in origin[1]]
+    last = len(shape) - 2
+    return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
+
+
+def kept_axes(layer: Labels) -> list[int]:
+    """Return the axes of labels but those of length 1 before the plane."""
+    labelled, shape = labelled_axes(layer), pixels_of(layer).shape
+    return [axis for axis in labelled if shape[axis] > 1 or axis in labelled[-2:]]
+
+
+def own_image(viewer: napari.Viewer, layer: Labels, fits: Callable[[Any], bool]) -> Image | None:
+    """Return the image that was labelled; else one of the layer's name, else any that fits."""
+    fitting = [image for image in viewer.layers if fits(image)]
+    own = [image for image in fitting if str(image.unique_id) == entry_of(layer).get("image")]
+    named = [image for image in fitting if layer.name.startswith(image.name)]
+    named.sort(key=lambda image: -len(image.name))
+    return next(iter([*own, *named, *fitting]), None)
+
+
+def image_part(
+    layer: Labels, image: Image, kept: list[int] | None = None
+) -> tuple[Index, int | None] | None:
+    """Return which part of an image lies under labels, and its axis of channels; or None.
+
+    Of the axes of the labels `kept` stay, by default those that `kept_axes` names.
+    """
+    kept = kept_axes(layer) if kept is None else kept
+    if image.ndim == layer.ndim:
+        index = _part(layer, image, list(range(image.ndim)), kept)
+        channel = -1 if image.rgb else None
+        return None if index is None else (index, channel)
+    if image.ndim != layer.ndim + 1 or image.rgb:
+        return None
+    origin = origin_of(layer)
+    own = origin[0] if origin is not None else ()
+    # Where the image is of the same kind, the axis that is none of the labels' holds channels.
+    for channel in sorted(range(image.ndim), key=lambda axis: axis in own):
+        axes = [axis for axis in range(image.ndim) if axis != channel]
+        index = _part(layer, image, axes, kept)
+        if index is not None:
+            n_before = sum(isinstance(one, slice) for one in index[:channel])
+            return (*index[:channel], slice(None), *index[channel:]), n_before
+    return None
+
+
+def _part(layer: Labels, image: Image, axes: list[int], kept: list[int]) -> Index | None:
+    """Return the index of some axes of an image that the labels cover, or None."""
+    found: list[int | slice] = []
+    for k, axis in enumerate(axes):
+        side, whole = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
+        start = 0
+        if side != whole:
+            start = round((layer.translate[k] - image.translate[axis]) / image.scale[axis])
+        if start < 0 or start + side > whole:
+            return None
+        found.append(slice(start, start + side) if k in kept else start)
+    return tuple(found)

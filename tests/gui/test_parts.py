@@ -1,0 +1,171 @@
+"""Result layers know which part of which image they are, whatever became of names and axes."""
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT
+
+import napari_saf as saf
+from napari_saf._gui.export.repeat import repeat_request
+from napari_saf._gui.export.source import recipe_of, source_of
+from napari_saf._gui.layers.part import image_part, labelled_axes, own_image
+from napari_saf._gui.prototypes.edits import Canvas
+from napari_saf.methods._method import never
+
+pytestmark = [pytest.mark.gui]
+
+
+def channels_of_planes(shape, axis, seed=0):
+    """An image whose channels differ, so that no other axis can be taken for them."""
+    rng = np.random.default_rng(seed)
+    image = np.kron(rng.random((*shape[:-2], 4, 4)), np.ones((8, 8)))
+    weights = np.array([1.0, -0.5, 0.2]).reshape(
+        [-1 if k == axis else 1 for k in range(len(shape))]
+    )
+    return (image * weights + 0.01 * rng.random(image.shape)).astype(np.float32)
+
+
+@pytest.fixture
+def empty_dock(viewer):
+    return viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+
+
+@pytest.fixture
+def label(empty_dock, qtbot, viewer):
+    """Label a layer and return the layer of the result."""
+
+    def run(layer, extent="slice", channels=None):
+        dock = empty_dock
+        dock.input.choose_image(layer)
+        if channels is not None:
+            dock.input.choose_channels(channels)
+        dock.input.choose_extent(extent)
+        dock.form.set_values({"max_labels": 3})
+        before = list(viewer.layers)
+        with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+            dock.start()
+        (new,) = [one for one in viewer.layers if one not in before]
+        return new
+
+    return run
+
+
+def repeated(viewer, labels, image):
+    """Return the labels that repeating gives, and where they would lie."""
+    recipe = recipe_of(labels)
+    request = repeat_request(viewer, recipe, image, len(labelled_axes(labels)), labels)
+    result = request.method.run(request.job.read(never))
+    return request.placement.shape(result.labels.shape), result.labels
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5, 32, 32), 0), ((5, 3, 32, 32), 1)])
+def test_channels_stay_channels_when_a_slice_is_repeated(viewer, label, shape, axis):
+    layer = viewer.add_image(channels_of_planes(shape, axis), name="a", channel_axis=None)
+    labels = label(layer, channels=axis)
+    found, again = repeated(viewer, labels, layer)
+    assert found == labels.data.shape
+    np.testing.assert_array_equal(again, np.squeeze(labels.data))
+    assert Canvas.of(labels, layer).job.read(never).features.shape == (32 * 32, 3)
+
+
+def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, label):
+    layer = viewer.add_image(np.random.default_rng(0).random((5, 32, 32)), name="a")
+    viewer.dims.order = (1, 0, 2)
+    labels = label(layer)
+    assert labels.data.shape == (5, 1, 32)
+    found, again = repeated(viewer, labels, layer)
+    assert found == labels.data.shape
+    np.testing.assert_array_equal(again, labels.data[:, 0])
+    source = source_of(viewer, labels, layer).read(never)
+    assert source.labels.shape == source.image.shape == (5, 32)
+
+
+def test_slices_of_an_axis_of_length_1_can_be_edited_and_repeated(viewer, label):
+    layer = viewer.add_image(np.random.default_rng(0).random((1, 4, 16, 16)), name="a")
+    labels = label(layer, extent="each")
+    found, again = repeated(viewer, labels, layer)
+    assert found == labels.data.shape
+    np.testing.assert_array_equal(again, labels.data)
+    assert Canvas.of(labels, layer).job.read(never).graph.shape == (1, 4, 16, 16)
+
+
+def test_the_image_that_was_labelled_is_known_again(viewer, label):
+    rng = np.random.default_rng(0)
+    layers = [viewer.add_image(rng.random((16, 16)), name=n) for n in ("cell", "cell2", "cell")]
+    for image in layers:
+        labels = label(image)
+        assert own_image(viewer, labels, lambda one: one in layers) == image
+        name, image.name = image.name, "renamed"
+        labels.name = "window 5"
+        assert own_image(viewer, labels, lambda one: one in layers) == image
+        image.name = name
+        viewer.layers.remove(labels)
+
+
+def test_of_images_that_carry_no_sign_the_longest_name_counts(viewer):
+    layers = [viewer.add_image(np.random.rand(9, 9), name=name) for name in ("cell", "cell2")]
+    labels = viewer.add_labels(np.ones((9, 9), dtype=int), name="cell2 labels")
+    assert own_image(viewer, labels, lambda one: one in layers) == layers[1]
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        {"rotate": np.array([[1, 0, 0], [0, 0.8, -0.6], [0, 0.6, 0.8]])},
+        {"affine": np.array([[1, 0, 0, 0], [0, 1.5, 0.2, 10], [0, 0, 2, -3], [0, 0, 0, 1]])},
+        {"shear": np.array([0, 0, 0.3])},
+    ],
+)
+def test_labels_of_channels_lie_where_a_turned_image_lies(viewer, label, turned):
+    layer = viewer.add_image(
+        channels_of_planes((3, 32, 32), 0),
+        name="a",
+        scale=(1, 2, 0.5),
+        translate=(0, 7, -4),
+        **turned,
+    )
+    labels = label(layer, channels=0)
+    for corner in ((0, 0), (31, 0), (0, 31), (31, 31)):
+        np.testing.assert_allclose(
+            labels.data_to_world(corner), layer.data_to_world((0, *corner))[1:], atol=1e-6
+        )
+    np.testing.assert_allclose(labels.scale, (2, 0.5))
+
+
+def test_a_mask_of_one_plane_holds_for_every_slice(viewer, label, empty_dock):
+    layer = viewer.add_image(np.random.default_rng(0).random((4, 16, 16)), name="a")
+    inside = np.zeros((16, 16), dtype=int)
+    inside[3:9, 2:12] = 1
+    empty_dock.input.choose_mask(viewer.add_labels(inside, name="inside"))
+    labels = label(layer, extent="each")
+    np.testing.assert_array_equal(labels.data > 0, np.broadcast_to(inside > 0, (4, 16, 16)))
+
+
+@pytest.mark.parametrize(
+    ("names", "units", "letters"),
+    [
+        (("time", "y", "x"), ("second", "um", "um"), "tyx"),
+        (("t", "y", "x"), ("pixel", "pixel", "pixel"), "tyx"),
+        (("axis -3", "axis -2", "axis -1"), ("second", "um", "um"), "tyx"),
+        (("Time", "depth", "row", "column"), ("pixel",) * 4, "tzyx"),
+        (("axis -3", "axis -2", "axis -1"), ("um", "um", "um"), None),
+    ],
+)
+def test_axes_are_exported_by_their_names_and_units(viewer, names, units, letters):
+    pixels = np.ones((2, 3, 4, 5)[-len(names) :], dtype=int)
+    labels = viewer.add_labels(pixels, axis_labels=names, units=units)
+    assert source_of(viewer, labels, None).known.axes == letters
+
+
+def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(viewer, tmp_path):
+    from napari_saf._gui.prototypes.elsewhere import load_book, use_request
+
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
+    prototypes = np.array([[0.2], [0.8]])
+    saf.save_prototypes(
+        tmp_path / "p.json", saf.PrototypeSet(prototypes, np.array([1, 2]), options=problem.options)
+    )
+    layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
+    viewer.dims.ndisplay = 3
+    request = use_request(viewer, load_book(tmp_path / "p.json"), layer)
+    assert request.job.read(never).n_nodes == 144
+    assert image_part(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None
