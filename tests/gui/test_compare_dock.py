@@ -132,6 +132,40 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
         assert [float(row["covering"]) for row in csv.DictReader(file)] == measured
 
 
+def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, qtbot):
+    """Whatever slice is on screen by then, and whatever the form asks for."""
+    image = stack(n_slices=5, side=12)
+    layer = viewer.add_image(image, name="stack")
+    other = viewer.add_image(image[:, :6], name="other")
+    truth = viewer.add_labels(1 + (image > 0.5), name="truth")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    dock.choice.vary(0, None)
+    dock.choice.vary(1, None)
+    dock.input.choose_image(layer)
+    dock.choose_truth(truth)
+    viewer.dims.set_point(0, 2)
+
+    def measured():
+        qtbot.waitUntil(lambda: not dock._asides, timeout=TIMEOUT)
+        assert not dock.status.is_error, dock.status.text
+        return column(dock, "Covering")
+
+    for change in (
+        lambda: viewer.dims.set_point(0, 0),
+        lambda: dock.input.choose_extent("volume"),
+        lambda: dock.input.choose_image(other),
+    ):
+        viewer.dims.set_point(0, 2)
+        dock.input.choose_image(layer)
+        dock.input.choose_extent("slice")
+        run(qtbot, dock)
+        before = measured()
+        dock.choose_truth(None)
+        change()
+        dock.choose_truth(truth)
+        assert measured() == before
+
+
 def test_stop_keeps_what_is_finished(compare, qtbot, viewer):
     boxes = {box.text(): box for box in compare.findChildren(QCheckBox)}
     click(qtbot, boxes["Laplacian K-modes"])

@@ -181,10 +181,8 @@ class CompareWidget(TaskDock):
     def _work(self, *, finite_only: bool) -> ComparisonWork:
         job, truth = self.input.job(finite_only=finite_only), self._truth.layer
         variants = self.choice.variants(job.options, self._known_methods())
-        title = self.input.image.name
-        if truth is None:
-            return ComparisonWork(job, variants, title)
-        return ComparisonWork(job, variants, title, pixels_of(truth), self.input.index_of(truth))
+        regions = None if truth is None else pixels_of(truth)
+        return ComparisonWork(job, variants, self.input.image.name, regions)
 
     def _variants(self) -> list[Variant]:
         return self.choice.variants(self.input.job().options, self._known_methods())
@@ -257,12 +255,12 @@ class CompareWidget(TaskDock):
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""
         outcome = self.outcome
-        if outcome is None or self.is_busy or self.input.image is None:
+        if outcome is None or self.is_busy:
             return
+        self._forget_error()
         data = None if layer is None else pixels_of(layer)
-        index = () if layer is None else self.input.index_of(layer)
         self.calculate_aside(
-            "truth", lambda cancelled: outcome.with_truth(data, index, cancelled), self._on_measured
+            "truth", lambda cancelled: outcome.with_truth(data, cancelled), self._on_measured
         )
 
     def _on_measured(self, outcome: Outcome) -> None:

@@ -54,7 +54,7 @@ class Outcome:
     rows: list[Row]
     truth: NDArray[Any] | None
 
-    def with_truth(self, data: Any, index: Index, cancelled: Callable[[], bool]) -> Outcome:
+    def with_truth(self, data: Any, cancelled: Callable[[], bool]) -> Outcome:
         """Return the same, measured by another truth; `data` may be None.
 
         Raises
@@ -62,7 +62,7 @@ class Outcome:
         InvalidInput
             If the truth does not fit the image.
         """
-        work = dataclasses.replace(self.work, truth=data, truth_index=index)
+        work = dataclasses.replace(self.work, truth=data)
         truth = work.read_truth(cancelled)
         rows = comparison_table(self.comparison, truth)
         return Outcome(work, self.comparison, rows, truth)
@@ -102,16 +102,13 @@ class ComparisonWork:
     title : str
         The name of the image.
     truth : array-like or None
-        Regions as they should be.
-    truth_index : tuple of int or slice
-        What to read of them.
+        Regions as they should be, of what is labelled or of all slices.
     """
 
     job: ImageJob
     variants: Sequence[Variant]
     title: str
     truth: Any = None
-    truth_index: Index = ()
 
     def run(self, report: Callable[[object], None], cancelled: Callable[[], bool]) -> Outcome:
         """Run all variants; report `Progress` and `Finished`.
@@ -139,20 +136,35 @@ class ComparisonWork:
         """Read the truth and see whether it fits; None if there is none."""
         if self.truth is None:
             return None
-        truth = read_pixels(self.truth, self.truth_index, cancelled).copy()
+        truth = read_pixels(self.truth, self._truth_index(), cancelled).copy()
         if truth.shape != self._shape():
             raise InvalidInput(f"truth: expected the shape {self._shape()}, got {truth.shape}")
         if not truth.any():
             raise InvalidInput("truth: expected labelled pixels, got 0 everywhere")
         return truth
 
+    def _truth_index(self) -> Index:
+        """Return what to read of the truth: the slices labelled, where it has the others too."""
+        where, shape = self._where(), self.truth.shape
+        if len(shape) != len(where):
+            return ()
+        return tuple(
+            min(at, side - 1) if isinstance(at, int) else at
+            for at, side in zip(where.values(), shape, strict=True)
+        )
+
     def _shape(self) -> tuple[int, ...]:
         """Return the shape of what is labelled."""
-        sides = zip(self.job.data.shape, self.job.index, strict=False)
-        kept = [side for side, at in sides if not isinstance(at, int)]
+        sides = self.job.data.shape
+        return tuple(sides[axis] for axis, at in self._where().items() if not isinstance(at, int))
+
+    def _where(self) -> dict[int, int | slice]:
+        """Return what is labelled, by the axis of space."""
+        where = dict(enumerate(self.job.index))
         if self.job.options.channel_axis is not None:
-            kept.pop(self.job.options.channel_axis)
-        return tuple(kept)
+            kept = [axis for axis, at in where.items() if not isinstance(at, int)]
+            del where[kept[self.job.options.channel_axis]]
+        return where
 
 
 class _Teller:
