@@ -90,3 +90,18 @@ def test_open_docks_let_go_of_layers_that_are_removed(viewer, qtbot):
         qtbot.wait(50)
         gc.collect()
     assert not [name for name, ref in refs if ref() is not None]
+
+
+def test_a_viewer_that_closes_itself_takes_its_docks_along(make_napari_viewer, qtbot, long_run):
+    viewer = make_napari_viewer(show=True)
+    viewer.add_image(blocks(), name="blocks")
+    dock, follower = (
+        viewer.window.add_plugin_dock_widget("napari-saf", name)[1]
+        for name in ("Segment", "Diagnostics")
+    )
+    long_run(dock)
+    session = dock.session
+    viewer.close()
+    assert follower._life.has_ended and not session.is_running
+    # What was on its way comes now; none of it may reach a widget that is gone.
+    qtbot.wait(200)

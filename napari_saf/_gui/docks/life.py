@@ -39,7 +39,7 @@ class DockLife(QObject):
         self._ended = ended
         self.has_ended = self.has_joined = False
         self._help = HelpButton(dock)
-        self._has_been_shown = False
+        self._has_been_shown = self._is_closing = False
         self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
         QApplication.instance().aboutToQuit.connect(self.end)
@@ -75,7 +75,11 @@ class DockLife(QObject):
                 self._window = weakref.ref(window)
                 window.installEventFilter(self)
         elif watched is self._window() and kind == QEvent.Type.Close:
+            self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
+        elif watched is self._window() and kind == QEvent.Type.Hide and self._is_closing:
+            # Not later: a viewer that closes itself deletes its window at once.
+            self.end()
         return False
 
     def _join_others(self) -> None:
@@ -103,5 +107,6 @@ class DockLife(QObject):
             bar.setUsesScrollButtons(True)
 
     def _on_close_asked(self) -> None:
+        self._is_closing = False
         if not self.has_window:
             self.end()
