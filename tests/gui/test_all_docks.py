@@ -11,7 +11,7 @@ from monkey import dock_names
 from napari.layers import Image, Labels, Layer, Points
 from napari.utils.key_bindings import coerce_keybinding
 from napari.utils.shortcuts import default_shortcuts
-from qtpy.QtCore import QPoint, QPointF, QRect, QUrl
+from qtpy.QtCore import QPoint, QPointF, QRect, Qt, QUrl
 from qtpy.QtGui import QEnterEvent
 from qtpy.QtWidgets import (
     QAbstractButton,
@@ -149,6 +149,43 @@ def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, t
         window = viewer.window._qt_window.rect()
         assert window.contains(QRect(dock.mapTo(dock.window(), QPoint()), dock.size()))
     assert not faults, "\n".join(dict.fromkeys(faults))
+
+
+def test_tab_goes_through_what_is_unfolded_only(frames, viewer, qtbot):
+    for name, (frame, dock) in frames.items():
+        frame.raise_()
+        qtbot.waitUntil(dock.isVisible)
+        folds = dock.findChildren(QCollapsible)
+        contents = [fold.content() for fold in folds]
+        assert not [w for w in reached_by_tab(dock, qtbot) if is_in_any(w, contents)], name
+        for fold in folds:
+            fold.toggleButton().click()
+            # A fold may lie in another one, and have nothing but words in it.
+            if any(map(can_be_used, fold.content().findChildren(INTERACTIVE))):
+                reached = reached_by_tab(dock, qtbot)
+                assert any(is_in_any(w, [fold.content()]) for w in reached), (name, fold.text())
+            fold.toggleButton().click()
+        assert not [w for w in reached_by_tab(dock, qtbot) if is_in_any(w, contents)], name
+
+
+def reached_by_tab(dock, qtbot):
+    """Return the widgets of a dock that take the keyboard one after another."""
+    window, reached = dock.window(), []
+    widget = next(filter(can_be_used, dock.findChildren(INTERACTIVE)))
+    widget.setFocus()
+    while widget not in reached:
+        reached.append(widget)
+        qtbot.keyClick(widget, Qt.Key.Key_Tab)
+        widget = window.focusWidget()
+    return reached
+
+
+def can_be_used(widget):
+    return widget.isVisible() and widget.isEnabled() and not isinstance(widget, QScrollBar)
+
+
+def is_in_any(widget, contents):
+    return any(content.isAncestorOf(widget) for content in contents)
 
 
 def offered_methods(dock):

@@ -64,6 +64,8 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
 
     def show(is_open: bool) -> None:
         button.setText(f"{'▾' if is_open else '▸'}  {title}")
+        # The fold itself makes it 0 pixels high; Tab would still go through it.
+        fold.content().setVisible(is_open)
         if is_open:
             fold.content().setMaximumHeight(QWIDGETSIZE_MAX)
 
