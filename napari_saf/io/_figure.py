@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ _MOST_PIXELS = 1600
 _MOST_ENTRIES = 24
 _PANEL_INCHES = 4.6
 _LEGEND_INCHES = 2.4
+_TITLE_LETTERS = 36
+"""Of a line above a panel; a name in capitals is as wide as the panel."""
+_TITLE_INCHES = 0.2
 _DPI = 150
 
 
@@ -108,7 +112,7 @@ def middle_plane(array: NDArray[Any], n_axes: int) -> NDArray[Any]:
 def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
     """Show a grey or RGB plane."""
     panel.imshow(plane, cmap="gray", interpolation="nearest")
-    panel.set_title(title)
+    panel.set_title(textwrap.fill(title, _TITLE_LETTERS))
     panel.set_axis_off()
 
 
@@ -150,7 +154,8 @@ def _draw(
     # The sides of what is seen, not of the pixels.
     sizes = (1.0, 1.0) if axes.scale is None else axes.scale[-2:]
     height, width = (side * size for side, size in zip(labels.shape, sizes, strict=True))
-    high = min(max(_PANEL_INCHES * height / width, 1.8), 8.0) + 0.5
+    above = _TITLE_INCHES * max(1, len(textwrap.wrap(title, _TITLE_LETTERS)))
+    high = min(max(_PANEL_INCHES * height / width, 1.8), 8.0) + 0.3 + above
     figure = Figure((n_panels * _PANEL_INCHES + _LEGEND_INCHES, high), layout="constrained")
     FigureCanvasAgg(figure)
     ratios = [_PANEL_INCHES] * n_panels + [_LEGEND_INCHES]
@@ -162,6 +167,8 @@ def _draw(
     show_image(panels[-2], _coloured(thinned(labels), legend), words if n_panels > 1 else title)
     for panel in panels[:-1]:
         panel.set_aspect(sizes[0] / sizes[1])
+        # In the middle of its place it would leave room for less than the lines of the title.
+        panel.set_anchor("N")
     _draw_bar(panels[0], labels, axes)
     _draw_legend(panels[-1], legend)
     return figure

@@ -126,6 +126,14 @@ def test_figures_are_made(tmp_path, suffix, shape):
         assert iio.imread(path).std() > 10
 
 
+@pytest.mark.parametrize("title", ["AB34_" * 20, "photo of " + "leaves " * 12])
+def test_a_long_title_is_whole(tmp_path, title):
+    image = np.zeros((9, 10))
+    pixels = iio.imread(saf.save_figure(tmp_path / "f.png", np.eye(9, 10, dtype=int), image,
+                                        title=title))  # fmt: skip
+    assert (pixels[:, :3] == 255).all() and (pixels[:3] == 255).all()
+
+
 def test_a_figure_of_no_labels_and_a_flat_image(tmp_path):
     saf.save_figure(tmp_path / "f.png", np.zeros((5, 6), int), np.full((5, 6), 7.0))
     assert (tmp_path / "f.png").exists()
