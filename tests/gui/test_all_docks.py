@@ -40,6 +40,7 @@ pytestmark = pytest.mark.gui
 INTERACTIVE = (QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit)
 WIDEST = 380
 SMALL_WINDOW = (1280, 800)
+LONG_NAME = "20240213_exp12_plateA_wellB03_field07_ch2_max_projection"
 
 
 @pytest.fixture
@@ -151,6 +152,25 @@ def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, t
     assert not faults, "\n".join(dict.fromkeys(faults))
 
 
+def test_no_dock_is_widened_by_a_long_name(viewer, qtbot):
+    viewer.add_image(np.eye(8), name=LONG_NAME)
+    viewer.add_labels(np.eye(8, dtype=int), name=f"{LONG_NAME} [SAF]")
+    viewer.window.resize(*SMALL_WINDOW)
+    viewer.window._qt_window.show()
+    for name in dock_names():
+        frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", name)
+        frame.raise_()
+        qtbot.waitUntil(dock.isVisible)
+        for fold in dock.findChildren(QCollapsible):
+            fold.expand(animate=False)
+        dock.status.show_error(f"{LONG_NAME}.tif is there already", "Replace it")
+        (line,) = (w for w in dock.findChildren(QLabel) if w.text().endswith("already"))
+        qtbot.waitUntil(lambda line=line: has_room(line, line.text()), timeout=2000)
+        assert dock.status.text == f"{LONG_NAME}.tif is there already"
+        assert not [f for f in cut_widgets(dock) if "sticks out" in f], name
+        assert frame.width() <= WIDEST
+
+
 def test_tab_goes_through_what_is_unfolded_only(frames, viewer, qtbot):
     for name, (frame, dock) in frames.items():
         frame.raise_()
@@ -221,7 +241,9 @@ def has_room(widget, words):
     """Tell whether words fit into a widget."""
     metrics, room = widget.fontMetrics(), room_of(widget)
     if isinstance(widget, QLabel) and widget.wordWrap():
-        longest = max(map(metrics.horizontalAdvance, words.split()), default=0)
+        # A line may also end at a space of no width.
+        pieces = words.replace("\u200b", " ").split()
+        longest = max(map(metrics.horizontalAdvance, pieces), default=0)
         return longest <= room and widget.heightForWidth(widget.width()) <= widget.height()
     return metrics.horizontalAdvance(words) <= room
 

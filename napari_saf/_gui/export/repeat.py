@@ -8,8 +8,17 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtCore import Qt, QTimer, Signal
-from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from qtpy.QtCore import QTimer, Signal
+from qtpy.QtWidgets import (
+    QFileDialog,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from napari_saf._gui.export.source import raw_recipe, recipe_of
 from napari_saf._gui.layers.part import labelled_axes, origin_of
@@ -31,6 +40,8 @@ __all__ = ["RepeatSection", "repeat_request"]
 
 _HELP = "Label this image with the same method, parameters, features and scale."
 _FOLDER_WORDS = "For a folder of images, save the recipe and type in a terminal:"
+_COMMAND_HEIGHT = 66
+"""Four lines."""
 _FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
 
 
@@ -61,7 +72,7 @@ class RepeatSection(QWidget):
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
         self._run, self._stop = QPushButton("Repeat"), QPushButton("Stop")
         self._save = QPushButton("Save recipe …")
-        self._what, self._command = QLabel(), QLabel()
+        self._what, self._command = QLabel(), QPlainTextEdit()
         self._clock = QTimer(self)
         self._clock.setInterval(500)
         self._create_layout()
@@ -90,7 +101,7 @@ class RepeatSection(QWidget):
         except InvalidInput as error:
             self._what.setText(f"Nothing to repeat: {error}.")
         name = "labels" if layer is None else file_stem(layer.name)
-        self._command.setText(
+        self._command.setPlainText(
             f"napari-saf segment FOLDER --recipe {name}.recipe.json -o OUT --jobs 4"
         )
         self._show_what_is_possible()
@@ -134,9 +145,11 @@ class RepeatSection(QWidget):
         self._layer = self._shown = self._recipe = None
 
     def _create_layout(self) -> None:
-        for label in (self._what, self._command):
-            label.setWordWrap(True)
-        self._command.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._what.setWordWrap(True)
+        # A label cannot break a long name and still be copied as it is.
+        self._command.setReadOnly(True)
+        self._command.setFrameShape(QFrame.Shape.NoFrame)
+        self._command.setFixedHeight(_COMMAND_HEIGHT)
         self._command.setStyleSheet("font-family: monospace; font-size: 8pt;")
         self._command.setToolTip(_FOLDER_HELP)
         self._what.setToolTip("The recipe that the chosen labels carry.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import (
     QLabel,
@@ -16,6 +18,8 @@ __all__ = ["StatusArea"]
 
 _STEPS = 1000
 _ERROR_STYLE = "color: #e5534b;"
+_LONG_WORD = re.compile(r"\S{25,}")
+_BREAK = "\N{ZERO WIDTH SPACE}"
 
 
 class StatusArea(QWidget):
@@ -51,7 +55,7 @@ class StatusArea(QWidget):
     @property
     def text(self) -> str:
         """The line of text."""
-        return str(self._line.text())
+        return str(self._line.text()).replace(_BREAK, "")
 
     @property
     def is_error(self) -> bool:
@@ -84,7 +88,7 @@ class StatusArea(QWidget):
 
     def set_text(self, text: str) -> None:
         """Change the line alone."""
-        self._line.setText(text)
+        self._line.setText(_breakable(text))
 
     def _set_bar(self, value: int) -> None:
         """Change the bar, painted in a later turn of the event loop.
@@ -101,6 +105,11 @@ class StatusArea(QWidget):
         if self._is_quiet:
             self._bar.setVisible(self._bar.value() > 0)
             self._line.setVisible(bool(text))
-        self._line.setText(text)
+        self.set_text(text)
         self._way_on.setText(way_on)
         self._way_on.setVisible(bool(way_on))
+
+
+def _breakable(text: str) -> str:
+    """Return a text whose long words, such as names of files, can go on in a new line."""
+    return _LONG_WORD.sub(lambda found: _BREAK.join(found[0]), text)
