@@ -20,6 +20,8 @@ from napari_saf.comparison._variants import (
     Layout,
     Variant,
     lay_out,
+    open_axes,
+    parameter_named,
     short_names,
     variants_of,
 )
@@ -44,6 +46,8 @@ __all__ = [
     "comparison_table",
     "iterate_comparison",
     "lay_out",
+    "open_axes",
+    "parameter_named",
     "read_values",
     "save_comparison",
     "save_table",

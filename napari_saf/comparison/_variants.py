@@ -20,6 +20,7 @@ __all__ = [
     "Layout",
     "Variant",
     "lay_out",
+    "open_axes",
     "parameter_named",
     "short_names",
     "variants_of",
@@ -52,7 +53,7 @@ class Variant:
     @property
     def name(self) -> str:
         """All its words."""
-        return ", ".join(words for _, words in self.place) or self.method.name.upper()
+        return ", ".join(_phrase(*pair) for pair in self.place) or self.method.name.upper()
 
 
 def variants_of(
@@ -110,11 +111,19 @@ def parameter_named(method: type, name: str) -> Parameter | None:
     return found[0] if found else None
 
 
+def open_axes(variants: Sequence[Variant]) -> list[str]:
+    """Return the axes on which variants differ, in their order."""
+    names = dict.fromkeys(axis for variant in variants for axis, _ in variant.place)
+    return [
+        name for name in names if len({dict(variant.place).get(name) for variant in variants}) > 1
+    ]
+
+
 def short_names(variants: Sequence[Variant]) -> list[str]:
     """Return for each variant the words that tell it from the others."""
-    open_axes = _open_axes(variants)
+    axes = open_axes(variants)
     words = [
-        ", ".join(words for axis, words in variant.place if axis in open_axes)
+        ", ".join(_phrase(*pair) for pair in variant.place if pair[0] in axes)
         for variant in variants
     ]
     return [short or variant.name for short, variant in zip(words, variants, strict=True)]
@@ -135,7 +144,7 @@ class Layout:
 
 def lay_out(variants: Sequence[Variant]) -> Layout:
     """Return a table of the variants: the last axis from left to right, if it is a full one."""
-    count, axes = len(variants), _open_axes(variants)
+    count, axes = len(variants), open_axes(variants)
     placed = [dict(variant.place) for variant in variants]
     is_grid = len(axes) > 1 and all(axes[-1] in place for place in placed)
     if is_grid:
@@ -154,14 +163,6 @@ def _ranks(values: Sequence[Any]) -> dict[Any, int]:
     return {value: rank for rank, value in enumerate(dict.fromkeys(values))}
 
 
-def _open_axes(variants: Sequence[Variant]) -> list[str]:
-    """Return the axes on which variants differ, in their order."""
-    names = dict.fromkeys(axis for variant in variants for axis, _ in variant.place)
-    return [
-        name for name in names if len({dict(variant.place).get(name) for variant in variants}) > 1
-    ]
-
-
 def _variant(
     method: AbstractMethod, values: dict[str, Any], options: ImageOptions | None
 ) -> Variant:
@@ -171,7 +172,7 @@ def _variant(
     for name, item in found.items():
         if item is not None and name not in OPTION_AXES:
             settings[item.name] = values[name]
-            place.append((name, f"{_words(name)} = {_words(values[name])}"))
+            place.append((name, _words(values[name])))
     made = build(type(method), settings)
     for name, item in found.items():
         _check_condition(name, item, settings)
@@ -179,7 +180,7 @@ def _variant(
     for name in OPTION_AXES:
         if name in values and (name != "window" or made.uses_window):
             changes[name] = values[name]
-            place.append((name, f"{_words(name)} {_words(values[name])}"))
+            place.append((name, _words(values[name])))
     _check_window(changes.get("window"))
     return Variant(
         made, dataclasses.replace(options or ImageOptions(), **changes), _in_order(place, values)
@@ -203,6 +204,13 @@ def _check_window(window: object) -> None:
     sides = np.atleast_1d(np.asarray(window))
     if sides.dtype.kind not in "iu" or (sides < 1).any() or not (sides % 2).all():
         raise InvalidInput(f"window: expected odd numbers, got {window}")
+
+
+def _phrase(axis: str, words: str) -> str:
+    """Return an axis and the value on it."""
+    if axis == _METHOD:
+        return words
+    return f"{_words(axis)}{'' if axis in OPTION_AXES else ' ='} {words}"
 
 
 def _words(value: object) -> str:

@@ -11,6 +11,7 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
+from napari_saf._gui.compare.names import panel_names
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf.io import Recipe
 
@@ -59,7 +60,7 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
     before = grid.shape, grid.stride
     run(qtbot, compare)
     assert not compare.status.is_error, compare.status.text
-    assert [layer.name for layer in results(viewer)] == ["max labels = 2", "max labels = 5"]
+    assert [layer.name for layer in results(viewer)] == ["Labels up to 2", "Labels up to 5"]
     assert grid.enabled and button(compare, "Side by side").isChecked()
     assert [layer.visible for layer in viewer.layers] == [True, True, True]
     assert grid.actual_shape(viewer.layers) == (2, 2)
@@ -100,6 +101,49 @@ def test_a_table_of_two_parameters_is_shown_as_one(viewer, qtbot):
     recipes = [layer.metadata[METADATA_KEY]["recipe"] for layer in results(viewer)]
     found = [(one["input"]["window"], one["parameters"]["max_labels"]) for one in recipes]
     assert found == [((1, w, w), c) for w in (3, 5) for c in (2, 3)]
+
+
+def test_names_on_screen_say_what_differs_in_the_words_of_the_form(viewer, qtbot):
+    viewer.add_image(stack(n_slices=3, side=12), name="stack")
+    viewer.window.resize(1280, 800)
+    frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
+    viewer.window._qt_window.show()
+    dock.input.choose_extent("each")
+    dock.choice.tick("saf", "slk")
+    dock.choice.vary(0, "window", "3, 5")
+    dock.choice.vary(1, "max_labels", "2, 3")
+    run(qtbot, dock)
+    expected = [f"SAF, Scale {w}, Labels {c}" for w in (3, 5) for c in (2, 3)]
+    expected += ["SLK, Scale 3", "SLK, Scale 5"]
+    assert [layer.name for layer in results(viewer)] == expected
+    assert column(dock, "Name") == expected
+    whole = [dock.table.item(row, 0).toolTip() for row in range(6)]
+    assert whole[1] == "SAF, Scale 1 x 3 x 3, Labels up to 3" and whole[4] == "SLK, Scale 1 x 3 x 3"
+    # Each has room where it stands, and numbers stand beside it.
+    n_columns = viewer.canvas.grid.actual_shape(viewer.layers)[1]
+    room = viewer.window._qt_viewer.canvas.native.width() / n_columns
+    assert max(map(dock.fontMetrics().horizontalAdvance, expected)) < room
+    dock.table.setFixedWidth(frame.width() - 20)
+    assert frame.width() <= 380
+    assert dock.table.columnViewportPosition(4) < dock.table.viewport().width()
+
+
+@pytest.mark.parametrize(
+    "axes, expected",
+    [
+        ({"max_labels": [2, 3]}, ["Labels up to 2", "Labels up to 3"]),
+        ({"window": [3, (1, 3, 3)]}, ["Scale 3", "Scale 1 x 3 x 3"]),
+        ({"window": [(1, 3, 3), (1, 5, 5)]}, ["Scale 3", "Scale 5"]),
+        ({"s": [0, 1], "window": [3]}, ["Detail 0", "Detail 1"]),
+        ({"s": [0, 1], "window": [3, 5]}, ["Detail 0, Scale 3", "Detail 0, Scale 5",
+                                           "Detail 1, Scale 3", "Detail 1, Scale 5"]),
+        ({"max_labels": [2, 3], "window": range(3, 13, 2)},
+         [f"{c}, {w}" for c in (2, 3) for w in range(3, 13, 2)]),
+        ({"max_labels": [2]}, ["SAF, Labels up to 2"]),
+    ],
+)  # fmt: skip
+def test_names_are_as_short_as_the_grid_is_narrow(axes, expected):
+    assert panel_names(saf.variants_of([saf.SelfAssignmentFlow()], axes)) == expected
 
 
 def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui.compare.names import OPTION_WORDS
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf.comparison import Variant, read_values, variants_of
 from napari_saf.features import FEATURES
@@ -30,12 +31,12 @@ _GAP = 2
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
 _OPTIONS = {
-    "window": ("Scale", "3, 9, 21", "Side of the window over which labels are averaged."),
-    "features": ("Features", ", ".join(FEATURES), "What describes a pixel."),
-    "weights": ("Neighbours", ", ".join(WEIGHTS), "How the pixels within the scale count."),
-    "max_side": ("Work at", "240, 480", "The longest side at which to work."),
+    "window": ("3, 9, 21", "Side of the window over which labels are averaged."),
+    "features": (", ".join(FEATURES), "What describes a pixel."),
+    "weights": (", ".join(WEIGHTS), "How the pixels within the scale count."),
+    "max_side": ("240, 480", "The longest side at which to work."),
 }
-"""By name: words, values to begin with, help."""
+"""By name: values to begin with, help."""
 _VALUES_HELP = "Values with commas between; every combination is run."
 _FIRST, _SECOND = ("s", "0, 0.5, 1"), ("window", "3, 9")
 
@@ -208,7 +209,7 @@ def _entries(methods: Sequence[type[AbstractMethod]]) -> list[tuple[str, str, st
                 found.setdefault(item.name, item)
     basic = [item for item in found.values() if not item.advanced]
     advanced = [item for item in found.values() if item.advanced]
-    options = [(name, *told) for name, told in _OPTIONS.items()]
+    options = [(name, OPTION_WORDS[name], *told) for name, told in _OPTIONS.items()]
     return [
         *map(_entry, basic),
         *options,

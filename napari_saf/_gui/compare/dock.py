@@ -13,6 +13,7 @@ from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWi
 
 from napari_saf._gui.compare.choice import ComparisonChoice
 from napari_saf._gui.compare.layers import ComparisonLayers
+from napari_saf._gui.compare.names import whole_name
 from napari_saf._gui.compare.table import ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
 from napari_saf._gui.docks.run_dock import describe_error
@@ -232,7 +233,9 @@ class CompareWidget(TaskDock):
         self._layers.finish(outcome.comparison, lambda: self._on_layers_done(outcome))
         count = len(outcome.comparison.results)
         words = [f"{count} result{'s' * (count != 1)} in {seconds:.1f} s"]
-        words += [f"not run: {f.variant.name}: {f.error}" for f in outcome.comparison.failures]
+        words += [
+            f"not run: {whole_name(f.variant)}: {f.error}" for f in outcome.comparison.failures
+        ]
         words += ["stopped before the others"] * (not outcome.comparison.is_complete)
         self.status.show_progress(count / len(outcome.work.variants), "\n".join(words))
 
@@ -247,10 +250,9 @@ class CompareWidget(TaskDock):
     def _show_rows(self) -> None:
         if self.outcome is None or self._layers is None:
             return
-        results = self.outcome.comparison.results
-        self.table.show_rows(
-            self.outcome.rows, [self._layers.name(result.variant) for result in results]
-        )
+        variants = [result.variant for result in self.outcome.comparison.results]
+        names = [(self._layers.name(one), whole_name(one)) for one in variants]
+        self.table.show_rows(self.outcome.rows, names)
 
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""

@@ -12,10 +12,11 @@ from napari.layers import Image
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QWidget
 
+from napari_saf._gui.compare.names import panel_names
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.runs.fluency import painted_later
-from napari_saf.comparison import Compared, Comparison, Variant, short_names
+from napari_saf.comparison import Compared, Comparison, Variant
 
 __all__ = ["ComparisonLayers"]
 
@@ -49,7 +50,7 @@ class ComparisonLayers:
         self.image = image
         self._viewer, self._widget = viewer, widget
         self._placement = placement
-        self._names = dict(zip(variants, short_names(variants), strict=True))
+        self._names = dict(zip(variants, panel_names(variants), strict=True))
         self._lives: dict[Variant, LiveLayer] = {}
         self._steps: deque[Callable[[], None]] = deque()
         self._timer = QTimer(widget)

@@ -14,6 +14,8 @@ __all__ = ["ComparisonTable"]
 
 _NUMBER = Qt.ItemDataRole.UserRole
 _HEIGHT = 172
+_WIDEST = 150
+"""Of a column, so that a name leaves room for numbers."""
 
 
 class ComparisonTable(QTableWidget):
@@ -32,21 +34,26 @@ class ComparisonTable(QTableWidget):
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.verticalHeader().hide()
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.horizontalHeader().setMaximumSectionSize(_WIDEST)
         self.setMaximumHeight(_HEIGHT)
         self.setWordWrap(False)
         self.itemSelectionChanged.connect(self._on_selection_changed)
         self.show_rows([], [])
 
-    def show_rows(self, rows: Sequence[Row], names: Sequence[str]) -> None:
-        """Show rows under other names; columns without any value are hidden."""
+    def show_rows(self, rows: Sequence[Row], names: Sequence[tuple[str, str]]) -> None:
+        """Show rows under short names, with whole ones; columns without any value are hidden."""
         blocked = self.blockSignals(True)
         self.setSortingEnabled(False)
         self.setRowCount(len(rows))
         for number, column in enumerate(COLUMNS):
             best = column.best_of(rows)
             for place, row in enumerate(rows):
-                text = names[place] if column.field == "name" else column.text(row)
-                self.setItem(place, number, _item(column, row, text, best, place))
+                text, tooltip = column.text(row), column.help
+                if column.field == "name":
+                    text, tooltip = names[place]
+                item = _item(column, row, text, best, place)
+                item.setToolTip(tooltip)
+                self.setItem(place, number, item)
             self.setColumnHidden(number, not any(column.text(row) for row in rows))
         self.setVisible(bool(rows))
         self.setSortingEnabled(True)
@@ -92,7 +99,6 @@ def _item(column: Column, row: Row, text: str, best: float | None, number: int) 
         key = float(value) if math.isfinite(value) else -math.inf
     item = _Item(text, key)
     item.setData(_NUMBER, number)
-    item.setToolTip(row.name if column.field == "name" else column.help)
     if is_number:
         item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
     if best is not None and value == best:

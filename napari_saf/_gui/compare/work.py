@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from napari_saf._gui.compare.names import whole_name
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
 from napari_saf._gui.runs.origin import without_gaps
 from napari_saf.comparison import (
@@ -181,4 +182,4 @@ class _Teller:
         self._n_told = len(step.results)
         if time.perf_counter() - self._last > _TOLD_SECONDS:
             self._last = time.perf_counter()
-            self._report(Progress(step.snapshot.fraction, step.variant.name))
+            self._report(Progress(step.snapshot.fraction, whole_name(step.variant)))
