@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from napari_saf.cli._job import (
     save_labels,
 )
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
+from napari_saf.cli._plan import check_free
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ValueRange, WindowSize
 from napari_saf.comparison import (
@@ -73,9 +75,11 @@ def _compare(
     debug: bool,
     **values: Any,
 ) -> int:
-    places = _places(out, overwrite=overwrite)
+    places = _places(out)
     settings = _settings(values)
     variants = _variants(methods or ("saf",), given_parameters(ctx), grid, settings.options)
+    each = _each_place(out, image, variants) if places[0].parent == out else {}
+    check_free([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
     file = read_image(image)
     options = read_options(file, settings)
     regions = None if truth is None else _read_truth(truth, file, options.channel_axis)
@@ -93,8 +97,8 @@ def _compare(
         "title": image.name,
     }
     _save(places, found, file, shown)
-    if places[0].parent == out:
-        _save_each(out, image, file, found, options.channel_axis)
+    if each:
+        _save_each(each, image, file, found, options.channel_axis)
     for failure in found.failures:
         click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
     for row in comparison_table(found, regions):
@@ -143,7 +147,7 @@ def _variants(
     return variants_of(methods, axes, options)
 
 
-def _places(out: Path, *, overwrite: bool) -> list[Path]:
+def _places(out: Path) -> list[Path]:
     """Return the files to write."""
     if out.is_dir() or not out.suffix:
         places = [out / name for name in _IN_FOLDER]
@@ -151,9 +155,6 @@ def _places(out: Path, *, overwrite: bool) -> list[Path]:
         places = [out]
     else:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
-    for place in places:
-        if place.exists() and not overwrite:
-            raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
     return places
 
 
@@ -174,15 +175,29 @@ def _save(
         save_comparison(place, found, image.array, **shown)
 
 
+def _each_place(
+    folder: Path, image: Path, variants: Sequence[Variant]
+) -> dict[Variant, tuple[Path, Path]]:
+    """Return where mask and recipe of each variant go."""
+    stems = [f"{mask_stem(image)}_{file_stem(name)}" for name in short_names(variants)]
+    return {
+        variant: (folder / f"{stem}{LABELS_MARK}.tif", folder / f"{stem}.recipe.json")
+        for variant, stem in zip(variants, stems, strict=True)
+    }
+
+
 def _save_each(
-    folder: Path, path: Path, image: ImageFile, found: Comparison, channel_axis: int | None
+    places: Mapping[Variant, tuple[Path, Path]],
+    path: Path,
+    image: ImageFile,
+    found: Comparison,
+    channel_axis: int | None,
 ) -> None:
     """Save mask and recipe of each result; a number means the same in all masks."""
-    names = short_names([one.variant for one in found.results])
-    for name, one in zip(names, found.results, strict=True):
-        stem = f"{mask_stem(path)}_{file_stem(name)}"
-        save_labels(image, one.labels, folder / f"{stem}{LABELS_MARK}.tif", channel_axis)
-        save_recipe(folder / f"{stem}.recipe.json", one.recipe | {"images": [path.name]})
+    for one in found.results:
+        mask, recipe = places[one.variant]
+        save_labels(image, one.labels, mask, channel_axis)
+        save_recipe(recipe, one.recipe | {"images": [path.name]})
 
 
 _FIXED: list[click.Parameter] = [

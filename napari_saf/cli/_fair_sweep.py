@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,13 @@ from napari_saf.cli._job import (
     save_labels,
 )
 from napari_saf.cli._parameters import given_parameters, make_method, method_options
-from napari_saf.cli._plan import find_images
+from napari_saf.cli._plan import check_free, find_images
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ParameterValue, ValueRange, WindowSize
-from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, Scaling
-from napari_saf.io import make_folder, mask_stem, replacing
+from napari_saf.io import LABELS_MARK, make_folder, mask_stem, replacing
 from napari_saf.methods import METHODS, SweepMethod, TradeOff
+from napari_saf.methods._sweep import SWEPT, count_points
 from napari_saf.problem import ImageOptions
 
 __all__ = ["command"]
@@ -61,9 +62,9 @@ def _fair_sweep(
     if len(paths) > 1 and (file is not None or mask not in (None, "finite")):
         raise click.UsageError(f"--groups, --mask: one file for {len(paths)} images")
     places = [out / f"fair_sweep{suffix}" for suffix in (".csv", ".png")]
-    for place in places:
-        if place.exists() and not overwrite:
-            raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
+    numbers = range(count_points(weights) if masks else 0)
+    mask_places = [[_mask_place(out, path, number) for path in paths] for number in numbers]
+    check_free([*places, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
     options = ImageOptions(
         features, window, channel_axis=channel_axis, scaling=scaling, groups=source
     )
@@ -76,16 +77,18 @@ def _fair_sweep(
     make_folder(out)
     _save_table(places[0], found)
     _save_plot(places[1], found, title)
-    if masks:
-        for number, point in enumerate(found.points):
-            labels = point.segmentation.labels
-            each = labels if isinstance(labels, list) else [labels]
-            for path, image, one in zip(paths, files, each, strict=True):
-                place = out / f"{mask_stem(path)}_labels_{number}.tif"
-                save_labels(image, one, place, axis)
+    for point, of_point in zip(found.points, mask_places, strict=False):
+        labels = point.segmentation.labels
+        each = labels if isinstance(labels, list) else [labels]
+        for image, one, place in zip(files, each, of_point, strict=True):
+            save_labels(image, one, place, axis)
     for place in places:
         click.echo(place)
     return 0
+
+
+def _mask_place(folder: Path, image: Path, number: int) -> Path:
+    return folder / f"{mask_stem(image)}{LABELS_MARK}_{number}.tif"
 
 
 def _save_table(path: Path, found: TradeOff) -> None:
@@ -139,7 +142,7 @@ _FIXED: list[click.Parameter] = [
     click.Option(["--mask"], metavar="FILE|finite",
                  help="Label only where the file is not 0, or where pixels are finite."),
     click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
-    click.Option(["--overwrite"], is_flag=True, help="Replace a table and a plot."),
+    click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
     click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
 ]  # fmt: skip
 
@@ -149,7 +152,7 @@ def _command() -> click.Command:
     return click.Command(
         "fair-sweep",
         callback=_fair_sweep,
-        params=[*_FIXED, *method_options(taken, {_METHOD: _SWEEPING[_METHOD]})],
+        params=[*_FIXED, *method_options(taken, {_METHOD: _SWEEPING[_METHOD]}, [SWEPT])],
         help="Cluster images together at one fairness weight after another, and show what an "
         "even spread of the labels over groups costs.",
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -19,7 +19,9 @@ T = TypeVar("T", bound=AbstractMethod)
 
 
 def method_options(
-    taken: Collection[str], methods: Mapping[str, type[AbstractMethod]] = METHODS
+    taken: Collection[str],
+    methods: Mapping[str, type[AbstractMethod]] = METHODS,
+    without: Collection[str] = (),
 ) -> list[click.Option]:
     """Return one option for every parameter of every method.
 
@@ -29,8 +31,11 @@ def method_options(
         Flags that mean something else, such as ``"--mask"``; no alias takes them.
     methods : mapping of str to type
         The methods, by name.
+    without : collection of str
+        Dotted names of parameters that are not offered.
     """
     found = _parameters_by_name(methods)
+    found = {name: known for name, known in found.items() if name not in without}
     last_parts = Counter(name.rpartition(".")[2] for name in found)
     options = []
     for name, known in found.items():

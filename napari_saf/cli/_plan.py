@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from napari_saf.errors import InvalidInput
@@ -15,7 +17,7 @@ from napari_saf.io import (
     mask_suffix,
 )
 
-__all__ = ["Job", "find_images", "plan"]
+__all__ = ["Job", "check_free", "find_images", "plan"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,16 +74,31 @@ def plan(images: list[Path], out: Path, *, suffix: str, together: bool) -> list[
         recipes = [mask.with_name(f"{mask_stem(mask)}.recipe.json") for mask in masks]
         parts = zip(images, masks, recipes, strict=True)
         jobs = [Job([image], [mask], recipe) for image, mask, recipe in parts]
-    _check_places(jobs)
+    places = (place for job in jobs for place in (*job.masks, job.recipe))
+    _check_places(places, images)
     return jobs
 
 
-def _check_places(jobs: list[Job]) -> None:
-    images = {image.resolve() for job in jobs for image in job.images}
+def check_free(places: Sequence[Path], images: Iterable[Path], *, overwrite: bool) -> None:
+    """Check where results of images go, before anything is computed.
+
+    Raises
+    ------
+    InvalidInput
+        If two have one place, one would replace an image, or another file without `overwrite`.
+    """
+    _check_places(places, images)
+    for place in places:
+        if place.exists() and not overwrite:
+            raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
+
+
+def _check_places(places: Iterable[Path], images: Iterable[Path]) -> None:
+    taken = {os.path.realpath(image) for image in images}
     seen: set[Path] = set()
-    for place in (place for job in jobs for place in (*job.masks, job.recipe)):
+    for place in places:
         if place in seen:
             raise InvalidInput(f"{place}: two images would be saved under this name")
         seen.add(place)
-        if place.resolve() in images:
+        if os.path.realpath(place) in taken:
             raise InvalidInput(f"{place}: the mask would replace the image")

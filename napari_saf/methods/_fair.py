@@ -166,7 +166,7 @@ class FairClustering(AbstractClusteringMethod):
         problem : Problem
             With groups.
         weights : sequence of float, optional
-            Fairness weights, >= 0; taken in rising order. None: 0, and nine from a
+            Fairness weights, >= 0; taken in rising order, each once. None: 0, and nine from a
             thousandth of the plain clustering's objective up to ten times as much.
         cancelled : callable
             As in `iterate`; the sweep then ends with the solutions that are finished.

@@ -14,7 +14,18 @@ from napari_saf.methods._method import AbstractMethod, Iteration, never, relay
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot, Status
 
-__all__ = ["SweepIteration", "SweepMethod", "TradeOff", "TradeOffPoint", "sweep"]
+__all__ = [
+    "SWEPT",
+    "SweepIteration",
+    "SweepMethod",
+    "TradeOff",
+    "TradeOffPoint",
+    "count_points",
+    "sweep",
+]
+
+SWEPT = "fairness_weight"
+"""The parameter that a sweep goes through."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +93,11 @@ _SHARES = tuple(np.geomspace(1e-3, 10, 9))
 """Weights of a sweep in units of the objective of the plain clustering."""
 
 
+def count_points(weights: Sequence[float] | None) -> int:
+    """Return how many solutions a sweep over these weights has; see `sweep` for errors."""
+    return 1 + len(_SHARES) if weights is None else len(_check_weights(weights))
+
+
 def sweep(
     method_at: Callable[[float], AbstractMethod],
     problem: Problem,
@@ -89,10 +105,8 @@ def sweep(
     cancelled: Callable[[], bool],
 ) -> SweepIteration:
     """Run a method at one fairness weight after another; see `FairClustering.iterate_sweep`."""
-    wanted = [0.0] if weights is None else sorted(float(weight) for weight in weights)
-    if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
-        raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
-    count = len(wanted) if weights is not None else 1 + len(_SHARES)
+    wanted = [0.0] if weights is None else _check_weights(weights)
+    count = count_points(weights)
     points: list[TradeOffPoint] = []
     while len(points) < len(wanted):
         weight, done = wanted[len(points)], len(points)
@@ -110,6 +124,14 @@ def sweep(
         if weights is None and done == 0:
             wanted += [points[0].objective * share for share in _SHARES]
     return TradeOff(tuple(points), is_complete=len(points) == count)
+
+
+def _check_weights(weights: Sequence[float]) -> list[float]:
+    """Return the weights by size, each once."""
+    wanted = sorted({float(weight) for weight in weights})
+    if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
+        raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
+    return wanted
 
 
 def _starts(points: list[TradeOffPoint]) -> list[NDArray[np.floating] | None]:

@@ -68,6 +68,17 @@ def test_what_is_there_is_not_replaced(cli, picture, tmp_path):
     assert (tmp_path / "a.html").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["a_s_1_labels.tif", "a_s_0.recipe.json"])
+def test_masks_and_recipes_that_are_there_are_not_replaced(cli, picture, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("mine")
+    command = ("compare", picture(), "-o", "out", "--grid", "s=0,1", "--max-labels", "2")
+    assert cli(*command).is_error(name, "--overwrite")
+    assert os.listdir("out") == [name]
+    assert cli(*command, "--overwrite").code == 0
+    assert (tmp_path / "out" / name).read_bytes() != b"mine"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

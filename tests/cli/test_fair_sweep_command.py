@@ -65,6 +65,41 @@ def test_what_is_there_is_not_replaced(cli, picture, tmp_path):
     assert (tmp_path / "out" / "fair_sweep.csv").read_text() == "mine"
 
 
+def test_masks_of_one_name_are_refused_before_anything_is_computed(cli, picture, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    images = [picture("a/x.png"), picture("b/x.png", seed=1)]
+    outcome = cli("fair-sweep", *images, "-o", "out", *WEIGHTS, *FEW, "--masks")
+    assert outcome.is_error("two images would be saved under this name")
+    assert not os.path.exists("out")
+    assert cli("fair-sweep", *images, "-o", "out", *WEIGHTS, *FEW).code == 0
+
+
+def test_masks_that_are_there_are_not_replaced(cli, picture, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "b_labels_2.tif").write_text("mine")
+    images = [picture("a.png"), picture("b.png", seed=1)]
+    command = ("fair-sweep", *images, "-o", "out", *WEIGHTS, *FEW, "--masks")
+    assert cli(*command).is_error("b_labels_2.tif", "--overwrite")
+    assert os.listdir("out") == ["b_labels_2.tif"]
+    assert cli(*command, "--overwrite").code == 0
+    assert read_image("out/b_labels_2.tif").array.shape == (12, 16)
+
+
+def test_the_weight_that_is_swept_is_no_option(cli, picture):
+    images = [picture("a.png"), picture("b.png", seed=1)]
+    outcome = cli("fair-sweep", *images, "-o", "out", *FEW, "--fairness-weight", "5")
+    assert outcome.code == 2
+    assert "--fairness-weight" in outcome.err
+    assert "--fairness-weight" not in cli("fair-sweep", "--help").out
+
+
+def test_a_weight_given_twice_is_taken_once(cli, picture):
+    images = [picture("a.png"), picture("b.png", seed=1)]
+    assert cli("fair-sweep", *images, "-o", "out", *FEW, "--weights", "5,0,5").code == 0
+    assert [float(row["fairness_weight"]) for row in table("out/fair_sweep.csv")] == [0, 5]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
