@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_whole", "own_floats"]
+from napari_saf.errors import InvalidInput
+
+__all__ = ["as_array", "as_whole", "own_floats"]
 
 
 def as_whole(value: object) -> int | None:
@@ -18,12 +20,35 @@ def as_whole(value: object) -> int | None:
     return int(value) if is_whole else None
 
 
-def own_floats(values: ArrayLike) -> NDArray[np.floating[Any]]:
+def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return values as an array, a masked one without its mask.
+
+    Raises
+    ------
+    InvalidInput
+        If they are none, such as rows of differing lengths or a tensor with gradients.
+    """
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"{name}: expected an array of numbers: {error}") from error
+
+
+def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
     """Return numbers as float64 if that is what they are, else as float32.
 
     In one block of writable memory in the byte order of the machine: the array itself if it is
     like that, else a copy.
+
+    Raises
+    ------
+    InvalidInput
+        If they are no real numbers, or some are masked.
     """
-    array = np.asarray(values)
+    array = as_array(values, name)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(f"{name}: expected real numbers, got dtype {array.dtype}")
+    if np.ma.is_masked(values):
+        raise InvalidInput(f"{name}: expected a number everywhere, got masked values")
     is_double = array.dtype.kind == "f" and array.dtype.itemsize == 8
     return np.require(array, np.float64 if is_double else np.float32, ["C", "W"])

@@ -38,7 +38,8 @@ class Problem:
     Parameters
     ----------
     features : array of shape (n_nodes, n_features)
-        Finite numbers.
+        Finite numbers. Kept without a copy where they are float32 or float64 in one block of
+        memory: change them no more, for what is computed from them is kept, too.
     graph : AbstractGraph
         A graph of n_nodes nodes.
     seeds : array of int of shape (n_nodes,), optional
@@ -53,7 +54,8 @@ class Problem:
     Raises
     ------
     InvalidInput
-        If shapes disagree, features are not finite, or seeds or groups are negative or all 0.
+        If shapes disagree, features are masked, not finite or no real numbers, or seeds or
+        groups are negative or all 0.
     """
 
     features: NDArray[np.floating]
@@ -66,7 +68,7 @@ class Problem:
     _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        features = own_floats(self.features)
+        features = own_floats(self.features, "features")
         n_nodes = self.graph.n_nodes
         if features.ndim != 2 or len(features) != n_nodes or not features.shape[1]:
             raise InvalidInput(
@@ -143,7 +145,8 @@ class Problem:
         Parameters
         ----------
         image : array
-            2-D, 3-D or n-D, any real dtype, with or without an axis of channels.
+            2-D, 3-D or n-D, any real dtype, with or without an axis of channels. Of a masked
+            array, pixels that are masked in any channel are left out.
         features : {"intensity", "lab", "multiscale", "position"} or array (..., n_features)
             What describes a pixel: its scaled values; CIE L*a*b* / 100; intensities, edges
             and texture at several scales (scikit-image); colour (intensity) and the place in
@@ -156,7 +159,8 @@ class Problem:
             Axis of the channels. None: a last axis of length 3 or 4 is RGB(A), whose alpha is
             dropped, and any other image has no channels.
         mask : array of bool or "finite", optional
-            Which pixels to label; "finite" takes those that are neither NaN nor infinite.
+            Which pixels to label; "finite" takes those that are neither NaN nor infinite. Of a
+            masked array, those of them that are not masked.
         seeds : array of int, image-shaped, optional
             See `Problem`.
         groups : array of int, image-shaped, or str, optional
@@ -176,7 +180,7 @@ class Problem:
             If the image is constant or not finite within the mask, or an argument does not
             fit the image.
         """
-        given = None if isinstance(features, str) else [np.asarray(features)]
+        given = None if isinstance(features, str) else [own_floats(features, "features")]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         parts, options, notes = _read([image], [mask], given, options)
         grid = parts[0].grid(options)
@@ -229,9 +233,10 @@ class Problem:
         count = len(images)
         if not count:
             raise InvalidInput("images: expected at least one")
-        given = None if isinstance(features, str) else [np.asarray(x) for x in features]
+        given = None if isinstance(features, str) else [own_floats(x, "features") for x in features]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
-        every_mask = ["finite"] * count if isinstance(masks, str) else _each(masks, count, "masks")
+        is_word = isinstance(masks, str)
+        every_mask = [masks] * count if is_word else _each(masks, count, "masks")
         parts, options, notes = _read(list(images), every_mask, given, options)
         grids = [part.grid(options) for part in parts]
         union = GraphUnion(grids)
@@ -305,7 +310,7 @@ a side of 13 objects from strokes are found as well."""
 def _read(
     images: list[ArrayLike],
     masks: list[Any],
-    given: list[NDArray[np.generic]] | None,
+    given: list[NDArray[np.floating]] | None,
     options: ImageOptions,
 ) -> tuple[list[_Part], ImageOptions, tuple[str, ...]]:
     """Scale images, compute or check their features, and return what was found on the way."""
@@ -314,7 +319,8 @@ def _read(
         counts = [array.shape[-1] for array in arrays]
         raise InvalidInput(f"images: expected one number of channels, got {counts}")
     shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
-    inside = [_check_finite(a, mask) for a, mask in zip(arrays, masks, strict=True)]
+    hidden = [_masked_pixels(image, options.channel_axis) for image in images]
+    inside = list(map(_check_finite, arrays, masks, hidden))
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     is_scaled = given is None or options.weights != "uniform"
     scaling = options.scaling or (Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0))
@@ -360,7 +366,7 @@ def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, 
 
 
 def _check_given(
-    given: list[NDArray[np.generic]], k: int, array: NDArray[np.generic]
+    given: list[NDArray[np.floating]], k: int, array: NDArray[np.generic]
 ) -> NDArray[np.floating]:
     shape = array.shape[:-1]
     if k >= len(given) or given[k].shape[:-1] != shape:
@@ -369,7 +375,7 @@ def _check_given(
     if given[k].shape[-1] != given[0].shape[-1]:
         counts = [features.shape[-1] for features in given]
         raise InvalidInput(f"features: expected as many for each image, got {counts}")
-    return own_floats(given[k])
+    return given[k]
 
 
 def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
@@ -380,13 +386,26 @@ def _are_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(finite.all(axis=-1))
 
 
-def _check_finite(array: NDArray[np.generic], mask: Any) -> NDArray[np.bool_] | None:
+def _masked_pixels(image: ArrayLike, channel_axis: int | None) -> NDArray[np.bool_] | None:
+    """Return which pixels of a masked array are masked in any channel; None if none is."""
+    if not isinstance(image, np.ma.MaskedArray) or not np.ma.is_masked(image):
+        return None
+    masked, _ = channels_last(np.ma.getmaskarray(image), channel_axis)
+    return np.asarray(masked.any(axis=-1))
+
+
+def _check_finite(
+    array: NDArray[np.generic], mask: Any, hidden: NDArray[np.bool_] | None
+) -> NDArray[np.bool_] | None:
+    """Return the mask without hidden pixels, within which all must be finite; None: no mask."""
     finite = _are_finite(array)
     if isinstance(mask, str):
         if mask != "finite":
             raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
         mask = finite
     inside = check_mask(mask, finite.shape)
+    if hidden is not None:
+        inside = check_mask(~hidden if inside is None else ~hidden & inside, finite.shape)
     n_bad = int(np.count_nonzero(~finite if inside is None else ~finite & inside))
     if n_bad:
         raise InvalidInput(

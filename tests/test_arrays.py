@@ -24,7 +24,7 @@ FORMS = [read_only, swapped, np.asfortranarray, lambda array: array[::-1].copy()
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_are_the_same_numbers_in_memory_that_may_be_written(form, dtype):
     array = np.random.default_rng(0).random((6, 3)).astype(dtype)
-    found = own_floats(form(array))
+    found = own_floats(form(array), "values")
     assert found.flags.writeable and found.flags.c_contiguous and found.dtype.isnative
     assert found.dtype == (np.float64 if dtype is np.float64 else np.float32)
     np.testing.assert_array_equal(found, array)
@@ -32,7 +32,7 @@ def test_floats_are_the_same_numbers_in_memory_that_may_be_written(form, dtype):
 
 def test_floats_that_suit_are_not_copied():
     array = np.ones((2, 3), dtype=np.float32)
-    assert own_floats(array) is array
+    assert own_floats(array, "values") is array
 
 
 @pytest.mark.parametrize("form", FORMS)

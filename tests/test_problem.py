@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -233,3 +234,75 @@ def test_features_whose_squares_are_no_numbers_are_refused(name, size):
         saf.METHODS[name]().run(problem)
     if size == 1e25:
         assert np.isfinite(double.run(problem, max_iterations=2).assignment).all()
+
+
+@pytest.mark.parametrize("masked_in", ["all channels", "one channel"])
+@pytest.mark.parametrize("mask", [None, "finite", "half"])
+def test_the_mask_of_a_masked_array_leaves_pixels_out(photo, masked_in, mask):
+    hidden = np.random.default_rng(1).random(photo.shape[:2]) < 0.3
+    image = np.where(hidden[..., None], np.float32(-9999), photo)
+    channels = [1] if masked_in == "one channel" else [0, 1, 2]
+    where = np.zeros(photo.shape, dtype=bool)
+    where[..., channels] = hidden[..., None]
+    half = np.arange(24) < np.full((20, 1), 12)
+    given = half if mask == "half" else mask
+    inside = ~hidden & half if mask == "half" else ~hidden
+    found = saf.Problem.from_image(np.ma.array(image, mask=where), mask=given)
+    plain = saf.Problem.from_image(image, mask=inside)
+    assert found.options == plain.options
+    np.testing.assert_array_equal(found.features, plain.features)
+    np.testing.assert_array_equal(found.graph.mask, plain.graph.mask)
+
+
+def test_masked_arrays_among_several_images(photo):
+    grey = photo[..., 0].astype(float)
+    hidden = grey > 200
+    image = np.where(hidden, np.nan, grey)
+    found = saf.Problem.from_images([np.ma.array(image, mask=hidden), grey])
+    plain = saf.Problem.from_images([image, grey], masks=[~hidden, None])
+    np.testing.assert_array_equal(found.features, plain.features)
+    with pytest.raises(saf.InvalidInput, match="mask"):
+        saf.Problem.from_image(np.ma.array(grey, mask=hidden), mask=hidden)
+
+
+def test_a_masked_array_without_masked_values_is_an_array(photo):
+    found = saf.Problem.from_image(np.ma.array(photo))
+    np.testing.assert_array_equal(found.features, saf.Problem.from_image(photo).features)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        np.ma.array(np.ones((20, 1)), mask=np.arange(20)[:, None] == 3),
+        np.ones((20, 1), dtype=complex),
+        np.full((20, 1), "1"),
+        np.full((20, 1), None),
+        [[1.0]] * 19 + [[1.0, 2.0]],
+    ],
+)
+def test_features_that_are_no_numbers_are_refused(features):
+    with pytest.raises(saf.InvalidInput, match="features"):
+        saf.Problem(features, saf.GridGraph((4, 5)))
+    if np.ma.isMaskedArray(features) or isinstance(features, list):
+        return
+    with pytest.raises(saf.InvalidInput, match="features"):
+        saf.Problem.from_image(np.arange(20.0).reshape(4, 5), features=features.reshape(4, 5, 1))
+
+
+def test_only_the_word_finite_is_a_mask(photo):
+    for word in ("finit", "f"):
+        with pytest.raises(saf.InvalidInput, match="'finite'"):
+            saf.Problem.from_images([photo, photo], masks=word)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        torch.rand(6, 7, requires_grad=True),
+        torch.rand(6, 7).to(torch.bfloat16),
+        [[1, 2], [3]],
+    ],
+)
+def test_what_numpy_cannot_read_is_no_image(image):
+    with pytest.raises(saf.InvalidInput, match="image"):
+        saf.Problem.from_image(image)

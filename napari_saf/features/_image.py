@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from skimage.color import rgb2lab
 from skimage.feature import multiscale_basic_features
 
+from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput
 
 __all__ = ["FEATURES", "Scaling", "channels_last", "is_rgb", "standardized"]
@@ -88,7 +89,7 @@ def channels_last(
     InvalidInput
         If the image is empty, holds no numbers, has fewer than two axes, or has no such axis.
     """
-    array = np.asarray(image)
+    array = as_array(image, "image")
     if array.dtype.kind not in "biuf":
         raise InvalidInput(f"image: expected real numbers, got dtype {array.dtype}")
     if array.ndim < 1 + (channel_axis is not None) or array.size == 0:

@@ -113,9 +113,9 @@ class AbstractGraph(ABC):
         return out.numpy()
 
     def _as_field(self, values: NDArray[np.floating]) -> torch.Tensor:
-        values = np.asarray(values)
-        if values.ndim != 2 or values.shape[0] != self.n_nodes:
+        field = own_floats(values, "values")
+        if field.ndim != 2 or field.shape[0] != self.n_nodes:
             raise InvalidInput(
-                f"values: expected shape ({self.n_nodes}, n_columns), got {values.shape}"
+                f"values: expected shape ({self.n_nodes}, n_columns), got {field.shape}"
             )
-        return torch.from_numpy(own_floats(values))
+        return torch.from_numpy(field)

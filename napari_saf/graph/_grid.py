@@ -178,7 +178,7 @@ class GridGraph(AbstractGraph):
         csr_array of shape (n_nodes, n_nodes)
             Symmetric, without a diagonal.
         """
-        image = np.asarray(self.spread(own_floats(features)))
+        image = np.asarray(self.spread(own_floats(features, "features")))
         weights = np.zeros((self.n_nodes, len(self._offsets())), np.float32, order="F")
         for k, (target, source) in enumerate(self._shifts()):
             there = np.zeros(self.shape, dtype=np.float32)

@@ -213,12 +213,11 @@ def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
     InvalidInput
         If the shape is wrong, an entry is negative or not finite, or rows do not sum to 1.
     """
-    array, n_nodes = np.asarray(initial), len(features)
+    array, n_nodes = own_floats(initial, "initial"), len(features)
     if array.ndim != 2 or len(array) != n_nodes or array.shape[1] < 1:
         raise InvalidInput(f"initial: expected shape ({n_nodes}, n_labels), got {array.shape}")
     if not np.isfinite(array).all() or (array < 0).any():
         raise InvalidInput("initial: expected finite numbers that are not negative")
     if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
         raise InvalidInput("initial: expected rows that sum to 1")
-    whole = torch.from_numpy(own_floats(array))
-    return to_logarithm(whole.to(features.dtype).to(features.device))
+    return to_logarithm(torch.from_numpy(array).to(features.dtype).to(features.device))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import own_floats
+from napari_saf.arrays import as_array, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import Averager, Neighbours, SparseProduct, nearest_neighbours, symmetric_part
@@ -260,7 +260,7 @@ def check_classes(seeds: NDArray[np.int64] | None) -> int:
 def _check_tasks(
     features: ArrayLike, seeds: ArrayLike
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    points, given = np.asarray(features), np.asarray(seeds)
+    points, given = own_floats(features, "features"), as_array(seeds, "seeds")
     if points.ndim != 3 or not np.isfinite(points).all():
         raise InvalidInput(
             "features: expected finite numbers of shape (n_tasks, n_nodes, n_features), "
@@ -271,7 +271,6 @@ def _check_tasks(
             f"seeds: expected whole numbers of shape {points.shape[:2]}, "
             f"got {given.dtype} of shape {given.shape}"
         )
-    points = own_floats(points)
     if not len(given):
         return points, given.astype(np.int64)
     if given.min() < 0:
