@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
-from napari_saf.geometry import entropy, normalize_, one_hot_, softmax
+from napari_saf.geometry import entropy, normalize_, one_hot_, row_blocks, row_maxima, softmax
 from napari_saf.methods._field_method import AbstractFieldMethod, Call
 from napari_saf.methods._local_order import in_local_order
 from napari_saf.methods._method import Cancelled, Iteration
@@ -135,6 +135,8 @@ class AbstractClustering(ABC):
 class AbstractAlternatingMethod(AbstractFieldMethod):
     """A method that alternates between assignment and prototypes.
 
+    The label of a node is that of its largest share; of several, that of the nearest prototype.
+
     Parameters
     ----------
     tolerance : float
@@ -198,6 +200,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
         except Cancelled:
             status = Status.CANCELLED
             update_labels(labels, state.v)
+            _conclude(state, labels, reporter.records, is_current=False)
         return reporter.finish(
             status,
             state.assignment.float().cpu()[place].numpy(),
@@ -229,6 +232,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             gains.append(state.gain(records[-2].objective))
             if gains[-1] <= self.tolerance:
                 status = Status.CONVERGED
+        _conclude(state, labels, records, is_current=True)
         yield reporter.snapshot(1.0)
         return status
 
@@ -353,6 +357,30 @@ def _join_distinct(given: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
         if not (points == point).all(dim=1).any():
             points = torch.cat([points, point[None]])
     return points
+
+
+def _conclude(
+    state: AbstractClustering, labels: torch.Tensor, records: list[Record], *, is_current: bool
+) -> None:
+    """Settle ties, and let the last record be of what the run ends with."""
+    n_settled = _settle_ties(labels, state)
+    if records and (n_settled or not is_current):
+        last = records[-1]
+        records[-1] = _record(state, labels, int(last.time), last.changed)
+
+
+def _settle_ties(labels: torch.Tensor, state: AbstractClustering) -> int:
+    """Give nodes of several largest shares that of the nearest prototype; return how many."""
+    prototypes, count = state.prototypes(), 0
+    for block in row_blocks(state.assignment):
+        shares = state.assignment[block]
+        is_largest = shares == row_maxima(shares)
+        rows = (is_largest.sum(dim=1) > 1).nonzero()[:, 0]
+        squares = squared_distances(state.features[block][rows], prototypes)
+        squares.masked_fill_(~is_largest[rows], torch.inf)
+        labels[block][rows] = squares.argmin(dim=1)
+        count += len(rows)
+    return count
 
 
 def _record(

@@ -77,6 +77,8 @@ class SLK(AbstractClusteringMethod):
     enough it always does, and the fixed points are the same.
 
     A mode moves only to a node that serves its cluster better, and no two clusters share one.
+    Nodes far from every mode have equal shares, for exponentials below exp(-60) count as that;
+    their label is that of the nearest mode.
     """
 
     name: ClassVar[str] = "slk"

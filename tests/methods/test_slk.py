@@ -607,3 +607,27 @@ def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
     np.testing.assert_array_equal(moved.exemplars, plain.exemplars)
     with pytest.raises(saf.InvalidInput, match=r"initial: expected shape \(60, n_labels\)"):
         method.run(problem, initial=start[:9])
+
+
+@pytest.mark.parametrize("sigma2", [0.025, 0.25])
+@pytest.mark.parametrize("limit", [1, LIMIT])
+def test_of_equal_shares_the_label_is_that_of_the_nearest_prototype(kind, sigma2, limit):
+    """A narrow kernel leaves nodes far from every mode undecided."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((400, 3)) * rng.choice([0.2, 1, 3], 400)[:, None]
+    features += 3 * rng.integers(0, 3, (400, 1))
+    problem = saf.Problem(features, saf.GridGraph((20, 20)))
+    method = saf.SLK(n_clusters=4, prototypes=kind, sigma2=sigma2)
+    result = method.run(problem, max_iterations=limit)
+    shares = result.assignment[:, result.columns]
+    largest = shares == result.assignment.max(axis=1, keepdims=True)
+    labels = result.labels.ravel() - 1
+    assert largest[np.arange(len(labels)), labels].all()
+    if kind != "means":
+        assert (largest.sum(axis=1) > 1).mean() > 0.1
+    squares = squared_distances(problem.features, result.prototypes)
+    squares[~largest] = np.inf
+    least = squares[np.arange(len(labels)), labels]
+    np.testing.assert_allclose(least, squares.min(axis=1), rtol=1e-5)
+    sizes = np.bincount(labels, minlength=4)[: result.n_labels] / len(labels)
+    np.testing.assert_allclose(result.history.label_shares[-1][result.columns], sizes)
