@@ -101,6 +101,10 @@ class AbstractClustering(ABC):
     def advance(self) -> None:
         """Make one outer iteration: the assignment, then the prototypes."""
 
+    def conclude(self) -> bool:
+        """Take the prototypes that belong to the assignment; return whether they are others."""
+        return False
+
     @abstractmethod
     def measures(self, labels: torch.Tensor) -> dict[str, float]:
         """Return what else is recorded, such as the objective of the hard labels."""
@@ -362,7 +366,9 @@ def _join_distinct(given: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
 def _conclude(
     state: AbstractClustering, labels: torch.Tensor, records: list[Record], *, is_current: bool
 ) -> None:
-    """Settle ties, and let the last record be of what the run ends with."""
+    """Settle prototypes and ties, and let the last record be of what the run ends with."""
+    if records:
+        is_current = not state.conclude() and is_current
     n_settled = _settle_ties(labels, state)
     if records and (n_settled or not is_current):
         last = records[-1]

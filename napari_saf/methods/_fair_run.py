@@ -113,13 +113,17 @@ class AbstractFairRun(AbstractClustering):
         errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
         hard = torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
         return {
-            "discrete_objective": self._plain(hard),
+            "discrete_objective": self._discrete(hard, labels),
             "fairness_error": float(errors.sum()),
             "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
         }
 
     def prototypes(self) -> torch.Tensor:
         return self._points
+
+    def _discrete(self, hard: torch.Tensor, labels: torch.Tensor) -> float:
+        """Return F of hard labels, as numbers and as an assignment."""
+        return self._plain(hard)
 
     def _lift(self, given: torch.Tensor) -> torch.Tensor:
         """Return log coordinates from which to start where these are given."""
@@ -175,8 +179,8 @@ class AbstractFairRun(AbstractClustering):
         """Take note that the assignment last seen by `_plain` is the present one."""
 
 
-class FairMeans(AbstractFairRun):
-    """Fair clustering around means.
+class _AbstractPointRun(AbstractFairRun):
+    """Fair clustering around points.
 
     F is linear in S, and the step needs no memory of S^i to be right, only to be careful: of
     v^i a share `heat` / L is let go, which leaves S at a temperature of `heat` in the end.
@@ -216,18 +220,41 @@ class FairMeans(AbstractFairRun):
     def _plain(self, assignment: torch.Tensor) -> float:
         return total(assignment * self._unary)
 
+    @abstractmethod
+    def _unaries(self, points: torch.Tensor) -> torch.Tensor:
+        """Return what it costs to give each node to each of these points."""
+
+
+class FairMeans(_AbstractPointRun):
+    """Fair clustering around means."""
+
+    def conclude(self) -> bool:
+        self._go_to(self._means())
+        self.objective = min(
+            self.objective, self._energy(self._plain(self.assignment), self._masses)
+        )
+        return True
+
+    def _discrete(self, hard: torch.Tensor, labels: torch.Tensor) -> float:
+        means = weighted_means(hard, self.features)
+        return total((self.features - means[labels]).square_())
+
     def _update_prototypes(self) -> None:
         """Go to the means, and beyond: F is a paraboloid, so it falls up to twice the way."""
-        means = weighted_means(self.assignment, self.features, self._points)
-        if self._weight:
-            means = means.lerp(self._points, -_OVERSHOOT)
-        self._points, self._unary = means, self._unaries(means)
+        means = self._means()
+        self._go_to(means.lerp(self._points, -_OVERSHOOT) if self._weight else means)
+
+    def _means(self) -> torch.Tensor:
+        return weighted_means(self.assignment, self.features, self._points)
+
+    def _go_to(self, points: torch.Tensor) -> None:
+        self._points, self._unary = points, self._unaries(points)
 
     def _unaries(self, points: torch.Tensor) -> torch.Tensor:
         return squared_distances(self.features, points)
 
 
-class FairMedoids(FairMeans):
+class FairMedoids(_AbstractPointRun):
     """Fair clustering around nodes."""
 
     def begin(self) -> None:

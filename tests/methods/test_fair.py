@@ -763,3 +763,27 @@ def test_a_start_without_any_preference_is_gone_on_from(problem, objective, seed
     energy = result.history.objective
     assert np.isfinite(energy).all() and (np.diff(energy) <= 0).all()
     assert np.isfinite(result.assignment).all()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize("weight", [0.0, 50.0, None])
+def test_prototypes_are_the_means_of_the_assignment_at_any_stop(weight, limit):
+    problem = blobs(n_groups=3, no_group=0.2)
+    result = fair("kmeans", weight).run(problem, max_iterations=limit)
+    shares = result.assignment[:, result.columns].astype(float)
+    means = shares.T @ problem.features / shares.sum(axis=0)[:, None]
+    np.testing.assert_allclose(result.prototypes, means, rtol=1e-4, atol=1e-5)
+    found = result.history.measures["discrete_objective"][-1]
+    assert found == pytest.approx(kmeans_objective(problem.features, result.labels), rel=1e-5)
+
+
+@pytest.mark.parametrize("n_calls", [5, 9, 14, 20])
+def test_a_cancelled_run_records_the_objective_of_its_labels(n_calls):
+    problem, calls = blobs(n_groups=3), itertools.count()
+    steps = fair("kmeans", 50.0).iterate(problem, cancelled=lambda: next(calls) > n_calls)
+    _, result = drain(steps)
+    assert result.status is saf.Status.CANCELLED
+    found = result.history.measures["discrete_objective"]
+    if len(found):
+        cost = kmeans_objective(problem.features, result.labels)
+        assert found[-1] == pytest.approx(cost, rel=1e-5)
