@@ -200,8 +200,12 @@ class FairClustering(AbstractClusteringMethod):
             groups, proportions, self.fairness_weight, self.lipschitz, self.tolerance, self.seed
         )
         centres = None if call.initial is not None else self._k_means(call)
-        kind = {"kmeans": FairMeans, "kmedian": FairMedoids, "ncut": FairCut}[self.objective]
-        return kind(call, start, centres)
+        kinds: dict[str, type[FairMeans | FairMedoids | FairCut]] = {
+            "kmeans": FairMeans,
+            "kmedian": FairMedoids,
+            "ncut": FairCut,
+        }
+        return kinds[self.objective](call, start, centres)
 
     def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return groups numbered from 0 (none: -1), and the proportions wanted."""

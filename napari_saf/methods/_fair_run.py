@@ -111,9 +111,8 @@ class AbstractFairRun(AbstractClustering):
         table = counts.reshape(n_groups, n_columns)
         used = table[:, table.sum(axis=0) > 0]
         errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
-        hard = torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
         return {
-            "discrete_objective": self._discrete(hard, labels),
+            "discrete_objective": self._discrete(labels),
             "fairness_error": float(errors.sum()),
             "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
         }
@@ -121,9 +120,12 @@ class AbstractFairRun(AbstractClustering):
     def prototypes(self) -> torch.Tensor:
         return self._points
 
-    def _discrete(self, hard: torch.Tensor, labels: torch.Tensor) -> float:
-        """Return F of hard labels, as numbers and as an assignment."""
-        return self._plain(hard)
+    def _discrete(self, labels: torch.Tensor) -> float:
+        """Return F of hard labels."""
+        return self._plain(self._hard(labels))
+
+    def _hard(self, labels: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
 
     def _lift(self, given: torch.Tensor) -> torch.Tensor:
         """Return log coordinates from which to start where these are given."""
@@ -235,9 +237,12 @@ class FairMeans(_AbstractPointRun):
         )
         return True
 
-    def _discrete(self, hard: torch.Tensor, labels: torch.Tensor) -> float:
-        means = weighted_means(hard, self.features)
-        return total((self.features - means[labels]).square_())
+    def _discrete(self, labels: torch.Tensor) -> float:
+        """Return F about the means of the labels, which Steiner's theorem says without a pass."""
+        sizes = torch.bincount(labels, minlength=len(self._points))[:, None]
+        means = self._hard(labels).T @ self.features / sizes.clamp(min=1)
+        excess = sizes * (means - self._points).square()
+        return total(self._unary.gather(1, labels[:, None])) - total(excess)
 
     def _update_prototypes(self) -> None:
         """Go to the means, and beyond: F is a paraboloid, so it falls up to twice the way."""
