@@ -12,6 +12,7 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushBu
 
 import napari_saf as saf
 from napari_saf._gui.compare.names import panel_names
+from napari_saf._gui.docks.run_dock import STATUS_WORDS
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf.io import Recipe
 
@@ -86,6 +87,13 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
     assert [layer.visible for layer in results(viewer)] == [True, False]
     click(qtbot, button(compare, "Side by side"))
     assert grid.enabled and all(layer.visible for layer in results(viewer))
+
+
+def test_ends_are_told_as_in_other_docks(compare, qtbot, viewer):
+    compare.choice.vary(0, "stop.max_steps", "1, 1000")
+    run(qtbot, compare)
+    ends = [STATUS_WORDS[one.status] for one in compare.outcome.comparison.results]
+    assert column(compare, "Ended") == ends and ends[0] == "step limit reached"
 
 
 def test_a_table_of_two_parameters_is_shown_as_one(viewer, qtbot):

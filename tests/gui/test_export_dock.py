@@ -343,7 +343,7 @@ def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
         dock.repeat._run.click()
     with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
         dock.repeat._stop.click()
-    assert dock.repeat.status.text.startswith("cancelled: ")
+    assert dock.repeat.status.text.startswith("stopped: ")
     assert isinstance(viewer.layers["blocks [SAF]"], Labels)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from napari_saf._gui.compare.layers import ComparisonLayers
 from napari_saf._gui.compare.names import whole_name
 from napari_saf._gui.compare.table import ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
-from napari_saf._gui.docks.run_dock import describe_error
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, describe_error
 from napari_saf._gui.docks.task_dock import TaskDock
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import NotFinite
@@ -250,9 +251,14 @@ class CompareWidget(TaskDock):
     def _show_rows(self) -> None:
         if self.outcome is None or self._layers is None:
             return
-        variants = [result.variant for result in self.outcome.comparison.results]
+        results = self.outcome.comparison.results
+        variants = [result.variant for result in results]
         names = [(self._layers.name(one), whole_name(one)) for one in variants]
-        self.table.show_rows(self.outcome.rows, names)
+        rows = [
+            dataclasses.replace(row, status=STATUS_WORDS[result.status])
+            for row, result in zip(self.outcome.rows, results, strict=True)
+        ]
+        self.table.show_rows(rows, names)
 
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""

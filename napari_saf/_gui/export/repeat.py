@@ -20,6 +20,7 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, count_labels
 from napari_saf._gui.export.source import raw_recipe, recipe_of
 from napari_saf._gui.layers.part import labelled_axes, origin_of
 from napari_saf._gui.layers.placement import place
@@ -209,9 +210,9 @@ class RepeatSection(QWidget):
             self.status.show_progress(self._frame.fraction, f"{percent}   {seconds}")
 
     def _on_returned(self, result: Segmentation) -> None:
-        count = f"{result.n_labels} label{'s' * (result.n_labels != 1)}"
-        words = f"{result.status.value.replace('_', ' ')}: {count} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, "\n".join([words, *result.notes]))
+        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{words} in {self.session.seconds:.1f} s"
+        self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 
     def _on_failed(self, error: Exception) -> None:
         known = isinstance(error, SafError)
