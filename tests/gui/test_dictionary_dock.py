@@ -165,6 +165,12 @@ def test_of_a_stack_the_slice_on_screen_is_learned(viewer, dock, run, settle):
 def test_the_axis_of_channels_can_be_told(viewer, dock, run, settle):
     viewer.layers.clear()
     viewer.add_image(np.moveaxis(blocks().astype(float), -1, 0)[:2], rgb=False, name="two")
+    # By the names that stand beside the sliders, as in Segment.
+    viewer.dims.axis_labels = viewer.layers["two"].axis_labels = ("c", "y", "x")
+    dock.images.choose([])
+    dock.images.choose([viewer.layers["two"]])
+    found = [dock._channels.itemText(k) for k in range(dock._channels.count())]
+    assert found == ["none", "c  (2 channels)", "y  (32 channels)", "x  (32 channels)"]
     dock.choose_channels(0)
     run(dock)
     settle(dock)

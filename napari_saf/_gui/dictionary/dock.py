@@ -31,7 +31,7 @@ from napari_saf._gui.dictionary.partitions import Partition, Partitions, find_he
 from napari_saf._gui.docks.run_dock import STATUS_WORDS
 from napari_saf._gui.docks.task_dock import TaskDock
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
-from napari_saf._gui.layers.plane import Plane, pixels_of, plane_of
+from napari_saf._gui.layers.plane import Plane, channel_axes, pixels_of, plane_of
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
@@ -186,7 +186,7 @@ class DictionaryWidget(TaskDock):
         section = self._section = FormSection()
         section.add_row("Learn from", self.images, "Tick one or several images.")
         section.add_row(
-            "Channel axis", self._channels, "The axis that holds channels rather than slices."
+            "Channel axis", self._channels, "The axis that holds channels; named as its slider is."
         )
         section.add_row(
             "Scale",
@@ -255,13 +255,12 @@ class DictionaryWidget(TaskDock):
     def _offer_channels(self) -> None:
         """Ask for the axis of the channels where an image may have one."""
         before = self._channels.currentData()
-        n_axes = max((i.ndim for i in self.images.chosen() if not i.rgb), default=0)
+        axes = max(map(channel_axes, self.images.chosen()), key=len, default=[])
         self._channels.clear()
-        self._channels.addItem("none", None)
-        for axis in range(n_axes if n_axes > 2 else 0):
-            self._channels.addItem(str(axis), axis)
+        for words, axis in [("none", None), *axes]:
+            self._channels.addItem(words, axis)
         self._channels.setCurrentIndex(max(0, self._channels.findData(before)))
-        self._section.show_row(self._channels, n_axes > 2)
+        self._section.show_row(self._channels, bool(axes))
 
     def choose_channels(self, axis: int | None) -> None:
         """Choose the axis of the channels."""

@@ -11,7 +11,14 @@ from napari.layers import Image, Layer
 
 from napari_saf._gui.layers.placement import Placement, place
 
-__all__ = ["Plane", "pixels_of", "plane_of", "plane_on_screen", "slice_on_screen"]
+__all__ = [
+    "Plane",
+    "channel_axes",
+    "pixels_of",
+    "plane_of",
+    "plane_on_screen",
+    "slice_on_screen",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +78,17 @@ def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) 
         for axis in axes
         if axis not in plane
     }
+
+
+def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
+    """Return the axes of a layer that may hold channels, each in words and as a number."""
+    if layer is None or layer.rgb or layer.ndim < 3:
+        return []
+    named = zip(layer.axis_labels, pixels_of(layer).shape, strict=True)
+    return [
+        (f"{name}  ({side} channel{'s' * (side != 1)})", axis)
+        for axis, (name, side) in enumerate(named)
+    ]
 
 
 def pixels_of(layer: Layer) -> Any:

@@ -11,7 +11,12 @@ from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
 
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, place
-from napari_saf._gui.layers.plane import pixels_of, plane_on_screen, slice_on_screen
+from napari_saf._gui.layers.plane import (
+    channel_axes,
+    pixels_of,
+    plane_on_screen,
+    slice_on_screen,
+)
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
@@ -286,12 +291,11 @@ class ImageInput(QObject):
         blocked = self._channels.blockSignals(True)
         self._channels.clear()
         self._channels.addItem("none", None)
-        has_choice = layer is not None and not layer.rgb and layer.ndim >= 3
-        for axis, name in enumerate(layer.axis_labels if has_choice else ()):
-            n_entries = pixels_of(layer).shape[axis]
-            self._channels.addItem(f"{name}  ({n_entries} channels)", axis)
+        axes = channel_axes(layer)
+        for words, axis in axes:
+            self._channels.addItem(words, axis)
         self._channels.blockSignals(blocked)
-        self.section.show_row(self._channels, has_choice)
+        self.section.show_row(self._channels, bool(axes))
         self._on_channels_changed()
 
     def _on_channels_changed(self) -> None:
