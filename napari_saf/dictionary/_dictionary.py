@@ -232,7 +232,7 @@ class PatchDictionary:
             raise InvalidInput(f"image: expected 2 axes beside channels, got {pixels.ndim - 1}")
         if pixels.shape[-1] != self.n_channels:
             raise InvalidInput(
-                f"image: expected {self.n_channels} channels as the dictionary has, "
+                f"image: expected as many channels as the dictionary has ({self.n_channels}), "
                 f"got {pixels.shape[-1]}"
             )
         if min(pixels.shape[:2]) < self.patch_size:

@@ -133,7 +133,7 @@ def _check(image: ArrayLike, atoms: ArrayLike) -> tuple[torch.Tensor, torch.Tens
     filters = filters[..., None] if filters.ndim == 3 else filters
     if pixels.shape[-1] != filters.shape[-1]:
         raise InvalidInput(
-            f"image: expected {filters.shape[-1]} channels as the atoms have, "
+            f"image: expected as many channels as the atoms have ({filters.shape[-1]}), "
             f"got {pixels.shape[-1]}"
         )
     return torch.from_numpy(np.moveaxis(pixels, -1, 0)), torch.from_numpy(

@@ -197,7 +197,7 @@ def test_told_to_end_it_ends():
 @pytest.mark.parametrize(
     ("image", "options", "words"),
     [
-        (np.zeros((9, 9, 3)), {}, "expected 1 channels as the dictionary has, got 3"),
+        (np.zeros((9, 9, 3)), {}, "expected as many channels as the dictionary has .1., got 3"),
         (np.zeros((4, 9)), {}, "at least 5 pixels"),
         (np.full((9, 9), np.nan), {}, "81 of 81"),
         (np.zeros((9, 9, 9)), {}, "2 axes"),

@@ -251,7 +251,7 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     assert "upper [AF]" in viewer.layers
     dock.elsewhere.choose_image(viewer.add_image(stack(1)[0], name="grey"))
     dock.use()
-    assert dock.status.text == "grey: expected 3 channels, as the prototypes have, got 1"
+    assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
 
 
 def test_prototypes_are_saved_loaded_merged_and_used(dock, viewer, settle, press, tmp_path):

@@ -186,8 +186,8 @@ def _check_channels(request: Request, found: PrototypeSet) -> None:
         n_channels = sides[options.channel_axis]
     if n_channels != found.vectors.shape[1]:
         raise InvalidInput(
-            f"{image.name}: expected {found.vectors.shape[1]} channels, as the prototypes have, "
-            f"got {n_channels}"
+            f"{image.name}: expected as many channels as the prototypes have "
+            f"({found.vectors.shape[1]}), got {n_channels}"
         )
 
 
