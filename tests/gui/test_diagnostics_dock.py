@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks
+from gui_cases import TIMEOUT, blocks, stack
 from napari.layers import Labels
 from qtpy.QtCore import QEvent, QPoint, QPointF, Qt
 from qtpy.QtGui import QMouseEvent
@@ -155,6 +155,23 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     slide(qtbot, diagnostics, 1)
     viewer.layers.remove(diagnostics.earlier.labels)
     assert layer.visible and diagnostics.time == diagnostics.times[-1]
+
+
+def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
+    viewer, diagnostics, dock, run, qtbot
+):
+    dock.input.choose_image(viewer.add_image(stack(n_slices=3, side=12), name="stack"))
+    dock.input.choose_extent("each")
+    dock.input.scale.set_value(3)
+    run(dock)
+    diagnostics._branch_fold.expand(animate=False)
+    assert diagnostics.branch._own.is_shown(diagnostics.branch.scale)
+    assert diagnostics.branch.scale.value == 3
+    diagnostics.branch.scale.set_value(7)
+    slide(qtbot, diagnostics, 1)
+    run(diagnostics, diagnostics.branch.button.click)
+    (branch,) = layers_named(viewer, "[SAF from t =")
+    assert branch.metadata[METADATA_KEY]["recipe"]["input"]["window"] == (1, 7, 7)
 
 
 def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):

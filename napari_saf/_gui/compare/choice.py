@@ -18,6 +18,7 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui.compare.names import OPTION_WORDS
 from napari_saf._gui.widgets.form_layout import FormSection
+from napari_saf._gui.widgets.scale import with_side
 from napari_saf.comparison import Variant, read_values, variants_of
 from napari_saf.features import FEATURES
 from napari_saf.image_options import WEIGHTS
@@ -111,8 +112,10 @@ class ComparisonChoice(QWidget):
         types = [METHODS[name] for name in self.names]
         axes = {row.name: read_values(row.name, row.text, types) for row in self._rows if row.name}
         if isinstance(options.window, tuple) and "window" in axes:
-            # Slices that are labelled each by itself have a side of 1 across them.
-            axes["window"] = [_across(options.window, side) for side in axes["window"]]
+            axes["window"] = [
+                with_side(options.window, side) if isinstance(side, int) else side
+                for side in axes["window"]
+            ]
         methods = [known.get(name) or METHODS[name]() for name in self.names]
         return variants_of(methods, axes, options)
 
@@ -239,7 +242,3 @@ def _values_of(item: Parameter) -> str:
     high = float("inf") if item.maximum is None else item.maximum
     within = dict.fromkeys(min(max(value, low), high) for value in values)
     return ", ".join(f"{value:g}" for value in within)
-
-
-def _across(window: tuple[int, ...], side: object) -> object:
-    return side if isinstance(side, tuple) else tuple(1 if w == 1 else side for w in window)

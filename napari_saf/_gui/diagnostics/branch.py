@@ -11,7 +11,7 @@ from qtpy.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.widgets.form import MethodForm
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.scale import OddSlider
+from napari_saf._gui.widgets.scale import OddSlider, side_of, with_side
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
 
@@ -61,9 +61,9 @@ class BranchForm(QWidget):
         )
         self._basic.layout().addWidget(form.basic)
         self._advanced.layout().addWidget(form.advanced)
-        window = request.job.options.window
-        if isinstance(window, int):
-            self.scale.set_value(window)
+        side = side_of(request.job.options.window)
+        if side is not None:
+            self.scale.set_value(side)
         form.changed.connect(self._show_what_holds)
         try:
             form.set_values(values_of(request.method))
@@ -83,7 +83,8 @@ class BranchForm(QWidget):
         request, job = self._request, self._request.job
         method = build(type(request.method), values_of(request.method) | self.form.values())
         if self._own.is_shown(self.scale):
-            options = dataclasses.replace(job.options, window=self.scale.value)
+            window = with_side(job.options.window, self.scale.value)
+            options = dataclasses.replace(job.options, window=window)
             job = dataclasses.replace(job, options=options)
         return dataclasses.replace(request, method=method, job=job)
 
@@ -105,7 +106,7 @@ class BranchForm(QWidget):
     def _show_what_holds(self) -> None:
         """Ask for the scale where it matters and is one number."""
         assert self._request is not None and self.form is not None
-        has_one = isinstance(self._request.job.options.window, int)
+        has_one = side_of(self._request.job.options.window) is not None
         try:
             uses_window = build(
                 type(self._request.method), values_of(self._request.method) | self.form.values()

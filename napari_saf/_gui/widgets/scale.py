@@ -5,7 +5,7 @@ from __future__ import annotations
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
 
-__all__ = ["OddSlider"]
+__all__ = ["OddSlider", "side_of", "with_side"]
 
 _SLIDER_END = 41
 _BOX_END = 999
@@ -63,3 +63,16 @@ class OddSlider(QWidget):
         self._slider.setValue(value // 2)
         self._slider.blockSignals(False)
         self.value_changed.emit(value)
+
+
+def side_of(window: int | tuple[int, ...]) -> int | None:
+    """Return the side of a window, on all axes on which it is not 1; None where they differ."""
+    if isinstance(window, int):
+        return window
+    sides = set(window) - {1}
+    return sides.pop() if len(sides) == 1 else None
+
+
+def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]:
+    """Return a window of another side; slices that are labelled by themselves stay so."""
+    return side if isinstance(window, int) else tuple(1 if one == 1 else side for one in window)
