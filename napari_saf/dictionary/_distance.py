@@ -55,7 +55,7 @@ def patch_distance(
     ------
     InvalidInput
         If a size is even or out of range, channels differ, a patch is larger than the image,
-        or numbers are not finite.
+        or numbers are not finite or too large for their squares.
 
     Notes
     -----
@@ -136,9 +136,21 @@ def _check(image: ArrayLike, atoms: ArrayLike) -> tuple[torch.Tensor, torch.Tens
             f"image: expected as many channels as the atoms have ({filters.shape[-1]}), "
             f"got {pixels.shape[-1]}"
         )
+    _check_size("image", pixels, filters[0].size)
+    _check_size("atoms", filters, filters[0].size)
     return torch.from_numpy(np.moveaxis(pixels, -1, 0)), torch.from_numpy(
         np.moveaxis(filters, -1, 1)
     )
+
+
+def _check_size(name: str, values: NDArray[Any], count: int) -> None:
+    """Refuse numbers of which squared distances of `count` entries are more than float32 holds."""
+    largest = float(np.abs(values).max())
+    most = (float(np.finfo(np.float32).max) / (8 * count)) ** 0.5
+    if largest > most:
+        raise InvalidInput(
+            f"{name}: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"
+        )
 
 
 def _finite(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -95,9 +95,10 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
         found = _by_tree(points, k + 1)
     elif len(points) <= _MOST_EXACT_NODES:
         search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute", n_jobs=-1)
-        found = search.fit(points).kneighbors(points, return_distance=False)
+        centred = points - points[0]  # products far from the origin lose digits
+        found = search.fit(centred).kneighbors(centred, return_distance=False)
     else:
-        found = _approximate(points, k + 1)
+        found = _approximate(points - points[0], k + 1)
     indices = _without_self(np.asarray(found, dtype=np.int64))
     return Neighbours(indices, _squared_distances(points, indices))
 
@@ -124,7 +125,7 @@ def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDAr
         found = KDTree(known).query(asked, k, workers=-1)[0]
     else:
         search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1)
-        found = search.fit(known).kneighbors(asked)[0]
+        found = search.fit(known - known[0]).kneighbors(asked - known[0])[0]
     return np.asarray(np.reshape(found, (len(asked), k)).mean(axis=1))
 
 

@@ -21,7 +21,7 @@ from napari_saf.geometry import (
     take_columns,
 )
 from napari_saf.graph import Averager, GraphUnion, GridGraph
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._field_method import Call, check_size
 from napari_saf.methods._flow import FieldMemory, Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
@@ -145,7 +145,7 @@ class AssignmentFlow(AbstractFlowMethod):
         return dataclasses.replace(result, labels=to_label_image(call.problem, nodes))
 
     def _prepare(self, call: Call) -> Flow:
-        points = self._points(call.features, call.seeds)
+        points = self._points(call)
         return self._flow(call, distances(call.features, points), points, call.initial)
 
     def _flow(
@@ -167,7 +167,7 @@ class AssignmentFlow(AbstractFlowMethod):
 
     def _learn(self, call: Call, n_nearest: int) -> Iteration:
         """Run the flow with what strokes tell, then again with what was labelled."""
-        points, labels = self._points(call.features, call.seeds), None
+        points, labels = self._points(call), None
         if call.initial is not None:
             start = _check_start(call.initial, call, len(points))
             labels = start.argmax(dim=1).cpu().numpy() + 1
@@ -194,7 +194,8 @@ class AssignmentFlow(AbstractFlowMethod):
             [_keep_touched(nodes[part], seeds[part], grid) for grid, part in parts]
         )
 
-    def _points(self, features: torch.Tensor, seeds: torch.Tensor | None) -> torch.Tensor:
+    def _points(self, call: Call) -> torch.Tensor:
+        features, seeds = call.features, call.seeds
         if self.prototypes is None:
             if seeds is None:
                 raise InvalidInput("prototypes: expected some, or strokes of two or more classes")
@@ -211,7 +212,9 @@ class AssignmentFlow(AbstractFlowMethod):
         if not np.isfinite(points).all():
             raise InvalidInput("prototypes: expected finite numbers")
         check_seeds_fit(seeds, len(points))
-        return torch.from_numpy(points).to(features.dtype).to(features.device)
+        given = torch.from_numpy(points)
+        check_size(given, features.dtype, "prototypes")
+        return (given - call.origin).to(features.dtype).to(features.device)
 
     def _n_columns(self, problem: Problem) -> int:
         if self.prototypes is not None:

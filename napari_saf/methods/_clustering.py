@@ -174,14 +174,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
     def _prepare(self, call: Call) -> AbstractClustering:
         """Return the clustering at its start."""
 
-    def _origin(self, features: torch.Tensor) -> torch.Tensor:
-        """Return what may be taken from all features, and added to the prototypes, for accuracy."""
-        return torch.zeros_like(features[0])
-
     def _iterate(self, call: Call) -> Iteration:
-        origin = self._origin(call.features)
-        if origin.any():
-            call = dataclasses.replace(call, features=call.features - origin)
         ordered, order = in_local_order(call)
         state = self._prepare(ordered)
         place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
@@ -208,7 +201,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
         return reporter.finish(
             status,
             state.assignment.float().cpu()[place].numpy(),
-            (state.prototypes() + origin).float().cpu().numpy(),
+            (state.prototypes().cpu() + call.origin).float().numpy(),
             n_evaluations=state.n_evaluations,
             notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
             exemplars=_in_order(state.exemplars(), order),
@@ -282,11 +275,10 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         n_seeded = 0 if problem.seeds is None else count_classes(problem.seeds)
         return max(self.n_clusters, n_seeded)
 
-    def _origin(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the mean where distances are products: far from 0 they would lose digits."""
-        if features.shape[1] <= _MOST_EXACT_FEATURES:
-            return torch.zeros_like(features[0])
-        return features.mean(dim=0)
+    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
+        """Return the same, and True where distances are products: far from 0 they lose digits."""
+        loses = features.shape[1] > _MOST_EXACT_FEATURES
+        return loses or AbstractFieldMethod._takes_mean(self, features, dtype)
 
     def start_points(self, call: Call, draw: np.random.RandomState | None = None) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import AbstractAlternatingMethod, AbstractClustering
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._field_method import AbstractFieldMethod, Call
 from napari_saf.methods._start import from_assignment
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks, check_classes, label_tasks
 from napari_saf.parameters import parameter
@@ -108,6 +108,14 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
                 )
         return self._prepare_tasks(Tasks.of(call))
 
+    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
+        return self._is_centred and AbstractFieldMethod._takes_mean(self, features, dtype)
+
+    @property
+    def _is_centred(self) -> bool:
+        """Whether the mean of the features makes no difference."""
+        return self.preprocessing in ("scaled", "centred unit")
+
     def _n_columns(self, problem: Problem) -> int:
         return check_classes(problem.seeds)
 
@@ -155,7 +163,7 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
         return self._preprocess(blocks) if faults.any() else factors.to(blocks)
 
     def _centred(self, blocks: torch.Tensor) -> torch.Tensor:
-        if self.preprocessing in ("scaled", "centred unit"):
+        if self._is_centred:
             return blocks - blocks.mean(dim=1, keepdim=True)
         return blocks
 

@@ -17,7 +17,7 @@ from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, nev
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
 
-__all__ = ["AbstractFieldMethod", "Call"]
+__all__ = ["AbstractFieldMethod", "Call", "check_size"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -28,13 +28,15 @@ class Call:
     ----------
     problem : Problem
     features : Tensor of shape (n_nodes, n_features)
-        Those of the problem, on the device of the run.
+        Those of the problem less `origin`, on the device of the run.
     initial : array of shape (n_nodes, n_columns) or None
         Assignment to start from.
     max_iterations : int or None
     cancelled : callable
     began : float
         By `time.perf_counter`.
+    origin : Tensor of float64 of shape (n_features,)
+        On the CPU; what prototypes lack to be those of the problem's features.
     """
 
     problem: Problem
@@ -43,6 +45,9 @@ class Call:
     max_iterations: int | None
     cancelled: Callable[[], bool]
     began: float
+    origin: torch.Tensor = dataclasses.field(
+        default_factory=lambda: torch.zeros(1, dtype=torch.float64)
+    )
 
     @property
     def seeds(self) -> torch.Tensor | None:
@@ -104,11 +109,19 @@ class AbstractFieldMethod(AbstractMethod):
                 f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
             )
         given = torch.from_numpy(problem.features)
-        _check_size(given, dtype)
+        check_size(given, dtype, "features")
         self._check_memory(problem, initial, device, dtype.itemsize)
+        origin = torch.zeros(given.shape[1], dtype=torch.float64)
+        if self._takes_mean(given, dtype):
+            origin = given.double().mean(dim=0)
+            given = given - origin.to(given.dtype)
         features = given.to(dtype).to(device)
-        call = Call(problem, features, initial, max_iterations, cancelled, began)
+        call = Call(problem, features, initial, max_iterations, cancelled, began, origin)
         return (yield from self._iterate(call))
+
+    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
+        """Return whether the mean is taken from the features, which a narrower type needs."""
+        return features.dtype.itemsize > dtype.itemsize
 
     @abstractmethod
     def _iterate(self, call: Call) -> Iteration:
@@ -142,11 +155,11 @@ class AbstractFieldMethod(AbstractMethod):
         )
 
 
-def _check_size(features: torch.Tensor, dtype: torch.dtype) -> None:
-    """Raise InvalidInput if squared distances of features may be more than the type holds."""
-    largest = float(max(abs(bound) for bound in features.aminmax()))
-    most = (torch.finfo(dtype).max / (8 * features.shape[1])) ** 0.5
+def check_size(points: torch.Tensor, dtype: torch.dtype, name: str) -> None:
+    """Raise InvalidInput if squared distances of points may be more than the type holds."""
+    largest = float(max(abs(bound) for bound in points.aminmax()))
+    most = (torch.finfo(dtype).max / (8 * points.shape[-1])) ** 0.5
     if largest > most:
         raise InvalidInput(
-            f"features: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"
+            f"{name}: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"
         )

@@ -280,6 +280,7 @@ class _State:
     def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
         self._tick = call.tick
+        self._origin = call.origin
         nodes = self._nodes = _Nodes(flow.start, call.seeds)
         self._doubt = torch.zeros_like(call.features[:, 0])
         self._run: Run | None = None
@@ -423,7 +424,7 @@ class _State:
     def _prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if self._run is None:
             return self._reporter.mean_features()
-        own = self._field.prototypes(assignment)
+        own = self._field.prototypes(assignment) + self._origin.numpy()
         whole = np.full((self._nodes.n_start_columns, own.shape[1]), np.nan, dtype=np.float32)
         whole[self._nodes.active.cpu().numpy()] = own
         return whole

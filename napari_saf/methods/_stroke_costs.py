@@ -126,5 +126,6 @@ def _nearest_words(features: NDArray[np.floating]) -> NDArray[np.int64]:
         for axis in range(words.shape[1]):
             sums = np.bincount(nearest, weights=sample[:, axis], minlength=n_words)
             words[:, axis] = np.where(sizes > 0, sums / sizes.clip(min=1), words[:, axis])
-    table = distances(torch.from_numpy(features).float(), torch.from_numpy(words).float())
+    points = torch.from_numpy(words.astype(features.dtype))
+    table = distances(torch.from_numpy(features), points)
     return table.argmin(dim=1).numpy()

@@ -20,7 +20,7 @@ from napari_saf.methods._clustering import (
     Nodes,
     weighted_means,
 )
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._field_method import Call, check_size
 from napari_saf.methods._start import count_classes
 from napari_saf.tick import Tick, go_on
 
@@ -227,12 +227,17 @@ def label_tasks(
     dtype = float_type(method.dtype, device)
     n_nodes, n_features = points.shape[1:]
     labels = np.empty(given.shape, dtype=np.int64)
+    if len(points):
+        check_size(torch.from_numpy(points), dtype, "features")
     per_node = dtype.itemsize * (6 * n_features + 10 * int(given.max(initial=0)))
     per_node += 24 * min(n_nodes, _MOST_DENSE_NODES)
     count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
     for first in range(0, len(points), count):
         chunk = slice(first, first + count)
-        blocks = torch.from_numpy(points[chunk]).to(dtype).to(device)
+        blocks = torch.from_numpy(points[chunk])
+        if method._takes_mean(blocks, dtype):
+            blocks = blocks - blocks.mean(dim=1, keepdim=True)
+        blocks = blocks.to(dtype).to(device)
         state = prepare(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
         state.solve(method.max_iterations, method.tolerance)
         labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
@@ -261,7 +266,7 @@ def _check_tasks(
     features: ArrayLike, seeds: ArrayLike
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
     points, given = own_floats(features, "features"), as_array(seeds, "seeds")
-    if points.ndim != 3 or not np.isfinite(points).all():
+    if points.ndim != 3 or 0 in points.shape[1:] or not np.isfinite(points).all():
         raise InvalidInput(
             "features: expected finite numbers of shape (n_tasks, n_nodes, n_features), "
             f"got shape {points.shape}"

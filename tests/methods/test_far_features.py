@@ -1,0 +1,125 @@
+"""Features far from the origin, or so large that their squares are none."""
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+
+OFFSET = 1e8
+SHAPE = (12, 15)
+
+
+def clouds(n_features=3):
+    rng = np.random.default_rng(0)
+    cloud = np.repeat([0, 1, 2], 60)
+    return 3 * rng.standard_normal((3, n_features))[cloud] + 0.3 * rng.random((180, n_features))
+
+
+def problem_of(features):
+    seeds = np.zeros(180, dtype=int)
+    seeds[[3, 4, 63, 64, 123, 124]] = 1, 1, 2, 2, 3, 3
+    groups = np.tile([1, 2], 90)
+    return saf.Problem(features, saf.GridGraph(SHAPE), seeds=seeds, groups=groups)
+
+
+METHODS = {
+    "slk": saf.SLK(n_clusters=4),
+    "means": saf.SLK(n_clusters=3, prototypes="means"),
+    "fair": saf.FairClustering(n_clusters=3, fairness_weight=1.0),
+    "cut": saf.FairClustering(n_clusters=3, fairness_weight=1.0, objective="ncut"),
+    "saf": saf.SelfAssignmentFlow(max_labels=4),
+    "fine": saf.SelfAssignmentFlow(max_labels=4, s=1.0),
+    "af": saf.AssignmentFlow(),
+    "af of means": saf.AssignmentFlow(n_nearest=None),
+    "bavardage": saf.Bavardage(),
+    "laplacianshot": saf.LaplacianShot(preprocessing="centred unit"),
+}
+
+
+@pytest.mark.parametrize("n_features", [3, 30])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_an_offset_in_float64_changes_nothing(name, n_features):
+    features = clouds(n_features)
+    near = METHODS[name].run(problem_of(features), max_iterations=10)
+    far = METHODS[name].run(problem_of(features + OFFSET), max_iterations=10)
+    np.testing.assert_array_equal(far.labels, near.labels)
+    assert not any("distinct" in note for note in far.notes)
+    np.testing.assert_allclose(far.prototypes, near.prototypes + OFFSET, atol=8)
+
+
+def test_prototypes_that_are_given_may_be_far_from_the_origin():
+    features = clouds()
+    points = features.reshape(3, 60, 3).mean(axis=1)
+    near, far = (
+        saf.AssignmentFlow(prototypes=points + offset).run(problem_of(features + offset))
+        for offset in (0, OFFSET)
+    )
+    np.testing.assert_array_equal(far.labels, near.labels)
+    np.testing.assert_allclose(far.prototypes, near.prototypes + OFFSET, atol=8)
+
+
+TASK_METHODS = {
+    "slk": saf.SLK(),
+    "bavardage": saf.Bavardage(),
+    "laplacianshot": saf.LaplacianShot(),
+}
+
+
+def tasks(scale=1.0, offset=0.0):
+    features = clouds()[None] * np.array([[[1.0]], [[1.5]]]) * scale + offset
+    seeds = np.zeros((2, 180), dtype=int)
+    seeds[:, [3, 63, 123]] = 1, 2, 3
+    return features, seeds
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_tasks_far_from_the_origin(name):
+    method = TASK_METHODS[name]
+    np.testing.assert_array_equal(
+        method.run_tasks(*tasks(offset=OFFSET)), method.run_tasks(*tasks())
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_tasks_of_numbers_too_large_are_refused_as_a_run_refuses_them(name, dtype):
+    features, seeds = tasks(scale=1e19 if dtype == "float32" else 1e160)
+    method = type(TASK_METHODS[name])(dtype=dtype)
+    with pytest.raises(saf.InvalidInput, match="features: expected numbers up to") as of_tasks:
+        method.run_tasks(features[:1], seeds[:1])
+    with pytest.raises(saf.InvalidInput) as of_run:
+        method.run(saf.Problem(features[0], saf.GridGraph(SHAPE), seeds=seeds[0]))
+    assert str(of_tasks.value) == str(of_run.value)
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+@pytest.mark.parametrize(
+    ("features", "seeds"),
+    [
+        (np.zeros((0, 0, 3)), np.zeros((0, 0), int)),
+        (np.zeros((2, 0, 3)), np.zeros((2, 0), int)),
+        (np.full((1, 4, 2), "a"), np.ones((1, 4), int)),
+        (np.ones((1, 4, 2), complex), np.ones((1, 4), int)),
+    ],
+)
+def test_tasks_of_no_nodes_or_no_numbers_are_refused(name, features, seeds):
+    with pytest.raises(saf.InvalidInput, match="features"):
+        TASK_METHODS[name].run_tasks(features, seeds)
+
+
+def test_prototypes_too_large_are_refused():
+    method = saf.AssignmentFlow(prototypes=[[1e30] * 3] * 2)
+    with pytest.raises(saf.InvalidInput, match="prototypes: expected numbers up to"):
+        method.run(saf.Problem(clouds(), saf.GridGraph(SHAPE)))
+
+
+@pytest.mark.parametrize("direction", ["image_to_atom", "atom_to_image", "symmetric"])
+def test_patches_too_large_are_refused(direction):
+    rng = np.random.default_rng(0)
+    image, atoms = rng.random((9, 9)), rng.random((2, 3, 3))
+    for scales in ((1e30, 1.0), (1.0, 1e30), (1e30, 1e30), (1e200, 1.0)):
+        with pytest.raises(saf.InvalidInput, match="expected numbers up to"):
+            saf.patch_distance(image * scales[0], atoms * scales[1], direction=direction)
+    most = saf.patch_distance(image * 1e17, atoms * 1e17, direction=direction)
+    least = saf.patch_distance(image, atoms, direction=direction)
+    np.testing.assert_allclose(most / 1e34, least, rtol=1e-3, atol=1e-6)
