@@ -18,6 +18,8 @@ __all__ = ["read_array"]
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Read an array of numbers from ``.npy`` or ``.csv`` (comma separated, no header).
 
+    A mark of the order of bytes, as Excel writes it, does not matter.
+
     Raises
     ------
     FormatError
@@ -32,7 +34,7 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 def _read_csv(file: Path) -> NDArray[np.float64]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
         rows = [[float(cell) for cell in line.split(",")] for line in lines if line.strip()]
         array = np.array(rows, dtype=float)
     except OSError as error:

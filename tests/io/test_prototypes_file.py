@@ -170,3 +170,9 @@ def test_an_export_keeps_names_colours_and_scaling(tmp_path):
     assert found.labels.tolist() == [1, 3]
     assert (found.names, found.colors) == ({1: "dark"}, {1: (1.0, 0.0, 0.0)})
     assert found.options.scaling == problem.options.scaling
+
+
+def test_a_table_of_a_spreadsheet_may_have_a_byte_order_mark(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufeff1,2\r\n3,4\r\n".encode())
+    np.testing.assert_array_equal(saf.load_prototypes(path).vectors, [[1, 2], [3, 4]])
