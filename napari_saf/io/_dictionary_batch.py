@@ -165,14 +165,14 @@ class _Place:
 
 
 def _check_places(places: list[_Place]) -> None:
-    images = {place.image.resolve() for place in places}
+    images = {os.path.realpath(place.image) for place in places}
     seen: set[Path] = set()
     for place in places:
         if place.mask in seen:
             raise InvalidInput(f"{place.mask}: two images would be saved under this name")
         seen.add(place.mask)
         for one in (place.mask, place.reconstruction):
-            if one.resolve() in images:
+            if os.path.realpath(one) in images:
                 raise InvalidInput(f"{one}: the result would replace an image")
 
 

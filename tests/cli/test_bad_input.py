@@ -264,3 +264,18 @@ def test_a_file_where_a_folder_should_be(cli, tmp_path, command):
     assert outcome.code == 1
     assert "napari-saf: error: " in outcome.err and "file" in outcome.err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", [("segment",), ("dictionary", "apply")])
+def test_a_link_to_itself_is_no_image(cli, picture, tmp_path, command):
+    (tmp_path / "loop.png").symlink_to("loop.png")
+    more = ()
+    if command[0] == "dictionary":
+        picture("a.png", shape=(24, 24))
+        learned = cli("dictionary", "learn", "a.png", "-o", "d.safetensors", "--n-atoms", "2",
+                      "--patch-size", "3")  # fmt: skip
+        assert learned.code == 0
+        more = ("d.safetensors",)
+    outcome = cli(*command, *more, "loop.png", "-o", "out/")
+    assert outcome.code == 1 and "Traceback" not in outcome.err
+    assert "loop.png" in outcome.err
