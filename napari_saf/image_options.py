@@ -77,7 +77,9 @@ class ImageOptions:
         if scaling is not None:
             if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
                 raise InvalidInput(f"input.scaling: expected low and high, got {scaling!r}")
-            entries["scaling"] = Scaling(float(scaling["low"]), float(scaling["high"]))
+            entries["scaling"] = Scaling.given(
+                float(scaling["low"]), float(scaling["high"]), "input.scaling"
+            )
         return cls(**entries)
 
 
@@ -127,11 +129,11 @@ def check_options(
 
 def _scaling_of(given: Any) -> Scaling:
     if isinstance(given, Scaling):
-        return given
+        return Scaling.given(given.low, given.high)
     bounds = np.asarray(given) if isinstance(given, Sequence) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
         raise InvalidInput(
             f"scaling: expected the values that become 0 and 1, such as (0, 255), got {given!r}"
         )
-    return Scaling(float(bounds[0]), float(bounds[1]))
+    return Scaling.given(float(bounds[0]), float(bounds[1]))

@@ -95,11 +95,9 @@ class ValueRange(click.ParamType):  # type: ignore[type-arg]
         """Return the scaling whose ends they are."""
         try:
             low, high = (float(bound) for bound in str(value).split(","))
+            return Scaling.given(low, high)
         except ValueError:
-            low = high = 0.0
-        if not -np.inf < low < high < np.inf:
             self.fail(f"{value!r} is not two numbers, the lower first, such as 0,255", param, ctx)
-        return Scaling(low, high)
 
 
 def _read_rows(path: str) -> NDArray[Any]:

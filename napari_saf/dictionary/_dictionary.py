@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.dictionary._distance import check_odd
+from napari_saf.dictionary._distance import check_odd, check_size
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.dictionary._symmetries import all_transforms
 from napari_saf.errors import InvalidInput
@@ -79,12 +79,14 @@ class PatchDictionary:
         check_odd("patch_size", shape[1], 3, 31)
         if not np.isfinite(atoms).all():
             raise InvalidInput("atoms: expected finite numbers")
+        check_size("atoms", atoms, atoms[0].size)
         usage = np.asarray(self.usage)
         if usage.shape != shape[:1] or usage.dtype.kind not in "iu" or (usage < 0).any():
             raise InvalidInput(f"usage: expected {shape[0]} counts, got {usage!r}")
-        low, high = self.scaling.low, self.scaling.high
-        if not -np.inf < low < high < np.inf:
-            raise InvalidInput(f"scaling: expected low below high, got {low:g} and {high:g}")
+        scaling = Scaling.given(self.scaling.low, self.scaling.high)
+        most = float(np.finfo(np.float32).max) / 2
+        if float(np.abs(atoms).max()) * (scaling.high - scaling.low) > most:
+            raise InvalidInput("atoms: expected numbers that float32 holds in units of the image")
         check_odd("window", self.window, 1, None)
         check_odd("shift_window", self.shift_window, 1, 15)
         if not 0 <= self.s <= 1:

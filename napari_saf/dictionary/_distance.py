@@ -12,7 +12,7 @@ from napari_saf.device import resolve_device
 from napari_saf.dictionary._field import PatchField
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Direction", "check_odd", "check_patch_fits", "patch_distance"]
+__all__ = ["Direction", "check_odd", "check_patch_fits", "check_size", "patch_distance"]
 
 Direction = Literal["image_to_atom", "atom_to_image", "symmetric"]
 _LEAST_SIZE, _MOST_SIZE = 3, 31
@@ -136,15 +136,21 @@ def _check(image: ArrayLike, atoms: ArrayLike) -> tuple[torch.Tensor, torch.Tens
             f"image: expected as many channels as the atoms have ({filters.shape[-1]}), "
             f"got {pixels.shape[-1]}"
         )
-    _check_size("image", pixels, filters[0].size)
-    _check_size("atoms", filters, filters[0].size)
+    check_size("image", pixels, filters[0].size)
+    check_size("atoms", filters, filters[0].size)
     return torch.from_numpy(np.moveaxis(pixels, -1, 0)), torch.from_numpy(
         np.moveaxis(filters, -1, 1)
     )
 
 
-def _check_size(name: str, values: NDArray[Any], count: int) -> None:
-    """Refuse numbers of which squared distances of `count` entries are more than float32 holds."""
+def check_size(name: str, values: NDArray[Any], count: int) -> None:
+    """Refuse numbers of which squared distances of `count` entries are more than float32 holds.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the bound.
+    """
     largest = float(np.abs(values).max())
     most = (float(np.finfo(np.float32).max) / (8 * count)) ** 0.5
     if largest > most:

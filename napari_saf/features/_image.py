@@ -31,6 +31,23 @@ class Scaling:
     high: float
 
     @classmethod
+    def given(cls, low: float, high: float, name: str = "scaling") -> Scaling:
+        """Return the scaling of bounds that someone gave.
+
+        Raises
+        ------
+        InvalidInput
+            If they are no range that float32 holds.
+        """
+        least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+        if not (max(abs(low), abs(high)) <= most and least <= high - low <= most):
+            raise InvalidInput(
+                f"{name}: expected low below high, {least:.1e} to {most:.1e} apart, "
+                f"got {low:g} and {high:g}"
+            )
+        return cls(low, high)
+
+    @classmethod
     def of(cls, images: Sequence[NDArray[np.generic]]) -> Scaling:
         """Return the scaling for finite image values (any shape), all images together.
 

@@ -86,6 +86,9 @@ def test_files_of_schema_1_can_be_read_for_ever():
         ({"usage": [1, 0.5]}, "usage"),
         ({"usage": [1, 10**30]}, "usage"),
         ({"scaling": {"low": 1, "high": 1}}, "low below high"),
+        ({"scaling": {"low": 0, "high": 5e-324}}, "scaling: expected low below high"),
+        ({"scaling": {"low": -1e308, "high": 1e308}}, "scaling: expected low below high"),
+        ({"scaling": {"low": 0, "high": 1e39}}, "scaling: expected low below high"),
         ({"scaling": {"low": 0}}, "low and high"),
         ({"scaling": {"low": 0, "high": "1"}}, "scaling.high"),
         ({"invariance": "none"}, "invariance"),
@@ -208,3 +211,18 @@ def test_names_must_end_as_dictionaries_do(tmp_path):
         make().save(tmp_path / "d.npy")
     with pytest.raises(saf.SafError, match="cannot be written"):
         make().save(tmp_path / "none" / "d.safetensors")
+
+
+@pytest.mark.parametrize(("size", "scaling"), [(1e38, (0, 1)), (1e15, (-1e30, 1e30))])
+def test_atoms_too_large_for_an_image_are_refused(tmp_path, size, scaling):
+    atoms = np.full((3, 3, 3, 1), size, np.float32)
+    with pytest.raises(saf.InvalidInput, match="atoms: expected numbers"):
+        saf.PatchDictionary(atoms=atoms, usage=np.ones(3, int), scaling=Scaling(*scaling))
+
+
+@pytest.mark.parametrize("scaling", [(0, 5e-324), (-1e308, 1e308), (0, 1e39)])
+def test_images_are_not_scaled_by_what_float32_does_not_hold(scaling):
+    image = np.arange(20.0).reshape(4, 5)
+    for given in (scaling, Scaling(*scaling)):
+        with pytest.raises(saf.InvalidInput, match="scaling"):
+            saf.Problem.from_image(image, scaling=given)

@@ -133,6 +133,8 @@ def changed(**changes):
         (changed(input={"weights": None}), "input.weights"),
         (changed(input={"channel_axis": 0.5}), "input.channel_axis"),
         (changed(input={"scaling": {"low": 1, "high": 0}}), "input.scaling"),
+        (changed(input={"scaling": {"low": -1e308, "high": 1e308}}), "input.scaling"),
+        (changed(input={"scaling": {"low": 0, "high": 5e-324}}), "input.scaling"),
         (changed(input={"scaling": {"low": "a", "high": 0}}), "not a recipe"),
     ],
 )
