@@ -433,8 +433,8 @@ def _pick(grid: GridGraph, values: ArrayLike | None, name: str) -> NDArray[np.in
         )
     if array.dtype.kind not in "biu":
         raise InvalidInput(f"{name}: expected whole numbers, got {array.dtype}")
-    if array.min() < 0:
-        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
+    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
     return grid.from_image(array).astype(np.int64)
 
 
@@ -461,8 +461,8 @@ def _check_indices(
         raise InvalidInput(
             f"{name}: expected {n_nodes} whole numbers, got {array.dtype} of shape {array.shape}"
         )
-    if array.min() < 0:
-        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
+    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
     if not array.any():
         raise InvalidInput(f"{name}: expected at least one that is not 0")
     return array.astype(np.int64)

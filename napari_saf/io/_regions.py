@@ -20,6 +20,7 @@ from napari_saf.io._replace import replacing
 
 __all__ = ["TABLE_SUFFIXES", "check_table_suffix", "region_table", "save_regions"]
 
+_MOST = np.iinfo(np.int64).max
 Table = dict[str, NDArray[Any]]
 
 
@@ -151,9 +152,13 @@ def check_table_suffix(path: str | os.PathLike[str]) -> str:
 def _check_labels(labels: ArrayLike) -> NDArray[Any]:
     array = np.asarray(labels)
     is_image = 2 <= array.ndim <= 4 and array.size > 0
-    if array.dtype.kind not in "biu" or not is_image or array.min() < 0:
+    if (
+        array.dtype.kind not in "biu"
+        or not is_image
+        or not 0 <= array.min() <= array.max() <= _MOST
+    ):
         raise InvalidInput(
-            "labels: expected an image of 2 to 4 axes, whole numbers of 0 and above, got "
+            "labels: expected an image of 2 to 4 axes, whole numbers from 0 to 2**63 - 1, got "
             f"{array.dtype} of shape {array.shape}"
         )
     return array.astype(np.uint8) if array.dtype.kind == "b" else array

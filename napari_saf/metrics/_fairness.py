@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics._numbers import small_numbers
+from napari_saf.metrics._numbers import check_labels, check_table, small_numbers
 
 __all__ = ["balance", "fairness_error", "group_shares"]
 
@@ -30,7 +30,8 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     Raises
     ------
     InvalidInput
-        If shapes differ, numbers are negative or not whole, or no node is left.
+        If shapes differ, numbers are negative, not whole, or so large that the table would have
+        more than 2**26 entries, or no node is left.
     """
     counts = _count(*_members(labels, groups))
     with np.errstate(invalid="ignore"):
@@ -123,12 +124,9 @@ def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
 
 def _members(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return label and group, from 0, of the nodes that have both."""
-    owner, group = np.asarray(labels).ravel(), np.asarray(groups).ravel()
+    owner, group = check_labels(labels, "labels").ravel(), check_labels(groups, "groups").ravel()
     if np.shape(labels) != np.shape(groups):
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
-    for name, values in (("labels", owner), ("groups", group)):
-        if values.dtype.kind not in "biu" or (values.size and values.min() < 0):
-            raise InvalidInput(f"{name}: expected whole numbers 0, 1, 2, ...")
     kept = (owner > 0) & (group > 0)
     if not kept.any():
         raise InvalidInput("labels and groups: expected a node that has both, got none")
@@ -137,5 +135,6 @@ def _members(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], N
 
 def _count(owner: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.float64]:
     shape = (int(owner.max()) + 1, int(group.max()) + 1)
+    check_table(*shape)
     cells = np.bincount(owner * shape[1] + group, minlength=shape[0] * shape[1])
     return cells.reshape(shape).astype(np.float64)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import weighted_medoid
 from napari_saf.graph import AbstractGraph
+from napari_saf.metrics._numbers import check_labels
 
 __all__ = ["kmeans_objective", "kmedian_objective", "ncut_objective"]
 
@@ -95,9 +96,7 @@ def _parts(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
 
 
 def _check_labels(labels: ArrayLike, n_nodes: int) -> NDArray[np.integer]:
-    owner = np.asarray(labels)
+    owner = check_labels(labels, "labels")
     if owner.shape != (n_nodes,):
         raise InvalidInput(f"labels: expected shape ({n_nodes},), got {owner.shape}")
-    if owner.dtype.kind not in "biu" or (owner.size and owner.min() < 0):
-        raise InvalidInput("labels: expected whole numbers 0, 1, 2, ...")
     return owner

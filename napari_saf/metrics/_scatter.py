@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics._numbers import small_numbers
+from napari_saf.metrics._numbers import check_labels, check_table, small_numbers
 
 __all__ = ["class_separability", "pairwise_separability"]
 
@@ -72,14 +72,16 @@ def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.
     Raises
     ------
     InvalidInput
-        As `class_separability`.
+        As `class_separability`, and if the largest label is above 2**13.
 
     Notes
     -----
     n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within both.
     """
-    sizes, means, within = _scatters(*_labelled(features, labels))
-    count = len(sizes)
+    array, owner = _labelled(features, labels)
+    count = int(owner.max()) + 1
+    check_table(count, count)
+    sizes, means, within = _scatters(array, owner)
     found = np.full((count, count), np.nan)
     for j in np.flatnonzero(sizes):
         for k in np.flatnonzero(sizes[:j]):
@@ -99,9 +101,7 @@ def _labelled(
     features: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the features of the nodes that have a label, and that label, from 0."""
-    owner = np.asarray(labels)
-    if owner.dtype.kind not in "biu" or (owner.size and owner.min() < 0):
-        raise InvalidInput("labels: expected whole numbers 0, 1, 2, ...")
+    owner = check_labels(labels, "labels")
     array = np.asarray(features, dtype=np.float64)
     if array.shape[:-1] != owner.shape or array.ndim < 2:
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")

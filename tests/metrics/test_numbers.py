@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
+from napari_saf import metrics
 
 
 @pytest.mark.parametrize("large", [70_000, 2**40, 2**63 - 1])
@@ -19,3 +20,36 @@ def test_names_of_labels_and_groups(large):
     )
     covering = saf.metrics.segmentation_covering
     assert covering(other_labels, groups) == covering(labels, groups)
+
+
+HUGE = np.array([[1, 2**63 + 5], [2**64 - 1, 1]], dtype=np.uint64)
+TWO = np.array([[1, 2], [1, 2]])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: metrics.balance(HUGE, TWO),
+        lambda: metrics.balance(TWO, HUGE),
+        lambda: metrics.group_shares(HUGE, TWO),
+        lambda: metrics.fairness_error(HUGE, TWO),
+        lambda: metrics.class_separability(np.random.rand(2, 2, 3), HUGE),
+        lambda: metrics.pairwise_separability(np.random.rand(2, 2, 3), HUGE),
+        lambda: metrics.kmeans_objective(np.random.rand(4, 3), HUGE.ravel()),
+        lambda: saf.region_table(HUGE),
+        lambda: saf.Problem.from_image(np.arange(4.0).reshape(2, 2), window=1, seeds=HUGE),
+        lambda: saf.Problem(np.ones((4, 1)), saf.GridGraph((2, 2), window=1), seeds=HUGE.ravel()),
+    ],
+)
+def test_numbers_that_int64_does_not_hold_are_refused(use):
+    with pytest.raises(saf.InvalidInput, match="expected"):
+        use()
+
+
+def test_a_table_by_huge_labels_is_refused_and_not_made():
+    sparse = np.array([[1, 10**9], [1, 2]])
+    with pytest.raises(saf.InvalidInput, match="without gaps"):
+        metrics.group_shares(sparse, TWO)
+    with pytest.raises(saf.InvalidInput, match="without gaps"):
+        metrics.pairwise_separability(np.random.rand(2, 2, 3), sparse)
+    assert metrics.balance(sparse, TWO) == metrics.balance([[1, 3], [1, 2]], TWO)
