@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from napari_saf.arrays import own_floats
+from napari_saf.arrays import as_array, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.tick import Tick, go_on
 
@@ -111,6 +111,14 @@ class AbstractGraph(ABC):
         out, scratch = torch.empty_like(field), torch.empty_like(field)
         self.averager(field.device, field.dtype)(field, out, scratch)
         return out.numpy()
+
+    def _check_nodes(self, nodes: ArrayLike) -> NDArray[np.int64]:
+        """Return indices of nodes, or raise InvalidInput."""
+        array = as_array(nodes, "nodes")
+        is_whole = array.dtype.kind in "iu" or not array.size
+        if not is_whole or (array.size and not 0 <= array.min() <= array.max() < self.n_nodes):
+            raise InvalidInput(f"nodes: expected whole numbers from 0 to {self.n_nodes - 1}")
+        return array.astype(np.int64)
 
     def _as_field(self, values: NDArray[np.floating]) -> torch.Tensor:
         field = own_floats(values, "values")

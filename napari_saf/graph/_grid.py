@@ -228,8 +228,14 @@ class GridGraph(AbstractGraph):
         return image
 
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
-        """Return the pixels, of shape (n, n_axes), that nodes of the given indices are."""
-        flat = np.asarray(nodes, dtype=np.int64)
+        """Return the pixels, of shape (n, n_axes), that nodes of the given indices are.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such node.
+        """
+        flat = self._check_nodes(nodes)
         if self.mask is not None:
             flat = np.flatnonzero(self.mask)[flat]
         return np.stack(np.unravel_index(flat, self.shape), axis=-1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.errors import InvalidInput
@@ -62,6 +62,38 @@ class GraphUnion(AbstractGraph):
         parts = zip(self.grids, self.slices, strict=True)
         blocks = [grid.contrast_weights(features[part], sigma2) for grid, part in parts]
         return sparse.csr_array(sparse.block_diag(blocks))
+
+    def positions(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return in which image, and at which pixel of it, nodes of the given indices are.
+
+        Parameters
+        ----------
+        nodes : array of int of shape (n,)
+            Indices of nodes.
+
+        Returns
+        -------
+        images : array of int of shape (n,)
+            Numbers of the images, from 0.
+        positions : array of int of shape (n, n_axes)
+            As from `GridGraph.positions`.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such node, or the images differ in their number of axes.
+        """
+        flat = self._check_nodes(nodes).ravel()
+        counts = {len(grid.shape) for grid in self.grids}
+        if len(counts) > 1:
+            raise InvalidInput(f"images: expected one number of axes, got {sorted(counts)}")
+        starts = np.array([part.start for part in self.slices])
+        images = np.searchsorted(starts, flat, side="right") - 1
+        places = np.zeros((len(flat), counts.pop()), np.int64)
+        for number in np.unique(images):
+            own = images == number
+            places[own] = self.grids[number].positions(flat[own] - starts[number])
+        return images, places
 
     def _join(self, operators: list[Averager]) -> Averager:
         def apply(
