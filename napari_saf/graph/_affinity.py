@@ -60,12 +60,9 @@ class AffinityGraph(AbstractGraph):
     ) -> None:
         weights = square_matrix(matrix)
         _check_weights(weights, symmetric)
-        weights = without_diagonal(weights)
-        degree = np.asarray(weights.sum(axis=1)).ravel()
-        own = degree if self_weight == "degree" else np.full(len(degree), _number(self_weight))
-        self.weights = weights
+        self.weights = without_diagonal(weights)
         self._is_symmetric = symmetric
-        self._own = np.where(degree + own > 0, own, 1.0)
+        self._self_weight = None if self_weight == "degree" else _number(self_weight)
 
     @classmethod
     def k_nearest(cls, features: ArrayLike, k: int, *, symmetrise: bool = False) -> AffinityGraph:
@@ -106,7 +103,6 @@ class AffinityGraph(AbstractGraph):
         """
         moved = copy.copy(self)
         moved.weights = sparse.csr_array(self.weights[nodes][:, nodes])
-        moved._own = self._own[nodes]
         return moved
 
     def local_order(self) -> NDArray[np.int64]:
@@ -119,8 +115,16 @@ class AffinityGraph(AbstractGraph):
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device."""
-        weights, own = self.weights, self._own
+        # In units of the row's largest weight no sum is too large, and none is lost.
+        given = self._self_weight
+        largest = self.weights.max(axis=1).toarray().ravel()
+        largest = np.maximum(largest, given or 0.0)
+        largest[largest == 0] = 1.0
+        weights = self.weights.copy()
+        weights.data /= np.repeat(largest, np.diff(weights.indptr))
         degree = np.asarray(weights.sum(axis=1)).ravel()
+        own = degree if given is None else given / largest
+        own = np.where(degree + own > 0, own, 1.0)
         mean = sparse.diags_array(1 / (degree + own)) @ (weights + sparse.diags_array(own))
         return SparseProduct(sparse.csr_array(mean), device, dtype)
 

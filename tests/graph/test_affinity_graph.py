@@ -81,3 +81,28 @@ def test_bad_numbers_of_neighbours_are_refused(k):
 def test_a_bad_self_weight_is_refused(matrix, own):
     with pytest.raises(saf.InvalidInput, match="self_weight"):
         saf.AffinityGraph(matrix, self_weight=own)
+
+
+@pytest.mark.parametrize("self_weight", ["degree", 0, 1.0, 1e308, 1e-320])
+@pytest.mark.parametrize("scale", [1e-320, 1e-30, 1.0, 1e30, 5e307])
+def test_rows_of_weights_sum_to_1_whatever_the_weights(scale, self_weight):
+    rng = np.random.default_rng(0)
+    matrix = rng.random((6, 6)) * scale
+    graph = saf.AffinityGraph((matrix + matrix.T) / 2, self_weight=self_weight)
+    for dtype in (np.float32, np.float64):
+        means = graph.average(np.ones((6, 1), dtype))
+        np.testing.assert_allclose(means, 1, rtol=1e-6)
+
+
+def test_half_precision_weights_are_numbers_like_any_other():
+    rng = np.random.default_rng(0)
+    matrix = rng.random((20, 20)).astype(np.float16)
+    matrix = matrix + matrix.T
+    values, problem = rng.random((20, 2)), saf.Problem(rng.random((20, 2)), saf.GridGraph((4, 5)))
+    half, whole = (saf.AffinityGraph(m).average(values) for m in (matrix, matrix.astype(float)))
+    np.testing.assert_array_equal(half, whole)
+    half, whole = (
+        saf.SelfAssignmentFlow(affinity=saf.KernelAffinity(m), max_labels=3).run(problem).labels
+        for m in (matrix, matrix.astype(float))
+    )
+    np.testing.assert_array_equal(half, whole)
