@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,8 @@ class KernelAffinity:
         InvalidInput
             If the matrix is of another number of nodes.
         """
-        n_rows = sparse.coo_array(self.matrix).shape[0]
+        given: Any = self.matrix if sparse.issparse(self.matrix) else np.asarray(self.matrix)
+        n_rows = given.shape[0]
         if n_rows != len(features):
             raise InvalidInput(f"matrix: expected {len(features)} nodes, got {n_rows}")
         if sparse.issparse(self.matrix):

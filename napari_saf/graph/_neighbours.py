@@ -33,6 +33,7 @@ from scipy import sparse
 from scipy.spatial import KDTree
 from sklearn.neighbors import NearestNeighbors
 
+from napari_saf.arrays import as_array, as_whole
 from napari_saf.errors import InvalidInput
 
 __all__ = ["Neighbours", "mean_nearest_distance", "nearest_neighbours"]
@@ -84,13 +85,18 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
     InvalidInput
         If `k` is out of range or features are not finite.
     """
-    points = np.asarray(features)
+    points, whole = as_array(features, "features"), as_whole(k)
+    if points.dtype.kind not in "biuf":
+        raise InvalidInput(f"features: expected real numbers, got dtype {points.dtype}")
     if points.dtype not in (np.float32, np.float64):
         points = points.astype(np.float64)  # differences of unsigned numbers wrap around
     if points.ndim != 2 or not np.isfinite(points).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
-    if not 1 <= k < len(points):
-        raise InvalidInput(f"k: expected 1 to {len(points) - 1}, got {k}")
+    if len(points) < 2:
+        raise InvalidInput(f"features: expected two nodes or more, got {len(points)}")
+    if whole is None or not 1 <= whole < len(points):
+        raise InvalidInput(f"k: expected 1 to {len(points) - 1}, got {k!r}")
+    k = whole
     if points.shape[1] <= _MOST_TREE_FEATURES:
         found = _by_tree(points, k + 1)
     elif len(points) <= _MOST_EXACT_NODES:

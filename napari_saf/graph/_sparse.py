@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput
 from napari_saf.tick import Tick, go_on
 
@@ -56,12 +57,12 @@ def square_matrix(matrix: ArrayLike | sparse.spmatrix | sparse.sparray) -> spars
     InvalidInput
         If it is not square, or holds anything but finite real numbers.
     """
-    given: Any = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    given: Any = matrix if sparse.issparse(matrix) else as_array(matrix, "matrix")
     if given.dtype.kind not in "biuf" or given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise InvalidInput(
             f"matrix: expected a square matrix of numbers, got {given.dtype} of shape {given.shape}"
         )
-    found = sparse.csr_array(given, dtype=np.float64)
+    found = sparse.csr_array(given.astype(np.float64))
     if not np.isfinite(found.data).all():
         raise InvalidInput("matrix: expected finite numbers")
     return found

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from napari_saf.arrays import as_whole
 from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
@@ -100,8 +101,11 @@ class AbstractFieldMethod(AbstractMethod):
     ) -> Iteration:
         """Label the nodes of a problem; see `AbstractMethod.iterate`."""
         began = time.perf_counter()
-        if max_iterations is not None and max_iterations < 1:
-            raise InvalidInput(f"max_iterations: expected at least 1, got {max_iterations}")
+        limit = as_whole(max_iterations)
+        if max_iterations is not None and (limit is None or limit < 1):
+            raise InvalidInput(
+                f"max_iterations: expected a whole number of at least 1, got {max_iterations!r}"
+            )
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)
         if initial is not None and np.ndim(initial) != 2:
@@ -116,7 +120,7 @@ class AbstractFieldMethod(AbstractMethod):
             origin = given.double().mean(dim=0)
             given = given - origin.to(given.dtype)
         features = given.to(dtype).to(device)
-        call = Call(problem, features, initial, max_iterations, cancelled, began, origin)
+        call = Call(problem, features, initial, limit, cancelled, began, origin)
         return (yield from self._iterate(call))
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -198,3 +198,18 @@ def test_contrast_weights_know_masks_and_unions(mask):
     np.testing.assert_array_equal(union[n:, n:], whole)
     assert not union[:n, n:].any()
     assert not union[n:, :n].any()
+
+
+def test_a_number_of_neighbours_may_be_written_as_a_float():
+    features = np.random.default_rng(0).random((9, 2))
+    one, other = (saf.AffinityGraph.k_nearest(features, k).weights.toarray() for k in (2, 2.0))
+    np.testing.assert_array_equal(one, other)
+    for k in (2.5, "2", None, np.nan, 9):
+        with pytest.raises(saf.InvalidInput, match="k: expected"):
+            saf.AffinityGraph.k_nearest(features, k)
+
+
+@pytest.mark.parametrize("features", [[["a"], ["b"]], [[1j], [2]], [[1, 2], [3]], [[1.0]]])
+def test_what_has_no_neighbours_is_refused(features):
+    with pytest.raises(saf.InvalidInput, match="features"):
+        saf.AffinityGraph.k_nearest(features, 1)

@@ -123,3 +123,19 @@ def test_patches_too_large_are_refused(direction):
     most = saf.patch_distance(image * 1e17, atoms * 1e17, direction=direction)
     least = saf.patch_distance(image, atoms, direction=direction)
     np.testing.assert_allclose(most / 1e34, least, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_number_of_steps_is_a_whole_number(name):
+    problem = problem_of(clouds())
+    for limit in ("3", 2.5, 0, -1, True, [3]):
+        with pytest.raises(saf.InvalidInput, match="max_iterations"):
+            METHODS[name].run(problem, max_iterations=limit)
+    one, other = (METHODS[name].run(problem, max_iterations=k) for k in (2, 2.0))
+    np.testing.assert_array_equal(one.assignment, other.assignment)
+
+
+@pytest.mark.parametrize("method", [saf.SLK(n_clusters=2), saf.SLK(laplacian="features")])
+def test_one_node_has_no_neighbours(method):
+    with pytest.raises(saf.InvalidInput, match="two nodes or more"):
+        method.run(saf.Problem([[1.0]], saf.AffinityGraph([[0.0]])))
