@@ -226,7 +226,8 @@ class Segmentation:
     notes : tuple of str
         What a person should know of the run, such as that labels were reduced.
     exemplars : array of int of shape (n_prototypes,) or None
-        The node that stands for each label, where the prototypes are nodes (modes, medoids).
+        The node that stands for each label, where the prototypes are nodes (modes, medoids);
+        ``problem.graph.positions`` says at which pixel, and of which of several images.
     uncertainty : array of shape (n_nodes,), float32
         1 minus the largest entry of a row, scaled to [0, 1]: for the flows its mean over flow
         time, large where a node decided late; for the other methods that of the assignment.

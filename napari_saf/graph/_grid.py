@@ -204,7 +204,10 @@ class GridGraph(AbstractGraph):
         return sparse.csr_array((np.concatenate(entries), where), shape=size)
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the sum of the neighbours' values, weighted where weights were given."""
+        """Return the sum of the neighbours' values, times their weights where some were given.
+
+        Those are scaled as for the averages: with that of the node itself they sum to 1.
+        """
         field = self._as_field(values)
         total, scratch = torch.empty_like(field), torch.empty_like(field)
         if self.weights is not None:

@@ -111,7 +111,7 @@ def region_table(
         Columns of one length: label, name, region (if connected), pixels, share of the
         labelled pixels, area or volume, centroid, first and last pixel along each axis, and
         what scikit-image measures in 2-D or 3-D. Along an axis of time every frame is measured
-        by itself.
+        by itself, and shares are of its own pixels.
 
     Raises
     ------

@@ -104,7 +104,7 @@ class AbstractFieldMethod(AbstractMethod):
         limit = as_whole(max_iterations)
         if max_iterations is not None and (limit is None or limit < 1):
             raise InvalidInput(
-                f"max_iterations: expected a whole number of at least 1, got {max_iterations!r}"
+                f"max_iterations: expected at least 1, a whole number, got {max_iterations!r}"
             )
         device = resolve_device(self.device)
         dtype = float_type(self.dtype, device)

@@ -97,7 +97,8 @@ class AbstractMethod(ABC):
             Assignment to start from, rows summing to 1. In a flow a column that is 0 for every
             node takes no part.
         max_iterations : int, optional
-            >= 1; stop after so many recorded steps, whatever the method's own rule says.
+            >= 1; stop after so many recorded steps, whatever the method's own rule says. The
+            history has one record more, that of the start.
         cancelled : callable
             Asked often, from the thread that runs the method; once it returns True the run
             ends with what it has and `Status.CANCELLED`.

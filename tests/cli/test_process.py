@@ -117,3 +117,11 @@ def test_a_terminal_sees_progress(tmp_path):
     assert b"a.npy" in seen
     assert b"labels, t =" in seen
     assert out.startswith("m.npy: 2 labels")
+
+
+def test_the_package_is_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "napari_saf", "--help"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: napari-saf")
