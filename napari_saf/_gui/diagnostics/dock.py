@@ -116,7 +116,6 @@ class DiagnosticsWidget(TaskDock):
             return
         title = f"{request.method.name.upper()} from t = {moment.time:.3g}"
         live = LiveLayer(self._viewer, request.image, title, request.placement, request.strokes)
-        self.session.adopt(run.request.image, run.live.layer)
         self._go_on(run, moment, dataclasses.replace(request, live=live))
 
     def run_began(self, session: Session) -> None:

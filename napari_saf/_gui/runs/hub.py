@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 if TYPE_CHECKING:
     from napari_saf._gui.runs.session import Session
@@ -24,11 +25,28 @@ class Watcher(Protocol):
         """Take note that a run is over."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class _Result:
+    """A result layer, and the slice of an image that it labels: axes and positions, if any."""
+
+    image: ReferenceType[Any]
+    layer: ReferenceType[Any]
+    fixed: frozenset[tuple[int, int]]
+    is_hidden: bool = False
+
+    def hide(self) -> None:
+        layer = self.layer()
+        if layer is not None and layer.visible:
+            layer.visible = False
+            self.is_hidden = True
+
+
 class Hub:
-    """The sessions of a viewer and those who watch them; keeps none of them alive."""
+    """The sessions of a viewer, their results and who watches them; keeps none of them alive."""
 
     def __init__(self) -> None:
         self._sessions: WeakSet[Session] = WeakSet()
+        self._results: list[_Result] = []
         self._watchers: WeakSet[Watcher] = WeakSet()
 
     @property
@@ -45,10 +63,35 @@ class Hub:
         self._sessions.discard(session)
         self.ended(session)
 
+    def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
+        """Keep a new result in sight, and hide the earlier ones at its place of the image, once.
+
+        Parameters
+        ----------
+        image, layer : Layer
+            What is labelled, and the labels.
+        index : tuple of int or slice
+            The part of the image: other slices stay in sight, a volume hides those of its slices.
+        """
+        fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
+        here = [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
+        layer = _unwrapped(layer)
+        if here and here[-1].layer() is layer and not here[-1].is_hidden:
+            return
+        for result in here:
+            result.hide()
+        self._results = [r for r in self._results if r.layer() not in (None, layer)]
+        self._results.append(_Result(ref(_unwrapped(image)), ref(layer), fixed))
+        layer.visible = True
+
     def hide_results(self, image: Any) -> None:
-        """Hide what the sessions made of an image."""
-        for session in list(self._sessions):
-            session.hide_results(image)
+        """Hide all results on an image."""
+        for result in self._results_of(image):
+            result.hide()
+
+    def _results_of(self, image: Any) -> list[_Result]:
+        own = _unwrapped(image)
+        return [result for result in self._results if result.image() is own]
 
     def watch(self, watcher: Watcher) -> None:
         """Tell somebody of all runs, those under way included."""
@@ -84,5 +127,10 @@ _HUBS: WeakKeyDictionary[Any, Hub] = WeakKeyDictionary()
 
 
 def hub_of(viewer: Any) -> Hub:
-    """Return the hub of a viewer, of which a plugin may hold a proxy."""
-    return _HUBS.setdefault(getattr(viewer, "__wrapped__", viewer), Hub())
+    """Return the hub of a viewer."""
+    return _HUBS.setdefault(_unwrapped(viewer), Hub())
+
+
+def _unwrapped(held: Any) -> Any:
+    """Return a viewer or layer itself, of which a plugin may hold a proxy."""
+    return getattr(held, "__wrapped__", held)

@@ -90,7 +90,6 @@ class Session(QObject):
         self._run: Run | None = None
         self._has_returned = False
         self._next: Request | None = None
-        self._results: list[tuple[Image, Labels]] = []
         self.reader = ProblemReader()
         self.request: Request | None = None
         self.live: LiveLayer | None = None
@@ -150,17 +149,6 @@ class Session(QObject):
         self._next = None
         if self._run is not None:
             self._run.cancel()
-
-    def adopt(self, image: Image, layer: Labels) -> None:
-        """Count a layer among the results that go out of sight once there is a newer one."""
-        if (image, layer) not in self._results:
-            self._results.append((image, layer))
-
-    def hide_results(self, image: Image) -> None:
-        """Hide what was made of an image."""
-        for source, result in self._results:
-            if source == image:
-                result.visible = False
 
     def forget_image(self) -> None:
         """Read the image anew in the next run."""
@@ -243,7 +231,7 @@ class Session(QObject):
     def _tell(self, run: Run, frame: Frame) -> None:
         assert self.live is not None
         if self.live.layer is not None:
-            self._hide_earlier_results()
+            self._keep_in_sight()
         self.advanced.emit(frame)
         self._later(lambda run, _: run.consume(), run, frame)
 
@@ -259,7 +247,7 @@ class Session(QObject):
             problem = self.problem
             with painted_later(self._widget if self.live.layer is None else None):
                 self.live.finish(result, None if problem is None else problem.graph)
-            self._hide_earlier_results()
+            self._keep_in_sight()
         self._hub.returned(self, result)
         self.returned.emit(result)
         QTimer.singleShot(_PAINTING_MILLISECONDS, run.consume)
@@ -275,7 +263,6 @@ class Session(QObject):
             self._begin(request)
 
     def _on_layer_removed(self, event: Any) -> None:
-        self._results = [pair for pair in self._results if event.value not in pair]
         self.reader.forget()
         if self._run is None or self.request is None:
             return
@@ -288,14 +275,9 @@ class Session(QObject):
         assert self.live is not None and self.request is not None
         return self.live.layer is not None or self.request.image in self._viewer.layers
 
-    def _hide_earlier_results(self) -> None:
-        """Hide the results that this session made of the same image before, once."""
+    def _keep_in_sight(self) -> None:
         assert self.live is not None and self.request is not None
-        new = (self.request.image, self.live.layer)
-        if new in self._results:
-            return
-        self.hide_results(self.request.image)
-        self._results.append(new)
+        self._hub.show_result(self.request.image, self.live.layer, self.request.job.index)
 
 
 def connect_run(session: Session, clock: QTimer, listener: Any) -> None:

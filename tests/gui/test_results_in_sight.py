@@ -1,0 +1,125 @@
+"""Of the results at one place of an image the newest is in sight, whichever dock made them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks, stack
+from napari.layers import Labels
+
+from napari_saf._gui.runs.hub import hub_of
+
+pytestmark = pytest.mark.gui
+
+EVERY = slice(None)
+
+
+@pytest.fixture
+def add_result(viewer):
+    """Add labels of an image as a dock does, for a part of it."""
+
+    def add(image, *index):
+        layer = viewer.add_labels(np.ones(image.data.shape, dtype=int))
+        hub_of(viewer).show_result(image, layer, index)
+        return layer
+
+    return add
+
+
+def in_sight(viewer):
+    return [layer for layer in viewer.layers if isinstance(layer, Labels) and layer.visible]
+
+
+def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
+    image = viewer.add_image(stack())
+    first, second = add_result(image), add_result(image)
+    assert in_sight(viewer) == [second]
+    first.visible = True
+    hub_of(viewer).show_result(image, second)
+    assert in_sight(viewer) == [first, second]
+    second.visible = False
+    hub_of(viewer).show_result(image, second)
+    assert in_sight(viewer) == [first]
+
+
+def test_a_result_that_goes_on_comes_back_into_sight(viewer, add_result):
+    image = viewer.add_image(stack())
+    first, second = add_result(image), add_result(image)
+    hub_of(viewer).show_result(image, first)
+    assert in_sight(viewer) == [first]
+    hub_of(viewer).hide_results(image)
+    assert not in_sight(viewer)
+    hub_of(viewer).show_result(image, first)
+    assert in_sight(viewer) == [first]
+    assert not second.visible
+
+
+def test_other_places_other_images_and_layers_of_a_person_stay(viewer, add_result):
+    image, other = viewer.add_image(stack()), viewer.add_image(stack())
+    own = viewer.add_labels(np.ones(stack().shape, dtype=int))
+    kept = [own, add_result(other), add_result(image, 1, EVERY, EVERY)]
+    kept.append(add_result(image, EVERY, 2, EVERY))
+    before = add_result(image, 2, EVERY, EVERY)
+    now = add_result(image, 2, EVERY, EVERY)
+    assert in_sight(viewer) == [*kept, now]
+    assert not before.visible
+
+
+def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
+    image = viewer.add_image(stack())
+    slices = [add_result(image, at, EVERY, EVERY) for at in range(3)]
+    volume = add_result(image)
+    assert in_sight(viewer) == [volume]
+    hub_of(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
+    assert in_sight(viewer) == [slices[1]]
+
+
+def test_a_branch_is_hidden_by_the_next_result(viewer, dock, run):
+    diagnostics = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
+    diagnostics._asides["load"].wait(TIMEOUT / 1000)
+    run(dock)
+    diagnostics._slider.setValue(0)
+    diagnostics._branch_fold.expand(animate=False)
+    run(diagnostics, diagnostics.branch.button.click)
+    run(dock)
+    assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]
+
+
+def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, dock, run):
+    run(dock)
+    viewer.window.remove_dock_widget(dock)
+    again = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    run(again)
+    assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]
+
+
+def test_a_repeated_run_hides_the_one_before(viewer, dock, run):
+    run(dock)
+    export = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
+    export.choose_layer(in_sight(viewer)[0])
+    for _ in range(2):
+        run(export.repeat)
+    assert len(in_sight(viewer)) == 1
+
+
+def test_results_of_other_slices_stay(viewer, dock, run):
+    image = viewer.add_image(stack(), name="stack")
+    dock.input.choose_image(image)
+    for position in (1, 2, 2):
+        viewer.dims.set_current_step(0, position)
+        run(dock)
+    assert [layer.translate[0] for layer in in_sight(viewer)] == [1, 2]
+
+
+def test_results_side_by_side_are_left_alone(viewer, dock, qtbot, run):
+    compare = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    compare.choice.tick("slk")
+    compare.choice.vary(0, None)
+    compare.choice.vary(1, None)
+    compare.start()
+    qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
+    made = in_sight(viewer)
+    assert made
+    run(dock)
+    assert in_sight(viewer)[:-1] == made
+    assert blocks().shape[:2] == made[0].data.shape
