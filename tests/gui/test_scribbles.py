@@ -54,7 +54,7 @@ def taught(scribbles, paint):
 
 
 def labels_of(dock):
-    return dock._present_result().live.labels()
+    return dock._part.result.live.labels()
 
 
 def test_new_strokes_are_painted_over_the_image_not_over_earlier_labels(viewer, dock, run, qtbot):
@@ -220,7 +220,7 @@ def test_a_locked_class_keeps_its_pixels(taught, paint):
     paint(taught, (14, 17), 3)
     assert (labels_of(taught)[first] == 1).all()
     taught.classes.lock(1, False)
-    assert taught._present_result().with_locked(None) is None
+    assert taught._part.result.with_locked(None) is None
 
 
 def test_labels_of_another_run_are_merged_and_split(viewer, qtbot, paint, settle):

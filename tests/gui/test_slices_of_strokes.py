@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, stack
+from gui_cases import ENDLESS, TIMEOUT, stack
 from napari.layers import Labels
+
+from napari_saf._gui.layers.live import METADATA_KEY
 
 pytestmark = pytest.mark.gui
 
@@ -99,3 +101,91 @@ def test_labels_that_another_dock_hid_come_back_with_a_stroke(painted, viewer, r
     paint((14, 14), 2)
     assert result_at(viewer, 3).visible
     assert not next(layer for layer in viewer.layers if layer.name == "stack [SAF]").visible
+
+
+def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go, qtbot):
+    began = []
+    painted.session.began.connect(lambda: began.append(1))
+    third = shares_of(painted)
+    go(2)
+    assert all(shares_of(painted)) and "converged" in painted.status.text
+    go(4)
+    assert shares_of(painted) == ["", ""]
+    assert "paint" in painted.status.text
+    go(3)
+    assert shares_of(painted) == third and "converged" in painted.status.text
+    assert not began
+
+
+def test_undo_takes_the_labels_of_another_slice_back(painted, viewer, go, settle):
+    third, second = result_at(viewer, 3).data.copy(), result_at(viewer, 2).data.copy()
+    go(2)
+    began = []
+    painted.session.began.connect(lambda: began.append(1))
+    for _ in range(2):
+        painted.strokes.layer.undo()
+    settle()
+    assert not began
+    go(3)
+    assert not result_at(viewer, 3).data.any() and shares_of(painted) == ["", ""]
+    go(2)
+    for _ in range(2):
+        painted.strokes.layer.redo()
+    settle()
+    go(3)
+    np.testing.assert_array_equal(result_at(viewer, 3).data, third)
+    np.testing.assert_array_equal(result_at(viewer, 2).data, second)
+
+
+def test_without_follow_nothing_starts_on_going_to_a_slice(painted, viewer, go, settle):
+    go(2)
+    painted.follow(False)
+    painted.strokes.layer.undo()
+    settle()
+    go(3)
+    assert result_at(viewer, 3).data.any() and all(shares_of(painted))
+
+
+def test_a_slice_left_while_it_is_labelled_is_followed_on_return(painted, viewer, qtbot, go, paint):
+    values, third = painted.form.values(), result_at(viewer, 3)
+    painted.form.set_values(ENDLESS)
+    with qtbot.waitSignal(painted.session.advanced, timeout=TIMEOUT):
+        paint((14, 14), 2, waits=False)
+    painted.form.set_values(values)
+    viewer.dims.set_current_step(0, 2)
+    paint((14, 14), 2)
+    assert third.metadata[METADATA_KEY]["status"] == "cancelled"
+    go(3)
+    assert third.metadata[METADATA_KEY]["status"] == "converged"
+
+
+def test_a_run_goes_on_while_another_slice_is_looked_at(painted, viewer, qtbot, go, paint):
+    go(2)
+    second = shares_of(painted)
+    go(3)
+    painted.form.set_values(ENDLESS)
+    with qtbot.waitSignal(painted.session.advanced, timeout=TIMEOUT):
+        paint((14, 14), 2, waits=False)
+    viewer.dims.set_current_step(0, 2)
+    qtbot.wait(2 * REST_MILLISECONDS)
+    assert painted.session.is_running and shares_of(painted) == second
+    painted.session.stop()
+
+
+def test_strokes_painted_unfollowed_wait_for_update(scribbles, viewer, go, paint):
+    scribbles.follow(False)
+    for place, number in ((BALL, 1), (CORNER, 2)):
+        paint(place, number)
+    scribbles.follow(True)
+    go(3)
+    go(2)
+    assert scribbles.result is None and "Update" in scribbles.status.text
+
+
+def test_a_closed_dock_lets_go_of_the_sliders(painted, viewer, qtbot):
+    viewer.window.remove_dock_widget(painted)
+    told = []
+    painted._slices.changed.connect(lambda: told.append(1))
+    viewer.dims.set_current_step(0, 2)
+    qtbot.wait(REST_MILLISECONDS)
+    assert not told

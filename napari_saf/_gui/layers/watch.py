@@ -1,4 +1,4 @@
-"""What tells of changes: of a Labels layer, once it rests, and of the list of layers."""
+"""What tells of changes: of a Labels layer or the sliders, once they rest, and of the layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import napari
 from napari.layers import Labels
 from qtpy.QtCore import QObject, QTimer, Signal
 
-__all__ = ["LayerWatch", "list_events"]
+__all__ = ["LayerWatch", "SliceWatch", "list_events"]
 
 _REST_MILLISECONDS = 200
+_SLIDERS_REST_MILLISECONDS = 100
 
 
 def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
@@ -57,6 +58,37 @@ class LayerWatch(QObject):
         if self.layer is not None and self._highlights:
             self.layer.show_selected_label = False
         self._highlights = False
+
+    def _on_event(self, event: Any) -> None:
+        self._rest.start()
+
+
+class SliceWatch(QObject):
+    """Tells when another slice may be on screen, once the sliders rest.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+    parent : QObject
+    """
+
+    changed = Signal()
+
+    def __init__(self, viewer: napari.Viewer, parent: QObject) -> None:
+        super().__init__(parent)
+        self._events = (viewer.dims.events.current_step, viewer.dims.events.order)
+        self._rest = QTimer(self)
+        self._rest.setSingleShot(True)
+        self._rest.setInterval(_SLIDERS_REST_MILLISECONDS)
+        self._rest.timeout.connect(self.changed)
+        for event in self._events:
+            event.connect(self._on_event)
+
+    def release(self) -> None:
+        """Let go of the viewer."""
+        self._rest.stop()
+        for event in self._events:
+            event.disconnect(self._on_event)
 
     def _on_event(self, event: Any) -> None:
         self._rest.start()

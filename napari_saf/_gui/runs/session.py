@@ -136,6 +136,11 @@ class Session(QObject):
         """Whether the run was told to end."""
         return self._run is not None and self._run.is_cancelled
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether another run waits for the end of this one."""
+        return self._next is not None
+
     def start(self, request: Request) -> None:
         """Start a run, once the present one has ended."""
         if self._run is None:

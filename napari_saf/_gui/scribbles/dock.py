@@ -10,35 +10,27 @@ from typing import Any, ClassVar
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from numpy.typing import NDArray
-from qtpy.QtWidgets import QCheckBox, QPushButton
 
 from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
-from napari_saf._gui.layers.reading import ImageJob, read_pixels
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.layers.watch import SliceWatch
 from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.scribbles.classes import ClassTable
-from napari_saf._gui.scribbles.kept import KeptStrokes, RestoreButton
-from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult
-from napari_saf._gui.scribbles.strokes import (
-    NAMES_KEY,
-    Strokes,
-    add_strokes,
-    follow_strokes,
-    suggest_spot,
-)
+from napari_saf._gui.scribbles.controls import MoreSection, StrokeButtons
+from napari_saf._gui.scribbles.kept import KeptStrokes
+from napari_saf._gui.scribbles.part import PaintedPart
+from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult, StrokeResults
+from napari_saf._gui.scribbles.strokes import Strokes, add_strokes, suggest_spot
 from napari_saf._gui.widgets.form import MethodForm
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_row
 from napari_saf._gui.widgets.image_input import ImageInput
-from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.method_choice import MethodChoice
 from napari_saf.errors import SafError
-from napari_saf.io._legend import count_labels
 from napari_saf.io._strokes import load_strokes
 from napari_saf.methods import METHODS, SweepMethod
-from napari_saf.methods._method import never
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status
 
@@ -76,8 +68,10 @@ class ScribblesWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self._results: list[StrokeResult] = []
+        self._results = StrokeResults()
+        self._index: Any = None
         self._marker = SpotMarker(viewer)
+        self._slices = SliceWatch(viewer, self)
         self.strokes = Strokes()
         self._kept = KeptStrokes(self.strokes)
         self.classes = ClassTable(self.strokes)
@@ -86,6 +80,7 @@ class ScribblesWidget(RunDock):
         offered.sort(key=lambda method: not method().follows_seeds)
         self.methods = MethodChoice(viewer, offered, asks_prototypes=False)
         self._create_controls()
+        self._part = PaintedPart(self.input, self._base, self.strokes, self._results)
         self._create_layout()
         self._connect()
         self._on_form_changed()
@@ -94,7 +89,7 @@ class ScribblesWidget(RunDock):
     @property
     def result(self) -> Any:
         """The Labels layer that follows the present strokes, or None."""
-        result = self._present_result()
+        result = self._part.result
         return None if result is None else result.live.layer
 
     def choose_method(self, name: str) -> None:
@@ -150,11 +145,11 @@ class ScribblesWidget(RunDock):
 
     def suggest(self) -> None:
         """Mark the place where a stroke would help most, and go there."""
-        result = self._present_result()
+        result = self._part.result
         if result is None or not result.is_known:
             self.status.set_text("paint two classes first")
             return
-        spot = suggest_spot(result.uncertainty_image(), self._read(result.strokes))
+        spot = suggest_spot(result.uncertainty_image(), self._part.read(result.strokes))
         if spot is None:
             self.status.set_text("nothing is uncertain")
             return
@@ -170,30 +165,14 @@ class ScribblesWidget(RunDock):
         self.classes.step(-1)
 
     def _create_controls(self) -> None:
-        self._new, self._add = QPushButton("New"), QPushButton("Add class")
-        self._erase, self._restore = QPushButton("Erase"), RestoreButton()
-        self._new.setToolTip("Add an empty layer to paint strokes on; hide earlier labels.")
-        self._add.setToolTip("Add a class and paint it.")
-        self._erase.setToolTip("Erase all strokes of the chosen class (Ctrl+Z brings them back).")
-        self._follow, self._show_doubt = QCheckBox("Follow"), QCheckBox("Uncertainty")
-        self._follow.setChecked(True)
-        self._follow.setToolTip("Label the image anew after every stroke, undo and redo.")
-        self._show_doubt.setToolTip(
-            "Show how uncertain each pixel is: bright where a stroke helps most."
-        )
-        self._suggest = QPushButton("Suggest spot")
-        self._suggest.setToolTip(
-            f"Mark the place where the next stroke would help most ({self._key_of('suggest')})."
-        )
-        self._update = QPushButton("Update")
-        self._update.setToolTip(
-            f"Label the image by the strokes that there are now ({self._key_of('run_or_stop')})."
-        )
-        viewer = self._viewer
-        self._base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
-        self._other = LayerChoice(viewer, self._is_other_image, none="choose an image")
-        self._apply = QPushButton("Apply")
-        self._go_on = QCheckBox()
+        buttons = StrokeButtons(self._key_of)
+        self._new, self._restore = buttons.new, buttons.restore
+        self._add, self._erase = buttons.add, buttons.erase
+        self._follow, self._show_doubt = buttons.follow, buttons.doubt
+        self._suggest, self._update = buttons.suggest, buttons.update
+        self._more = MoreSection(self._viewer, self._is_other_image)
+        self._base, self._other = self._more.base, self._more.other
+        self._apply, self._go_on = self._more.apply, self._more.go_on
 
     def _create_layout(self) -> None:
         choice = self._choice = FormSection()
@@ -207,31 +186,13 @@ class ScribblesWidget(RunDock):
                 create_row(self._follow, self._show_doubt, self._suggest),
                 choice,
                 self.methods.basic,
-                create_fold("Start from labels, apply elsewhere", self._create_more()),
+                create_fold("Start from labels, apply elsewhere", self._more),
                 create_fold("Features", self.input.features),
                 create_fold("Advanced", self.methods.advanced),
             ],
             [self._update, self._stop_button],
             [],
         )
-
-    def _create_more(self) -> FormSection:
-        more = FormSection()
-        more.add_row(
-            "Start from",
-            self._base,
-            "Labels of an earlier run become classes. A stroke on a label turns it into the class "
-            "painted: two labels painted alike are merged; one painted with two classes is split.",
-        )
-        more.add_row(
-            "Warm start",
-            self._go_on,
-            "Go on from the last labels: faster, but what was painted first then counts for more. "
-            "Without it the same strokes give the same labels in whatever order.",
-        )
-        more.add_row("Apply to", self._other, "Another image to label by these strokes.")
-        more.add_row("", self._apply, "Label that image by the strokes on this one.")
-        return more
 
     def _connect(self) -> None:
         self._new.clicked.connect(self.new_strokes)
@@ -248,6 +209,7 @@ class ScribblesWidget(RunDock):
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self.input.image_changed.connect(self._on_image_chosen)
         self.strokes.changed.connect(self._on_strokes_changed)
+        self._slices.changed.connect(self._on_slices_rest)
         self.classes.recolored.connect(self._on_recolored)
         self.classes.renamed.connect(self._name_results)
         self.classes.renamed.connect(self._keep)
@@ -257,10 +219,10 @@ class ScribblesWidget(RunDock):
     def _release(self) -> None:
         self._kept.flush()
         self.strokes.follow(None)
+        self._slices.release()
         self.input.release()
         self.methods.release()
-        self._base.disconnect_viewer()
-        self._other.disconnect_viewer()
+        self._more.release()
 
     def _start(self, other: Image | None = None) -> None:
         image, strokes = self.input.image, self.input.strokes
@@ -273,8 +235,8 @@ class ScribblesWidget(RunDock):
             return
         try:
             method = self.form.read()
-            job = dataclasses.replace(self.input.job(), given=self._given())
-            missing = self._what_is_missing(job, method.follows_seeds)
+            job = self._part.job()
+            missing = self._part.missing(job, method)
             if missing:
                 self._rest(missing)
                 return
@@ -292,61 +254,56 @@ class ScribblesWidget(RunDock):
             place = self.input.other_placement(other)
             live = LiveLayer(self._viewer, other, TITLE, place, strokes)
             return Request(other, job, method, place, False, strokes, live)
-        place, result = self.input.placement(), self._present_result()
+        place, result = self.input.placement(), self._part.result
         if result is None:
             result = StrokeResult.create(self._viewer, image, strokes, job, place)
-            self._results.append(result)
+            self._results.add(result)
+        result.followed = self._part.checksum()
         warm = result.warm if self._go_on.isChecked() else None
         return Request(image, job, method, place, False, strokes, result.live, warm)
 
-    def _what_is_missing(self, job: ImageJob, follows_seeds: bool) -> str:
-        """Return what a person should do before anything can be labelled; empty if nothing."""
-        seeds = job.read_seeds(never)
-        assert seeds is not None
-        classes = np.unique(seeds)
-        classes = classes[classes > 0]
-        if not len(classes):
-            return "paint a few pixels of class 1, then of class 2"
-        if follows_seeds and len(classes) == 1:
-            return f"only {self.strokes.name(int(classes[0]))} is painted: paint another class too"
-        return ""
+    def _why_no_labels(self) -> str:
+        try:
+            job = self._part.job()
+            return self._part.missing(job, self.form.read()) or "no labels yet: press Update"
+        except SafError as error:
+            return str(error)
 
     def _rest(self, words: str) -> None:
         """Show no labels: there is nothing to follow."""
-        self.session.stop()
-        result = self._present_result()
+        result = self._part.result
         if result is not None:
-            result.clear()
+            if self._result_of_session() is result or self.session.is_overtaken:
+                self._note_overtaken()
+                self.session.stop()
+            result.clear(words)
+            result.followed = self._part.checksum()
         self.classes.set_shares({})
         self.status.reset(words)
 
-    def _given(self) -> NDArray[Any] | None:
-        """Return the labels that hold where nothing is painted: locked ones, earlier ones."""
-        given = None
-        if self._base.layer is not None:
-            base = self._read(self._base.layer)
-            given = follow_strokes(base, self._read(self.input.strokes))
-        result = self._present_result()
-        return given if result is None else result.with_locked(given)
-
-    def _read(self, layer: Labels) -> NDArray[Any]:
-        """Return the part of a layer of labels that lies over the part of the image."""
-        data = layer.data[0] if layer.multiscale else layer.data
-        return read_pixels(data, self.input.index_of(layer), never)
-
-    def _present_result(self) -> StrokeResult | None:
-        """Return what is shown of the present strokes on the present part of the image."""
-        image, strokes = self.input.image, self.input.strokes
-        if image is None or strokes is None:
-            return None
-        self._results = [result for result in self._results if not result.live.is_lost]
-        index = self.input.job().index
-        return next((r for r in self._results if r.is_of(image, strokes, index)), None)
-
     def _result_of_session(self) -> StrokeResult | None:
         """Return what the run under way is shown on, if it labels the strokes' own image."""
-        live = self.session.live
-        return next((result for result in self._results if result.live is live), None)
+        return self._results.shown_on(self.session.live)
+
+    def _follow_strokes(self) -> None:
+        """Label the image anew, unless that was done with these strokes."""
+        result = self._part.result
+        if self._follow.isChecked() and (
+            result is None or result.followed != self._part.checksum()
+        ):
+            self._start()
+
+    def _show_result(self, result: StrokeResult | None) -> None:
+        """Tell of the result of the present part, if there is one."""
+        shares = {} if result is None else result.shares
+        self._show_shares(shares)
+        if not self.session.is_running:
+            words = "" if result is None else result.words
+            self.status.show_progress(1.0 if shares else 0.0, words or self._why_no_labels())
+
+    def _show_shares(self, shares: Mapping[int, float]) -> None:
+        absent = dict.fromkeys(self.classes.numbers() if shares else (), 0.0)
+        self.classes.set_shares(absent | dict(shares))
 
     def _keep(self) -> None:
         self._kept.touch(self.input.image)
@@ -354,17 +311,29 @@ class ScribblesWidget(RunDock):
     def _on_strokes_changed(self) -> None:
         self._keep()
         self.classes.refresh()
-        if self._follow.isChecked():
-            self._start()
+        self._follow_strokes()
+
+    def _on_slices_rest(self) -> None:
+        """Tell of the slice that came on screen; what was done to its strokes is followed."""
+        index, before = self._part.index, self._index
+        self._index = index
+        if index == before or self.input.strokes is None:
+            return
+        result = self._part.result
+        self._show_result(result)
+        if result is not None:
+            self._follow_strokes()
 
     def _on_strokes_chosen(self) -> None:
         self._kept.flush()
         self.strokes.follow(self.input.strokes)
+        self._index = self._part.index
         self.classes.refresh()
         self._show_what_is_possible()
 
     def _on_image_chosen(self) -> None:
         self.session.stop()
+        self._index = self._part.index
         self._forget_error()
         self._other.refresh()
         self._show_what_is_possible()
@@ -378,11 +347,11 @@ class ScribblesWidget(RunDock):
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
         try:
-            self._given()
+            self._part.given()
         except SafError as error:
             self._show_error(str(error))
             return
-        for number in np.unique(self._read(base)):
+        for number in np.unique(self._part.read(base)):
             if number > 0:
                 self.strokes.names.setdefault(int(number), f"label {number}")
         self.classes.refresh()
@@ -390,7 +359,7 @@ class ScribblesWidget(RunDock):
 
     def _on_locks_changed(self) -> None:
         """Keep the pixels of locked classes as they are at this moment."""
-        result = self._present_result()
+        result = self._part.result
         if result is not None:
             result.lock(self.classes.locked)
 
@@ -416,14 +385,12 @@ class ScribblesWidget(RunDock):
             self.apply_to(self._other.layer)
 
     def _on_doubt_toggled(self) -> None:
-        result = self._present_result()
+        result = self._part.result
         if result is not None:
             result.show_uncertainty(self._show_doubt.isChecked())
 
     def _on_recolored(self) -> None:
-        for result in self._results:
-            if result.strokes == self.strokes.layer:
-                result.live.recolor()
+        self._results.recolor(self.strokes.layer)
 
     def _on_form_changed(self) -> None:
         with contextlib.suppress(SafError):
@@ -437,31 +404,41 @@ class ScribblesWidget(RunDock):
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
-        if self._result_of_session() is not None:
+        shown = self._result_of_session()
+        if shown is not None and shown is self._part.result:
             shares = zip(frame.numbers, frame.shares, strict=True)
             self.classes.set_shares({int(n): float(share) for n, share in shares})
 
     def _on_returned(self, result: Segmentation) -> None:
-        words = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
-        self.status.show_progress(1.0, "\n".join([words, *result.notes]))
+        first = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
+        words = "\n".join([first, *result.notes])
+        self.status.show_progress(1.0, words)
         shown, problem = self._result_of_session(), self.session.problem
         if shown is None or problem is None:
             return
         if result.status is not Status.CANCELLED:
             shown.keep(problem, result, self.session.numbers)
             shown.show_uncertainty(self._show_doubt.isChecked())
-        numbers, sizes = count_labels(np.asarray(result.labels))
-        shares = (sizes / max(1, int(sizes.sum()))).tolist()
-        found = dict(zip(numbers.tolist(), shares, strict=True))
-        self.classes.set_shares(dict.fromkeys(self.classes.numbers(), 0.0) | found)
+        shown.measure(result, words)
+        self._note_overtaken()
+        if shown is self._part.result:
+            self._show_shares(shown.shares)
         self._name_results()
+
+    def _on_abandoned(self) -> None:
+        super()._on_abandoned()
+        self._note_overtaken()
+
+    def _note_overtaken(self) -> None:
+        """Have a run that made room for another done again when its slice is on screen."""
+        shown = self._result_of_session()
+        if shown is not None and self.session.is_overtaken:
+            shown.followed = None
 
     def _name_results(self) -> None:
         """Write the names of the classes where tables and figures look for them."""
         names = {n: self.strokes.name(n) for n in self.strokes.classes()}
-        for result in self._results:
-            if result.strokes == self.strokes.layer and result.live.layer is not None:
-                result.live.layer.metadata[NAMES_KEY] = names
+        self._results.name(self.strokes.layer, names)
 
     def _is_other_image(self, layer: object) -> bool:
         return isinstance(layer, Image) and layer != self.input.image and not _is_doubt(layer)

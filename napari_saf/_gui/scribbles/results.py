@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import napari
@@ -15,10 +15,12 @@ from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.origin import WarmStart
+from napari_saf._gui.scribbles.strokes import NAMES_KEY
+from napari_saf.io._legend import count_labels
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 
-__all__ = ["TITLE", "SpotMarker", "StrokeResult"]
+__all__ = ["TITLE", "SpotMarker", "StrokeResult", "StrokeResults"]
 
 TITLE = "from strokes"
 _RING_SHARE = 1 / 15
@@ -37,6 +39,12 @@ class StrokeResult:
     uncertainty : UncertaintyLayer
     warm : WarmStart or None
         From where the next run may go on.
+    followed : int or None
+        Checksum of the strokes that the last run followed; None where that run was overtaken.
+    words : str
+        How the last run ended, or what is missing.
+    shares : dict of int to float
+        The share of each class among the labelled pixels.
     """
 
     image: Image
@@ -45,6 +53,9 @@ class StrokeResult:
     live: LiveLayer
     uncertainty: UncertaintyLayer
     warm: WarmStart | None = None
+    followed: int | None = None
+    words: str = ""
+    shares: dict[int, float] = dataclasses.field(default_factory=dict)
     _last: tuple[Problem, Segmentation] | None = None
     _locked: dict[int, NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
 
@@ -72,8 +83,15 @@ class StrokeResult:
         self._last = (problem, result)
         self.warm = WarmStart(result.assignment, numbers)
 
-    def clear(self) -> None:
-        """Show no labels, and know of none."""
+    def measure(self, result: Segmentation, words: str) -> None:
+        """Keep the words for how a run ended, and the shares of the classes."""
+        numbers, sizes = count_labels(np.asarray(result.labels))
+        shares = (sizes / max(1, int(sizes.sum()))).tolist()
+        self.words, self.shares = words, dict(zip(numbers.tolist(), shares, strict=True))
+
+    def clear(self, words: str) -> None:
+        """Show no labels, and know of none; the words say why."""
+        self.words, self.shares = words, {}
         self.live.clear()
         self.uncertainty.hide()
         self._last = self.warm = None
@@ -107,6 +125,43 @@ class StrokeResult:
                 given = np.zeros(pixels.shape, dtype=np.int64)
             given[pixels] = number
         return given
+
+
+class StrokeResults:
+    """The results whose layers are there: one for each part of an image with strokes."""
+
+    def __init__(self) -> None:
+        self._results: list[StrokeResult] = []
+
+    def add(self, result: StrokeResult) -> None:
+        """Keep one more."""
+        self._results.append(result)
+
+    def at(
+        self, image: Image, strokes: Labels, index: tuple[int | slice, ...]
+    ) -> StrokeResult | None:
+        """Return what came of some strokes on some part of an image, if anything."""
+        self._results = [result for result in self._results if not result.live.is_lost]
+        return next((r for r in self._results if r.is_of(image, strokes, index)), None)
+
+    def shown_on(self, live: LiveLayer | None) -> StrokeResult | None:
+        """Return the result that a layer shows, if it is one of them."""
+        return next((result for result in self._results if result.live is live), None)
+
+    def of(self, strokes: Labels | None) -> list[StrokeResult]:
+        """Return the results of some strokes."""
+        return [result for result in self._results if result.strokes == strokes]
+
+    def recolor(self, strokes: Labels | None) -> None:
+        """Give the labels of some strokes the colours that these have now."""
+        for result in self.of(strokes):
+            result.live.recolor()
+
+    def name(self, strokes: Labels | None, names: Mapping[int, str]) -> None:
+        """Write the names of the classes where tables and figures look for them."""
+        for result in self.of(strokes):
+            if result.live.layer is not None:
+                result.live.layer.metadata[NAMES_KEY] = names
 
 
 class SpotMarker:

@@ -103,6 +103,16 @@ class Strokes(QObject):
         """Return the numbers of the classes that have a name or strokes."""
         return sorted({*self.names, *self.counts()})
 
+    def missing(self, seeds: NDArray[Any], follows_seeds: bool) -> str:
+        """Return what a person should do before these strokes label anything; empty if nothing."""
+        classes = np.unique(seeds)
+        classes = classes[classes > 0]
+        if not len(classes):
+            return "paint a few pixels of class 1, then of class 2"
+        if follows_seeds and len(classes) == 1:
+            return f"only {self.name(int(classes[0]))} is painted: paint another class too"
+        return ""
+
     def name(self, number: int) -> str:
         """Return the name of a class."""
         return self.names.get(number, f"class {number}")

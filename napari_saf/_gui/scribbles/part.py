@@ -1,0 +1,85 @@
+"""The part of an image that is on screen, with its strokes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from napari.layers import Labels
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers.reading import ImageJob, fingerprint, read_pixels
+from napari_saf._gui.scribbles.results import StrokeResult, StrokeResults
+from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes
+from napari_saf._gui.widgets.image_input import ImageInput
+from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf.methods import AbstractMethod
+from napari_saf.methods._method import never
+
+__all__ = ["PaintedPart"]
+
+
+class PaintedPart:
+    """What is painted on the part of the image that is on screen, and what came of it.
+
+    Parameters
+    ----------
+    chosen : ImageInput
+    base : LayerChoice
+        Labels of an earlier run that become classes, if any.
+    strokes : Strokes
+    results : StrokeResults
+    """
+
+    def __init__(
+        self, chosen: ImageInput, base: LayerChoice, strokes: Strokes, results: StrokeResults
+    ) -> None:
+        self._input, self._base = chosen, base
+        self._strokes, self._results = strokes, results
+
+    @property
+    def index(self) -> Any:
+        """What is read of the image; None without one."""
+        return None if self._input.image is None else self._input.job().index
+
+    @property
+    def result(self) -> StrokeResult | None:
+        """What is shown of the strokes on this part, if anything."""
+        image, strokes = self._input.image, self._input.strokes
+        if image is None or strokes is None:
+            return None
+        return self._results.at(image, strokes, self.index)
+
+    def read(self, layer: Labels) -> NDArray[Any]:
+        """Return the part of a layer of labels that lies over the part of the image."""
+        data = layer.data[0] if layer.multiscale else layer.data
+        return read_pixels(data, self._input.index_of(layer), never)
+
+    def checksum(self) -> int:
+        """Return a number that tells these strokes from others."""
+        return fingerprint(self.read(self._input.strokes), None)
+
+    def given(self) -> NDArray[Any] | None:
+        """Return the labels that hold where nothing is painted: locked ones, earlier ones.
+
+        Raises
+        ------
+        InvalidInput
+            If earlier labels have another shape than the strokes.
+        """
+        given = None
+        if self._base.layer is not None:
+            base = self.read(self._base.layer)
+            given = follow_strokes(base, self.read(self._input.strokes))
+        result = self.result
+        return given if result is None else result.with_locked(given)
+
+    def job(self) -> ImageJob:
+        """Return what to label; see `given` for errors."""
+        return dataclasses.replace(self._input.job(), given=self.given())
+
+    def missing(self, job: ImageJob, method: AbstractMethod) -> str:
+        """Return what a person should do before anything can be labelled; empty if nothing."""
+        seeds = job.read_seeds(never)
+        assert seeds is not None
+        return self._strokes.missing(seeds, method.follows_seeds)
