@@ -88,6 +88,12 @@ def shares_of(dock):
     return [dock.classes.share_text(number) for number in (1, 2)]
 
 
+def keeps(dock, viewer, position, pixels, number):
+    """Tell whether pixels have a label still, but where another stroke was painted on them."""
+    unpainted = dock.strokes.layer.data[position] == 0
+    return (result_at(viewer, position).data[0][pixels[0] & unpainted] == number).all()
+
+
 def test_labels_are_in_sight_after_each_stroke(painted, viewer, go, paint):
     go(2)
     paint((14, 14), 2)
@@ -189,3 +195,39 @@ def test_a_closed_dock_lets_go_of_the_sliders(painted, viewer, qtbot):
     viewer.dims.set_current_step(0, 2)
     qtbot.wait(REST_MILLISECONDS)
     assert not told
+
+
+def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, viewer, paint):
+    scribbles.classes.lock(1)
+    paint(BALL, 1)
+    paint(CORNER, 2)
+    first = result_at(viewer, 2).data == 1
+    assert first.any()
+    paint((8, 6), 2)
+    assert keeps(scribbles, viewer, 2, first, 1)
+
+
+def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, viewer, paint):
+    scribbles.classes.lock(2)
+    paint(BALL, 1)
+    paint(CORNER, 3)
+    paint((14, 14), 2)
+    second = result_at(viewer, 2).data == 2
+    assert second.sum() > 3
+    paint((14, 12), 3)
+    assert keeps(scribbles, viewer, 2, second, 2)
+
+
+def test_a_lock_holds_on_all_slices(painted, viewer, go, paint):
+    first = {position: result_at(viewer, position).data == 1 for position in (2, 3)}
+    painted.classes.lock(1)
+    for position in (3, 2, 1):
+        go(position)
+        if position == 1:
+            paint(BALL, 1)
+            paint(CORNER, 2)
+            first[1] = result_at(viewer, 1).data == 1
+        paint((8, 6), 2)
+        assert keeps(painted, viewer, position, first[position], 1)
+    painted.classes.lock(1, False)
+    assert all(r.with_locked(None) is None for r in painted._results.of(painted.strokes.layer))

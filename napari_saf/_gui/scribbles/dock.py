@@ -358,9 +358,8 @@ class ScribblesWidget(RunDock):
         self._start()
 
     def _on_locks_changed(self) -> None:
-        """Keep the pixels of locked classes as they are at this moment."""
-        result = self._part.result
-        if result is not None:
+        """Keep the pixels of locked classes as they are at this moment, on all slices."""
+        for result in self._results.of(self.strokes.layer):
             result.lock(self.classes.locked)
 
     def _on_add_clicked(self) -> None:
@@ -418,6 +417,7 @@ class ScribblesWidget(RunDock):
             return
         if result.status is not Status.CANCELLED:
             shown.keep(problem, result, self.session.numbers)
+            shown.lock(self.classes.locked)
             shown.show_uncertainty(self._show_doubt.isChecked())
         shown.measure(result, words)
         self._note_overtaken()

@@ -111,12 +111,15 @@ class StrokeResult:
             self.uncertainty.hide()
 
     def lock(self, numbers: Iterable[int]) -> None:
-        """Keep the pixels of these classes, newly named ones as they are now; let others go."""
+        """Keep the pixels of these classes, newly named ones as they are now; let others go.
+
+        Those of a class that has none yet are kept from the first run on that gives it some.
+        """
         wanted = set(numbers)
         self._locked = {n: pixels for n, pixels in self._locked.items() if n in wanted}
-        if self.live.layer is not None:
-            for number in wanted - set(self._locked):
-                self._locked[number] = self.live.labels() == number
+        if self.is_known:
+            now = {n: self.live.labels() == n for n in wanted - set(self._locked)}
+            self._locked |= {n: pixels for n, pixels in now.items() if pixels.any()}
 
     def with_locked(self, given: NDArray[Any] | None) -> NDArray[Any] | None:
         """Return labels that were given, and over them the pixels that are locked."""
