@@ -270,6 +270,26 @@ def test_what_was_taught_is_applied_to_another_image(taught, viewer, settle):
     np.testing.assert_array_equal(found.scale, (2, 2))
 
 
+def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(viewer, settle):
+    frames = np.stack([stack(), stack(), stack()])
+    viewer.add_image(frames, name="frames")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.input.scale.set_value(3)
+    dock.input.choose_features("intensity")
+    viewer.dims.current_step = (2, 2, 0, 0)
+    dock._new.click()
+    for rows, column, number in ((np.arange(7, 10), 8, 1), (np.arange(3), 1, 2)):
+        dock.strokes.layer.data_setitem(
+            (np.full(3, 2), np.full(3, 2), rows, np.full(3, column)), number
+        )
+    settle(dock)
+    short = viewer.add_image(frames[:2, :2], name="short", scale=(1, 2, 1, 1))
+    dock.apply_to(short)
+    settle(dock)
+    found = viewer.layers["short [from strokes]"]
+    np.testing.assert_array_equal(found.translate, (1, 2, 0, 0))
+
+
 def test_an_image_with_other_axes_is_refused(taught, viewer):
     other = viewer.add_image(stack(), name="stack")
     taught.apply_to(other)

@@ -132,15 +132,13 @@ class ImageInput(QObject):
                 f"{self.image.ndim} axes{' of colour' * self.image.rgb}, got {layer.ndim} axes"
                 f"{' of colour' * layer.rgb}"
             )
-        where = tuple(
-            min(at, side - 1) if isinstance(at, int) else at
-            for at, side in zip(job.index, pixels_of(layer).shape, strict=False)
-        )
+        fixed = self._fixed_of(layer)
+        where = tuple(fixed.get(axis, at) for axis, at in enumerate(job.index))
         return ImageJob(data=pixels_of(layer), index=where, options=job.options, taught=job)
 
     def other_placement(self, layer: Image) -> Placement:
         """Return where the labels of another image lie."""
-        return place(layer, self._axes(), self._fixed())
+        return place(layer, self._axes(), self._fixed_of(layer))
 
     def placement(self) -> Placement:
         """Return where the labels of the present choice lie."""
@@ -346,6 +344,11 @@ class ImageInput(QObject):
         if len(self._axes()) <= 2 or self._extent.currentData() != _SLICE:
             return {}
         return slice_on_screen(self._viewer, self.image, self._axes())
+
+    def _fixed_of(self, layer: Image) -> dict[int, int]:
+        """Return which slice of another image is labelled: its last one where it has fewer."""
+        sides = pixels_of(layer).shape
+        return {axis: min(at, sides[axis] - 1) for axis, at in self._fixed().items()}
 
     def _index(self) -> tuple[int | slice, ...]:
         fixed = self._fixed()
