@@ -28,6 +28,6 @@ def test_keys_go_through_the_classes_and_around_the_ends(viewer, qtbot):
     assert [press(Qt.Key.Key_Period) for _ in range(4)] == [1, 2, 3, 1]
     assert [press(Qt.Key.Key_Comma) for _ in range(2)] == [3, 2]
     QTest.keyClick(dock, Qt.Key.Key_S, Qt.KeyboardModifier.ShiftModifier)
-    assert "paint two classes first" in dock.status.text
+    assert "paint a few pixels of class 1" in dock.status.text
     QTest.keyClick(dock, Qt.Key.Key_R, Qt.KeyboardModifier.ShiftModifier)
     assert "paint a few pixels of class 1" in dock.status.text

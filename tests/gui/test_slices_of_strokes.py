@@ -8,6 +8,7 @@ from gui_cases import ENDLESS, TIMEOUT, stack
 from napari.layers import Labels
 
 from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf.errors import InvalidInput
 
 pytestmark = pytest.mark.gui
 
@@ -195,6 +196,35 @@ def test_a_closed_dock_lets_go_of_the_sliders(painted, viewer, qtbot):
     viewer.dims.set_current_step(0, 2)
     qtbot.wait(REST_MILLISECONDS)
     assert not told
+
+
+def test_few_slices_are_a_volume_with_the_scale_of_the_dock(viewer, scribbles, settle, paint):
+    scribbles.input.scale.set_value(13)
+    scribbles.input.choose_extent("volume")
+    paint(BALL, 1)
+    paint(CORNER, 2)
+    assert not scribbles.status.is_error, scribbles.status.text
+    assert scribbles.result.data.shape == (5, 16, 16)
+    assert "scale along axis -3: 5 px" in scribbles.status.text
+    scribbles.apply_to(viewer.add_image(stack(3), name="fewer"))
+    settle()
+    assert viewer.layers["fewer [from strokes]"].data.shape == (3, 16, 16)
+    assert "scale along axis -3: 3 px" in scribbles.status.text
+
+
+def test_no_spot_is_suggested_without_labels(scribbles, paint):
+    scribbles.suggest()
+    assert "paint a few pixels" in scribbles.status.text
+    scribbles.follow(False)
+    paint(BALL, 1)
+    scribbles.suggest()
+    assert "another class" in scribbles.status.text
+    paint(CORNER, 2)
+    scribbles.suggest()
+    assert scribbles.status.text == "no labels yet: press Update"
+    scribbles.session.failed.emit(InvalidInput("as it is"))
+    scribbles.suggest()
+    assert scribbles.status.is_error and scribbles.status.text == "as it is"
 
 
 def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, viewer, paint):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image
 
 from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
@@ -30,7 +29,7 @@ from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.method_choice import MethodChoice
 from napari_saf.errors import SafError
 from napari_saf.io._strokes import load_strokes
-from napari_saf.methods import METHODS, SweepMethod
+from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status
 
@@ -70,6 +69,7 @@ class ScribblesWidget(RunDock):
         super().__init__(viewer)
         self._results = StrokeResults()
         self._index: Any = None
+        self._scale_note = ""
         self._marker = SpotMarker(viewer)
         self._slices = SliceWatch(viewer, self)
         self.strokes = Strokes()
@@ -147,7 +147,8 @@ class ScribblesWidget(RunDock):
         """Mark the place where a stroke would help most, and go there."""
         result = self._part.result
         if result is None or not result.is_known:
-            self.status.set_text("paint two classes first")
+            if not (self.status.is_error or self.session.is_running):
+                self.status.set_text(self._part.why_no_labels(self.form))
             return
         spot = suggest_spot(result.uncertainty_image(), self._part.read(result.strokes))
         if spot is None:
@@ -225,13 +226,9 @@ class ScribblesWidget(RunDock):
         self._more.release()
 
     def _start(self, other: Image | None = None) -> None:
-        image, strokes = self.input.image, self.input.strokes
-        if image is None or strokes is None:
-            self.status.reset(
-                "no image: open or choose an image layer first"
-                if image is None
-                else "press New, then paint two classes"
-            )
+        lacking = self._part.lacks()
+        if lacking:
+            self.status.reset(lacking)
             return
         try:
             method = self.form.read()
@@ -240,18 +237,17 @@ class ScribblesWidget(RunDock):
             if missing:
                 self._rest(missing)
                 return
-            request = self._request(image, strokes, job, method, other)
+            request = self._request(job, method, other)
         except SafError as error:
             self._show_error(str(error))
             return
+        self._scale_note = self.input.scale_note(request.job) if method.uses_window else ""
         self.session.start(request)
 
-    def _request(
-        self, image: Image, strokes: Labels, job: ImageJob, method: Any, other: Image | None
-    ) -> Request:
+    def _request(self, job: ImageJob, method: AbstractMethod, other: Image | None) -> Request:
+        image, strokes = self.input.image, self.input.strokes
         if other is not None:
-            job = dataclasses.replace(self.input.other_job(other), taught=job)
-            place = self.input.other_placement(other)
+            job, place = self.input.other_job(other, job), self.input.other_placement(other)
             live = LiveLayer(self._viewer, other, TITLE, place, strokes)
             return Request(other, job, method, place, False, strokes, live)
         place, result = self.input.placement(), self._part.result
@@ -261,13 +257,6 @@ class ScribblesWidget(RunDock):
         result.followed = self._part.checksum()
         warm = result.warm if self._go_on.isChecked() else None
         return Request(image, job, method, place, False, strokes, result.live, warm)
-
-    def _why_no_labels(self) -> str:
-        try:
-            job = self._part.job()
-            return self._part.missing(job, self.form.read()) or "no labels yet: press Update"
-        except SafError as error:
-            return str(error)
 
     def _rest(self, words: str) -> None:
         """Show no labels: there is nothing to follow."""
@@ -299,7 +288,9 @@ class ScribblesWidget(RunDock):
         self._show_shares(shares)
         if not self.session.is_running:
             words = "" if result is None else result.words
-            self.status.show_progress(1.0 if shares else 0.0, words or self._why_no_labels())
+            self.status.show_progress(
+                1.0 if shares else 0.0, words or self._part.why_no_labels(self.form)
+            )
 
     def _show_shares(self, shares: Mapping[int, float]) -> None:
         absent = dict.fromkeys(self.classes.numbers() if shares else (), 0.0)
@@ -410,7 +401,7 @@ class ScribblesWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         first = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
-        words = "\n".join([first, *result.notes])
+        words = "\n".join(filter(None, [first, self._scale_note, *result.notes]))
         self.status.show_progress(1.0, words)
         shown, problem = self._result_of_session(), self.session.problem
         if shown is None or problem is None:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.reading import ImageJob, fingerprint, read_pixels
 from napari_saf._gui.scribbles.results import StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes
+from napari_saf._gui.widgets.form import MethodForm
 from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf.errors import SafError
 from napari_saf.methods import AbstractMethod
 from napari_saf.methods._method import never
 
@@ -83,3 +85,17 @@ class PaintedPart:
         seeds = job.read_seeds(never)
         assert seeds is not None
         return self._strokes.missing(seeds, method.follows_seeds)
+
+    def lacks(self) -> str:
+        """Return what a person should do before there can be strokes; empty if there are."""
+        if self._input.image is None:
+            return "no image: open or choose an image layer first"
+        return "press New, then paint two classes" if self._input.strokes is None else ""
+
+    def why_no_labels(self, form: MethodForm) -> str:
+        """Return what a person should do to have labels with the method of a form."""
+        try:
+            missing = self.lacks() or self.missing(self.job(), form.read())
+        except SafError as error:
+            return str(error)
+        return missing or "no labels yet: press Update"

@@ -59,6 +59,7 @@ class SegmentWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._was_sweep = False
+        self._scale_note = ""
         self.input = ImageInput(viewer)
         self.methods = MethodChoice(
             viewer, METHODS.values(), has_seeds=self.input.strokes is not None
@@ -145,6 +146,7 @@ class SegmentWidget(RunDock):
             self._show_error(str(error))
             return
         self._was_sweep = is_sweep
+        self._scale_note = self.input.scale_note(job) if method.uses_window else ""
         self.session.start(request)
 
     def _job(self, *, finite_only: bool) -> ImageJob:
@@ -202,9 +204,10 @@ class SegmentWidget(RunDock):
     def _on_returned(self, result: Segmentation) -> None:
         is_whole = result.status is not Status.CANCELLED or self._frame is None
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        words = f"{words} in {self.session.seconds:.1f} s"
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
-            "\n".join([f"{words} in {self.session.seconds:.1f} s", *result.notes]),
+            "\n".join(filter(None, [words, self._scale_note, *result.notes])),
         )
         if len(result.history):
             self._show_prototypes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import napari
@@ -20,7 +21,7 @@ from napari_saf._gui.layers.plane import (
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.scale import OddSlider
+from napari_saf._gui.widgets.scale import OddSlider, fit
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.problem import ImageOptions
@@ -115,15 +116,14 @@ class ImageInput(QObject):
             features_axis=-1 if features is None else self._features_axis(features, fixed),
         )
 
-    def other_job(self, layer: Image) -> ImageJob:
-        """Return the job that labels another image by the strokes on the one chosen.
+    def other_job(self, layer: Image, job: ImageJob) -> ImageJob:
+        """Return the job that labels another image by the strokes of a job on the one chosen.
 
         Raises
         ------
         InvalidInput
             If the other image has other axes, or features of the one were computed elsewhere.
         """
-        job = self.job()
         if self._features.layer is not None:
             raise InvalidInput("features: those of a layer are known for one image only")
         if layer.rgb != self.image.rgb or layer.ndim != self.image.ndim:
@@ -134,11 +134,25 @@ class ImageInput(QObject):
             )
         fixed = self._fixed_of(layer)
         where = tuple(fixed.get(axis, at) for axis, at in enumerate(job.index))
-        return ImageJob(data=pixels_of(layer), index=where, options=job.options, taught=job)
+        options = dataclasses.replace(job.options, window=self._window(layer))
+        taught = dataclasses.replace(job, options=options)
+        return ImageJob(data=pixels_of(layer), index=where, options=options, taught=taught)
 
     def other_placement(self, layer: Image) -> Placement:
         """Return where the labels of another image lie."""
         return place(layer, self._axes(), self._fixed_of(layer))
+
+    def scale_note(self, job: ImageJob) -> str:
+        """Return where the window of a job is smaller than the scale, and by that much."""
+        window = job.options.window
+        if isinstance(window, int):
+            return ""
+        less = [
+            f"axis {self.image.axis_labels[axis]}: {side} px"
+            for (axis, width), side in zip(self._widths().items(), window, strict=True)
+            if side < width
+        ]
+        return f"scale along {', '.join(less)}, the most that fits" if less else ""
 
     def placement(self) -> Placement:
         """Return where the labels of the present choice lie."""
@@ -356,18 +370,32 @@ class ImageInput(QObject):
 
     def _options(self) -> ImageOptions:
         axis, fixed = self._channels.currentData(), self._fixed()
-        side, plane = self.scale.value, self._in_plane()
         kept = [a for a in self._axes() if a not in fixed]
         groups = self._groups.value if self._has_groups else None
-        each = len(self._axes()) > 2 and self._extent.currentData() == _EACH
         return ImageOptions(
             features="array" if self._features.layer is not None else self._features.value,
-            window=tuple(side if a in plane else 1 for a in kept) if each else side,
+            window=self._window(),
             weights=self._weights.currentData(),
             channel_axis=None if axis is None else sum(a < axis for a in kept),
             groups=groups if isinstance(groups, str) else None,
             max_side=self._max_side.currentData(),
         )
+
+    def _widths(self) -> dict[int, int]:
+        """Return the scale along each axis that is labelled; 1 across slices by themselves."""
+        fixed, plane = self._fixed(), self._in_plane()
+        each = len(self._axes()) > 2 and self._extent.currentData() == _EACH
+        kept = (axis for axis in self._axes() if axis not in fixed)
+        return {axis: 1 if each and axis not in plane else self.scale.value for axis in kept}
+
+    def _window(self, *others: Image) -> int | tuple[int, ...]:
+        """Return the scale, along each axis no larger than the image and others are."""
+        shapes = [pixels_of(layer).shape for layer in (self.image, *others)]
+        window = tuple(
+            min(fit(width, shape[axis]) for shape in shapes)
+            for axis, width in self._widths().items()
+        )
+        return self.scale.value if set(window) == {self.scale.value} else window
 
     def _may_be_features(self, layer: Layer) -> bool:
         """Tell whether a layer has the pixels of the image and an axis more."""

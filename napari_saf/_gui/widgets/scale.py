@@ -7,6 +7,9 @@ from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
 
 __all__ = ["OddSlider", "side_of", "with_side"]
 
+
+__all__ = ["OddSlider", "fit"]
+
 _SLIDER_END = 41
 _BOX_END = 999
 _BOX_WIDTH = 106
@@ -76,3 +79,8 @@ def side_of(window: int | tuple[int, ...]) -> int | None:
 def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]:
     """Return a window of another side; slices that are labelled by themselves stay so."""
     return side if isinstance(window, int) else tuple(1 if one == 1 else side for one in window)
+
+
+def fit(width: int, length: int) -> int:
+    """Return the width of a window, or the largest odd one along so many pixels."""
+    return width if length == 1 else min(width, length - 1 + length % 2)
