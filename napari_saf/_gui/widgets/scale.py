@@ -5,10 +5,7 @@ from __future__ import annotations
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
 
-__all__ = ["OddSlider", "side_of", "with_side"]
-
-
-__all__ = ["OddSlider", "fit"]
+__all__ = ["OddSlider", "fit", "side_of", "with_side"]
 
 _SLIDER_END = 41
 _BOX_END = 999
