@@ -173,7 +173,7 @@ def test_a_bad_file_does_not_stop_the_rest_and_is_named_at_the_end(
     *lines, last = outcome.err.strip().splitlines()
     assert len(lines) == 2
     assert "bad.png" in lines[0]
-    assert "1 channels" in lines[1]
+    assert "channels as the dictionary has (1)" in lines[1]
     assert "2 failed" in last
     assert "bad.png" in last
     assert "rgb.png" in last
