@@ -96,7 +96,7 @@ class Strokes(QObject):
         """Return how many pixels of each class are painted."""
         if self.layer is None:
             return {}
-        found, counts = np.unique(self.layer.data, return_counts=True)
+        found, counts = np.unique(_painted(self.layer.data), return_counts=True)
         return {int(n): int(k) for n, k in zip(found, counts, strict=True) if n > 0}
 
     def classes(self) -> list[int]:
@@ -105,7 +105,7 @@ class Strokes(QObject):
 
     def missing(self, seeds: NDArray[Any], follows_seeds: bool) -> str:
         """Return what a person should do before these strokes label anything; empty if nothing."""
-        classes = np.unique(seeds)
+        classes = np.unique(_painted(seeds))
         classes = classes[classes > 0]
         if not len(classes):
             return "paint a few pixels of class 1, then of class 2"
@@ -189,6 +189,12 @@ class Strokes(QObject):
 
     def _fingerprint(self) -> int:
         return fingerprint(self.layer.data, _WATCHED_VALUES)
+
+
+def _painted(pixels: Any) -> NDArray[np.integer]:
+    """Return the numbers of the pixels that are not 0: few, which is less to sort."""
+    flat = np.asarray(pixels).reshape(-1)
+    return flat[np.flatnonzero(flat)]
 
 
 def follow_strokes(
