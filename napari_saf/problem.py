@@ -25,6 +25,7 @@ from napari_saf.graph import (
 )
 from napari_saf.groups import image_groups
 from napari_saf.image_options import ImageOptions, check_options
+from napari_saf.tick import Tick, go_on
 
 __all__ = ["ImageOptions", "Problem"]
 
@@ -139,6 +140,7 @@ class Problem:
         groups: ArrayLike | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
         max_side: int | None = None,
+        tick: Tick = go_on,
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
 
@@ -173,6 +175,8 @@ class Problem:
             Work on means over blocks of pixels, so that no side is longer than this; axes with
             a window of 1 stay as they are. Labels come out at the size of the image. The
             window then counts blocks.
+        tick : callable, optional
+            Called between parts of long work; what it raises ends it.
 
         Raises
         ------
@@ -183,7 +187,7 @@ class Problem:
         given = None if isinstance(features, str) else [own_floats(features, "features")]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         parts, options, notes = _read([image], [mask], given, options)
-        grid = parts[0].grid(options)
+        grid = parts[0].grid(options, tick)
         found = groups if parts[0].groups is None else parts[0].groups
         return cls(
             parts[0].nodes(grid),
@@ -208,6 +212,7 @@ class Problem:
         groups: Sequence[ArrayLike] | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
         max_side: int | None = None,
+        tick: Tick = go_on,
     ) -> Problem:
         """Return the problem of labelling several images together.
 
@@ -218,7 +223,7 @@ class Problem:
         ----------
         images : sequence of array
             As in `from_image`; shapes may differ, the number of channels may not.
-        features, window, weights, channel_axis, scaling, max_side
+        features, window, weights, channel_axis, scaling, max_side, tick
             As in `from_image`; arrays of features come one per image.
         masks, seeds : sequence of array, optional
             One per image. ``masks="finite"`` applies to all.
@@ -238,7 +243,7 @@ class Problem:
         is_word = isinstance(masks, str)
         every_mask = [masks] * count if is_word else _each(masks, count, "masks")
         parts, options, notes = _read(list(images), every_mask, given, options)
-        grids = [part.grid(options) for part in parts]
+        grids = [part.grid(options, tick) for part in parts]
         union = GraphUnion(grids)
         found = [part.groups for part in parts] if isinstance(groups, str) else groups
         seed_list, group_list = _each(seeds, count, "seeds"), _each(found, count, "groups")
@@ -263,13 +268,13 @@ class _Part:
     image_shape: tuple[int, ...]
     image_mask: NDArray[np.bool_] | None
 
-    def grid(self, options: ImageOptions) -> GridGraph:
-        grid = self._grid(options)
+    def grid(self, options: ImageOptions, tick: Tick) -> GridGraph:
+        grid = self._grid(options, tick)
         if grid.shape == self.image_shape:
             return grid
         return CoarseGrid(grid, self.image_shape, self.image_mask)
 
-    def _grid(self, options: ImageOptions) -> GridGraph:
+    def _grid(self, options: ImageOptions, tick: Tick) -> GridGraph:
         shape = self.scaled.shape[:-1]
         if options.weights == "uniform":
             return GridGraph(shape, window=options.window, mask=self.mask)
@@ -282,6 +287,7 @@ class _Part:
                 stride=1 if np.max(options.window) < _WIDE_WINDOW else 2,
                 channel_axis=-1,
                 mask=self.mask,
+                tick=tick,
             )
         return GridGraph.nonlocal_means(
             self.scaled,
@@ -290,6 +296,7 @@ class _Part:
             rho=_PATCH_RHO * 3 ** len(shape) * self.scaled.shape[-1],
             channel_axis=-1,
             mask=self.mask,
+            tick=tick,
         )
 
     def nodes(self, grid: GridGraph) -> NDArray[np.floating]:

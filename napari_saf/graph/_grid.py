@@ -82,6 +82,7 @@ class GridGraph(AbstractGraph):
         channel_axis: int | None = None,
         mask: ArrayLike | None = None,
         stride: int = 1,
+        tick: Tick = go_on,
     ) -> GridGraph:
         """Return a grid whose weights follow the likeness of the patches around two pixels.
 
@@ -102,6 +103,8 @@ class GridGraph(AbstractGraph):
             Where the nodes are.
         stride : int
             Compare with every so manieth pixel of the window only.
+        tick : callable, optional
+            Called between parts of the work; what it raises ends it.
 
         Raises
         ------
@@ -122,8 +125,8 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"stride: expected 1 or more, got {stride}")
         grid = cls(shape, window=window, mask=mask)
         grid.stride = stride
-        weights = grid._patch_weights(values, patch, rho)
-        return cls(shape, window=window, mask=mask, weights=weights, stride=stride)
+        grid.weights = grid._normalize_(grid._patch_weights(values, patch, rho, tick), tick)
+        return grid
 
     @property
     def n_nodes(self) -> int:
@@ -267,12 +270,21 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"weights: expected shape {expected}, got {array.shape}")
         if not np.isfinite(array).all() or (array < 0).any():
             raise InvalidInput("weights: expected finite numbers that are not negative")
-        for k, (target, source) in enumerate(self._shifts()):
-            array[:, k] *= self._is_neighbour(target, source)
-        total = array.sum(axis=1, keepdims=True)
+        return self._normalize_(array)
+
+    def _normalize_(self, weights: NDArray[np.float32], tick: Tick = go_on) -> NDArray[np.float32]:
+        """Leave out what is no neighbour, and let rows sum to 1, in place."""
+        total = np.zeros(self.n_nodes, dtype=np.float32)
+        for column, (target, source) in zip(weights.T, self._shifts(), strict=True):
+            tick()
+            column *= self._is_neighbour(target, source)
+            total += column
         if (total == 0).any():
             raise InvalidInput("weights: every node needs a positive weight inside the image")
-        return np.asarray(array / total)
+        for column in weights.T:
+            tick()
+            column /= total
+        return weights
 
     def _offsets(self) -> list[tuple[int, ...]]:
         """Return the positions of the window, in C order."""
@@ -292,7 +304,7 @@ class GridGraph(AbstractGraph):
         return np.asarray(self.gather(there), dtype=bool)
 
     def _patch_weights(
-        self, values: NDArray[np.float32], patch: tuple[int, ...], rho: float
+        self, values: NDArray[np.float32], patch: tuple[int, ...], rho: float, tick: Tick
     ) -> NDArray[np.float32]:
         rim = [(0, 0), *((side // 2, side // 2) for side in patch)]
         padded = np.pad(values, rim, mode="symmetric")
@@ -303,6 +315,7 @@ class GridGraph(AbstractGraph):
         )
         weights = np.zeros((self.n_nodes, len(self._offsets())), np.float32, order="F")
         for k, offset in enumerate(self._offsets()):
+            tick()
             target, source = _shift(offset, shape)
             total = np.zeros(shape, dtype=np.float32)
             for channel in padded:

@@ -16,6 +16,7 @@ from napari_saf.features import is_rgb, standardized
 from napari_saf.graph import GraphUnion
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.tick import Tick
 
 __all__ = ["ImageJob", "NotFinite", "ProblemReader", "fingerprint", "read_pixels"]
 
@@ -111,7 +112,8 @@ class ImageJob:
             if self.features is not None:
                 found = read_pixels(self.features, self.features_index, cancelled)
                 features = standardized(np.moveaxis(found, self.features_axis, -1))
-            return self._problem(pixels, self._spread(mask), self._spread(groups), features)
+            tick = _ticker(cancelled)
+            return self._problem(pixels, self._spread(mask), self._spread(groups), features, tick)
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, laid over the labels that were given; None if there are none.
@@ -146,6 +148,7 @@ class ImageJob:
             channel_axis=options.channel_axis,
             scaling=options.scaling,
             max_side=options.max_side,
+            tick=_ticker(cancelled),
         )
 
     def _problem(
@@ -154,6 +157,7 @@ class ImageJob:
         mask: NDArray[Any] | None,
         groups: NDArray[Any] | str | None,
         features: NDArray[Any] | None,
+        tick: Tick,
     ) -> Problem:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
@@ -169,6 +173,7 @@ class ImageJob:
                 groups=groups,
                 scaling=options.scaling,
                 max_side=options.max_side,
+                tick=tick,
             )
         except InvalidInput as error:
             if pixels.dtype.kind == "f" and not self.finite_only and not np.isfinite(pixels).all():
@@ -262,6 +267,14 @@ def fingerprint(array: Any, n_values: int | None) -> int:
 
 
 _SAMPLE = 100_000
+
+
+def _ticker(cancelled: Callable[[], bool]) -> Tick:
+    def tick() -> None:
+        if cancelled():
+            raise Cancelled
+
+    return tick
 
 
 @contextmanager
