@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "GROUPS_HELP",
     "GROUPS_METAVAR",
     "Settings",
+    "digest_of",
     "files_of",
     "problem_of",
     "read_group_option",
@@ -104,13 +106,15 @@ def run_job(
     SafError
         If an image cannot be read, labelled or saved.
     """
+    files = files_of(job, settings)  # as they are before they are read
     images, problem, channel_axis = read_problem(job.images, settings)
     steps = settings.method.iterate(problem)
     result = drain(steps) if progress is None else run_with_progress(steps, progress)
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
     recipe = result.recipe | {
         "images": [path.name for path in job.images],
-        "files": files_of(job, settings),
+        "files": files,
+        "labels": [digest_of(one) for one in labels],
     }
     with _saving_recipe(job, recipe):
         for image, one, mask in zip(images, labels, job.masks, strict=True):
@@ -126,6 +130,11 @@ def files_of(job: Job, settings: Settings) -> list[dict[str, Any]]:
     uses = [("image", path) for path in job.images] + list(settings.files.items())
     folder = job.recipe.parent
     return [{"use": use} | dataclasses.asdict(FileState.of(path, folder)) for use, path in uses]
+
+
+def digest_of(labels: NDArray[Any]) -> str:
+    """Return a short name for labels, whatever their type and axes of length 1."""
+    return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
 
 
 @contextmanager
@@ -145,7 +154,7 @@ def _saving_recipe(job: Job, recipe: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not was_there:
+        if not was_there and not any(mask.exists() for mask in job.masks):
             job.recipe.unlink(missing_ok=True)
         raise
 

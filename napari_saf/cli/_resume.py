@@ -7,10 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from napari_saf.cli._job import Settings, files_of
+from napari_saf.cli._job import Settings, digest_of, files_of
 from napari_saf.cli._plan import Job
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io import Recipe, load_recipe
+from napari_saf.io import Recipe, load_recipe, read_labels
 from napari_saf.parameters import to_plain
 
 __all__ = ["is_done", "split"]
@@ -42,6 +42,7 @@ def split(
                     raise InvalidInput(
                         f"{place}: is there already, from another run; --overwrite replaces it"
                     )
+        _check_as_written(job)
         todo.append(job)
     return todo, done
 
@@ -68,6 +69,17 @@ def _is_own(job: Job, settings: Settings) -> bool:
         and _says_the_same(recipe, settings)
         and _places(recipe.raw.get("files")) == _places(files_of(job, settings))
     )
+
+
+def _check_as_written(job: Job) -> None:
+    """Refuse masks that somebody has changed since they were written."""
+    recipe = _recipe_of(job)
+    digests = None if recipe is None else recipe.raw.get("labels")
+    if not isinstance(digests, list) or len(digests) != len(job.masks):
+        return
+    for mask, digest in zip(job.masks, digests, strict=True):
+        if mask.exists() and digest_of(read_labels(mask).array) != digest:
+            raise InvalidInput(f"{mask}: was changed since it was made; --overwrite replaces it")
 
 
 def _recipe_of(job: Job) -> Recipe | None:

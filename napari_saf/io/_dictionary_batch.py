@@ -112,7 +112,7 @@ def apply_to_files(
     images, folder = [Path(path) for path in paths], Path(out)
     places = [_Place.of(image, folder, mask_format) for image in images]
     _check_places(places)
-    settings = _digest(dictionary, window, reconstruction)
+    settings = _digest(dictionary, window, reconstruction, channel_axis)
     table = _Table(folder / TABLE_NAME, dictionary.n_atoms, settings, overwrite=overwrite)
     states = {place.image.name: FileState.of(place.image, folder) for place in places}
     table.begin(states, {place.image.name for place in places if not place.is_complete()})
@@ -176,11 +176,14 @@ def _check_places(places: list[_Place]) -> None:
                 raise InvalidInput(f"{one}: the result would replace an image")
 
 
-def _digest(dictionary: PatchDictionary, window: int, reconstruction: str) -> str:
+def _digest(
+    dictionary: PatchDictionary, window: int, reconstruction: str, channel_axis: int | None
+) -> str:
     """Return a short name for all that decides on the results."""
     scaling = (dictionary.scaling.low, dictionary.scaling.high, dictionary.distance)
-    options = (dictionary.atoms.shape, scaling, dictionary.shift_window, window, reconstruction)
-    content = np.ascontiguousarray(dictionary.atoms).tobytes() + repr(options).encode()
+    options = (dictionary.atoms.shape, scaling, dictionary.shift_window, window)
+    content = np.ascontiguousarray(dictionary.atoms).tobytes()
+    content += repr((*options, reconstruction, channel_axis)).encode()
     return hashlib.sha256(content).hexdigest()[:12]
 
 

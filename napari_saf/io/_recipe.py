@@ -25,7 +25,7 @@ from napari_saf.result import Segmentation
 __all__ = ["Recipe", "load_recipe", "refuse_options", "save_recipe"]
 
 _SCHEMA = 1
-_ENTRIES = {"schema", "method", "parameters", "input", "versions", "images", "files"}
+_ENTRIES = {"schema", "method", "parameters", "input", "versions", "images", "files", "labels"}
 _MOST_BYTES = 16 * 2**20
 _GIVEN = "was given as an array, which a recipe cannot repeat"
 

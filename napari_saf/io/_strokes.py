@@ -20,6 +20,7 @@ __all__ = ["PaintedClass", "load_strokes", "save_strokes"]
 
 _SCHEMA = 1
 _MOST_BYTES = 2**28
+_BLOCK = 2**22
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,19 +59,30 @@ def save_strokes(
     """
     from safetensors.numpy import save
 
-    flat = strokes.reshape(-1)
-    places = np.flatnonzero(flat)
+    places, numbers = _painted(strokes)
     header = {
         "schema": _SCHEMA,
         "shape": list(strokes.shape),
         "classes": [[number, one.name, list(one.color)] for number, one in classes.items()],
     }
-    painted = {"places": places.astype("<i8"), "numbers": flat[places].astype("<i4")}
+    painted = {"places": places.astype("<i8"), "numbers": numbers.astype("<i4")}
     content = save(painted, metadata={HEADER_KEY: json.dumps(header, allow_nan=False)})
     target = Path(path)
     with replacing(target) as temporary:
         temporary.write_bytes(content)
     return target
+
+
+def _painted(strokes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return places and numbers of the painted pixels; somebody may be painting meanwhile."""
+    flat = strokes.reshape(-1)
+    places, numbers = [], []
+    for start in range(0, max(1, flat.size), _BLOCK):
+        block = flat[start : start + _BLOCK].copy()
+        where = np.flatnonzero(block)
+        places.append(where + start)
+        numbers.append(block[where])
+    return np.concatenate(places), np.concatenate(numbers)
 
 
 def load_strokes(

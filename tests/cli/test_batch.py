@@ -11,11 +11,12 @@ import psutil
 import pytest
 from batch_cases import DEADLY, Deadly
 
+from napari_saf.cli import _job as jobs
 from napari_saf.cli._batch import run_all
 from napari_saf.cli._job import Settings
 from napari_saf.cli._plan import plan
 from napari_saf.features import Scaling
-from napari_saf.io import load_recipe, read_labels
+from napari_saf.io import load_recipe, read_labels, save_masks
 from napari_saf.io._replace import remove_leftovers
 from napari_saf.problem import ImageOptions
 
@@ -136,6 +137,52 @@ def test_a_mask_made_within_a_file_is_none_of_the_whole_image(cli, picture):
     assert cli(*run, "--mask", "inside.npy").code == 0
     assert summary(cli(*run, "--mask", "inside.npy")) == ("1 done before", [])
     assert cli(*run).is_error("m.tif", "--overwrite")
+
+
+def test_an_image_that_changes_while_it_is_labelled_is_labelled_again(cli, picture, monkeypatch):
+    run, real = ("segment", picture("a.png"), "-o", "m.npy", *FEW), jobs.read_problem
+
+    def read_then_change(*arguments):
+        found = real(*arguments)
+        picture("a.png", seed=5)
+        return found
+
+    monkeypatch.setattr(jobs, "read_problem", read_then_change)
+    assert cli(*run).code == 0
+    monkeypatch.setattr(jobs, "read_problem", real)
+    assert "done before" not in cli(*run).out
+    assert summary(cli(*run)) == ("1 done before", [])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif", ".png", ".ome.zarr"])
+def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix):
+    path, mask = picture("a.png"), tmp_path / f"m{suffix}"
+    run = ("segment", path, "-o", mask.name, "--max-labels", "2")
+    assert cli(*run).code == 0
+    os.utime(path, (10**9, 10**9))
+    assert cli(*run).code == 0  # as it was written
+    corrected = read_labels(mask).array.copy()
+    corrected[:3] = 1 + (corrected[:3] == 1)
+    save_masks(mask, corrected)
+    os.utime(path, (10**9 + 1, 10**9 + 1))
+    assert cli(*run).is_error(mask.name, "was changed", "--overwrite")
+    np.testing.assert_array_equal(read_labels(mask).array, corrected)
+
+
+def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, monkeypatch):
+    run, real, saved = ("segment", folder, "-o", "out", "--together", *FEW), jobs.save_labels, []
+
+    def save_one(*arguments):
+        if saved:
+            raise KeyboardInterrupt
+        saved.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(jobs, "save_labels", save_one)
+    assert cli(*run).code == 130
+    monkeypatch.setattr(jobs, "save_labels", real)
+    assert cli(*run).code == 0
+    assert len(list((tmp_path / "out").glob("*.npy"))) == 3
 
 
 def test_a_run_with_files_beside_the_image_is_repeated_once_one_was_changed(cli, picture, tmp_path):

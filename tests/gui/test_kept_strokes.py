@@ -1,7 +1,9 @@
 """Strokes are on disk soon after they were painted, and come back with names and colours."""
 
 import os
+import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from napari.settings import get_plugin_settings
 from qtpy.QtCore import Qt
 
 from napari_saf._gui.scribbles import kept, strokes
+from napari_saf.io import _strokes as strokes_file
+from napari_saf.io._strokes import load_strokes
 
 pytestmark = [pytest.mark.gui]
 
@@ -120,14 +124,78 @@ def test_strokes_that_are_all_erased_leave_the_last_ones(viewer, scribbles, tmp_
     assert first.read_bytes() == kept_before
 
 
-def test_restored_strokes_go_on_in_their_file(viewer, scribbles, tmp_path, qtbot):
+def numbers(path, dock):
+    return set(np.unique(load_strokes(path, dock.strokes.layer.data.shape)[0]).tolist()) - {0}
+
+
+def test_restored_strokes_have_a_file_of_their_own(viewer, scribbles, tmp_path, qtbot):
+    painted(scribbles, qtbot)
+    first = scribbles.strokes.layer
+    scribbles.input.choose_strokes(None)
+    scribbles.restore_strokes()
+    paint(scribbles, 12, 3)
+    wait_for(scribbles, qtbot)
+    scribbles.input.choose_strokes(first)
+    paint(scribbles, 12, 4)
+    wait_for(scribbles, qtbot)
+    assert {frozenset(numbers(path, scribbles)) for path in files(tmp_path)} == {
+        frozenset({1, 2, 3}),
+        frozenset({1, 2, 4}),
+    }
+
+
+def test_what_was_painted_last_is_what_stays(viewer, scribbles, tmp_path, qtbot, monkeypatch):
+    slow, real = threading.Event(), strokes_file.replacing
+
+    @contextmanager
+    def replacing(target):
+        with real(target) as temporary:
+            yield temporary
+            if threading.current_thread() is not threading.main_thread():
+                slow.wait(0.5)
+
+    monkeypatch.setattr(strokes_file, "replacing", replacing)
+    scribbles.new_strokes()
+    paint(scribbles, 4, 1)
+    qtbot.waitUntil(lambda: scribbles._kept._task is not None, timeout=TIMEOUT)
+    paint(scribbles, 12, 2)
+    scribbles._on_strokes_changed()
+    scribbles.shut_down()
+    (only,) = files(tmp_path)
+    assert set(np.unique(load_strokes(only, (32, 32))[0])) == {0, 1, 2}
+
+
+def test_they_are_offered_by_the_axes_that_are_chosen(viewer, scribbles, tmp_path, qtbot):
+    viewer.layers.clear()
+    viewer.add_image(np.random.default_rng(0).random((3, 32, 32)), name="channels")
+    scribbles.input.choose_channels(0)
     painted(scribbles, qtbot)
     viewer.layers.remove(scribbles.strokes.layer)
-    scribbles.restore_strokes()
-    paint(scribbles, 12, 1)
+    assert not scribbles._restore.isHidden()
+    scribbles.input.choose_channels(None)
+    assert scribbles._restore.isHidden()
+    scribbles.input.choose_channels(0)
+    assert not scribbles._restore.isHidden()
+
+
+def test_colours_are_kept_while_one_class_is_shown_alone(viewer, scribbles, qtbot):
+    scribbles.new_strokes()
+    before = [scribbles.strokes.color(number) for number in (1, 2)]
+    scribbles.strokes.layer.show_selected_label = True
+    paint(scribbles, 4, 1)
+    paint(scribbles, 12, 2)
     wait_for(scribbles, qtbot)
-    (only,) = files(tmp_path)
-    assert only == kept.last_kept(scribbles.input.image, scribbles.strokes.layer.data.shape)
+    viewer.layers.remove(scribbles.strokes.layer)
+    scribbles.restore_strokes()
+    after = [scribbles.strokes.color(number) for number in (1, 2)]
+    np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+def test_other_strokes_begin_with_no_class_locked(viewer, scribbles, qtbot):
+    painted(scribbles, qtbot)
+    scribbles.classes.lock(1)
+    scribbles.new_strokes()
+    assert not scribbles.classes.locked
 
 
 def test_old_files_are_removed(viewer, scribbles, tmp_path, qtbot, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, stack
+from gui_cases import ENDLESS, TIMEOUT, blocks, stack
 from napari.layers import Labels
 
 from napari_saf._gui.runs.hub import hub_of
@@ -123,3 +123,37 @@ def test_results_side_by_side_are_left_alone(viewer, dock, qtbot, run):
     run(dock)
     assert in_sight(viewer)[:-1] == made
     assert blocks().shape[:2] == made[0].data.shape
+
+
+def test_two_runs_on_one_image_take_no_turns(viewer, qtbot):
+    viewer.add_image(blocks(), name="blocks")
+    docks = [
+        viewer.window.add_plugin_dock_widget("napari-saf", name)[1]
+        for name in ("Segment", "Scribbles")
+    ]
+    for dock in docks:
+        dock.form.set_values(ENDLESS)
+    docks[0].start()
+    docks[1].follow(False)
+    docks[1].new_strokes()
+    for row, number in ((4, 1), (20, 2)):
+        docks[1].strokes.layer.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)
+    docks[1].start()
+    for dock in docks:
+        qtbot.waitUntil(
+            lambda dock=dock: dock.session.live is not None and dock.session.live.layer is not None,
+            timeout=TIMEOUT,
+        )
+    qtbot.wait(300)
+    told = []
+    for dock in docks:
+        dock.session.live.layer.events.visible.connect(told.append)
+    for dock in docks:
+        with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+            pass
+    qtbot.wait(300)
+    assert not told
+    for dock in docks:
+        dock.session.stop()
+    for dock in docks:
+        qtbot.waitUntil(lambda dock=dock: not dock.session.is_running, timeout=TIMEOUT)

@@ -8,6 +8,7 @@ from gui_cases import ENDLESS, TIMEOUT, stack
 from napari.layers import Labels
 
 from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.runs.worker import Run
 from napari_saf.errors import InvalidInput
 
 pytestmark = pytest.mark.gui
@@ -261,3 +262,28 @@ def test_a_lock_holds_on_all_slices(painted, viewer, go, paint):
         assert keeps(painted, viewer, position, first[position], 1)
     painted.classes.lock(1, False)
     assert all(r.with_locked(None) is None for r in painted._results.of(painted.strokes.layer))
+
+
+def test_a_slice_whose_run_never_began_is_labelled_on_return(
+    scribbles, viewer, go, paint, qtbot, monkeypatch
+):
+    go(2)
+    paint(BALL, 1)
+    paint(CORNER, 2)
+    with monkeypatch.context() as slow:
+        slow.setattr(Run, "cancel", lambda run: None)
+        scribbles.form.set_values(ENDLESS)
+        paint((3, 3), 2, waits=False)
+        qtbot.waitUntil(lambda: scribbles.session.is_running, timeout=TIMEOUT)
+        for position in (3, 4):
+            viewer.dims.set_current_step(0, position)
+            qtbot.wait(REST_MILLISECONDS)
+            paint(BALL, 1, waits=False)
+            paint(CORNER, 2, waits=False)
+            qtbot.wait(REST_MILLISECONDS)
+    scribbles.session.stop()
+    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    viewer.dims.set_current_step(0, 3)
+    qtbot.waitUntil(lambda: scribbles.session.is_running, timeout=TIMEOUT)
+    scribbles.session.stop()
+    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)

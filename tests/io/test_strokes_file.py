@@ -44,6 +44,23 @@ def test_a_file_is_as_large_as_what_was_painted(tmp_path):
     assert save_strokes(tmp_path / "s", strokes, CLASSES).stat().st_size < 1000
 
 
+def test_strokes_can_be_painted_while_they_are_saved(tmp_path, monkeypatch):
+    class Painted(np.ndarray):
+        """Erased as soon as somebody has looked where something is."""
+
+        def nonzero(self):
+            found = np.array(self).nonzero()
+            strokes[...] = 0
+            return found
+
+    strokes = np.zeros((6, 7), dtype=np.uint8)
+    strokes[2:4, 3] = 5
+    save_strokes(tmp_path / "s", strokes.view(Painted), {})
+    found, _ = load_strokes(tmp_path / "s", (6, 7))
+    assert set(np.unique(found)) == {0, 5}
+    assert not strokes.any()
+
+
 def content(places=(0, 3), numbers=(1, 2), **changes):
     header = {"schema": 1, "shape": list(SHAPE), "classes": []} | changes
     tensors = {"places": np.array(places), "numbers": np.array(numbers, dtype=np.int32)}

@@ -88,7 +88,7 @@ class Session(QObject):
         self._viewer = viewer
         self._widget = widget
         self._run: Run | None = None
-        self._has_returned = False
+        self._has_returned = self._is_in_sight = False
         self._next: Request | None = None
         self.reader = ProblemReader()
         self.request: Request | None = None
@@ -137,9 +137,9 @@ class Session(QObject):
         return self._run is not None and self._run.is_cancelled
 
     @property
-    def is_overtaken(self) -> bool:
-        """Whether another run waits for the end of this one."""
-        return self._next is not None
+    def waiting(self) -> Request | None:
+        """The run that waits for the end of this one, if any."""
+        return self._next
 
     def start(self, request: Request) -> None:
         """Start a run, once the present one has ended."""
@@ -187,7 +187,7 @@ class Session(QObject):
             request.placement,
             request.strokes,
         )
-        self._has_returned = False
+        self._has_returned = self._is_in_sight = False
         run = self._run = Run(
             request.job, request.method, request.is_sweep, self.reader, request.origin
         )
@@ -236,7 +236,7 @@ class Session(QObject):
     def _tell(self, run: Run, frame: Frame) -> None:
         assert self.live is not None
         if self.live.layer is not None:
-            self._keep_in_sight()
+            self._bring_to_sight()
         self.advanced.emit(frame)
         self._later(lambda run, _: run.consume(), run, frame)
 
@@ -252,7 +252,7 @@ class Session(QObject):
             problem = self.problem
             with painted_later(self._widget if self.live.layer is None else None):
                 self.live.finish(result, None if problem is None else problem.graph)
-            self._keep_in_sight()
+            self._bring_to_sight()
         self._hub.returned(self, result)
         self.returned.emit(result)
         QTimer.singleShot(_PAINTING_MILLISECONDS, run.consume)
@@ -280,7 +280,11 @@ class Session(QObject):
         assert self.live is not None and self.request is not None
         return self.live.layer is not None or self.request.image in self._viewer.layers
 
-    def _keep_in_sight(self) -> None:
+    def _bring_to_sight(self) -> None:
+        """Show the labels once a run, and hide earlier ones: runs side by side do not flicker."""
+        if self._is_in_sight:
+            return
+        self._is_in_sight = True
         assert self.live is not None and self.request is not None
         self._hub.show_result(self.request.image, self.live.layer, self.request.job.index)
 

@@ -105,6 +105,10 @@ class ClassTable(QTableWidget):
         state = Qt.CheckState.Checked if locked else Qt.CheckState.Unchecked
         self.item(self.numbers().index(number), _LOCK).setCheckState(state)
 
+    def unlock(self) -> None:
+        """Lock no class."""
+        self._locked.clear()
+
     def refresh(self) -> None:
         """Show the classes that there are now."""
         blocked, numbers = self.blockSignals(True), self._strokes.classes()

@@ -135,7 +135,6 @@ class ScribblesWidget(RunDock):
         hub_of(self._viewer).hide_results(image)
         self.input.choose_strokes(add_strokes(self._viewer, image, pixels, place))
         self.strokes.restore(classes)
-        self._kept.went_on_from(path)
         self.classes.refresh()
         self._start()
 
@@ -209,6 +208,7 @@ class ScribblesWidget(RunDock):
         self._other.layer_changed.connect(self._show_what_is_possible)
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self.input.image_changed.connect(self._on_image_chosen)
+        self.input.axes_changed.connect(self._show_what_is_possible)
         self.strokes.changed.connect(self._on_strokes_changed)
         self._slices.changed.connect(self._on_slices_rest)
         self.classes.recolored.connect(self._on_recolored)
@@ -242,6 +242,7 @@ class ScribblesWidget(RunDock):
             self._show_error(str(error))
             return
         self._scale_note = self.input.scale_note(request.job) if method.uses_window else ""
+        self._drop_waiting(request)
         self.session.start(request)
 
     def _request(self, job: ImageJob, method: AbstractMethod, other: Image | None) -> Request:
@@ -262,7 +263,7 @@ class ScribblesWidget(RunDock):
         """Show no labels: there is nothing to follow."""
         result = self._part.result
         if result is not None:
-            if self._result_of_session() is result or self.session.is_overtaken:
+            if self._result_of_session() is result or self.session.waiting is not None:
                 self._note_overtaken()
                 self.session.stop()
             result.clear(words)
@@ -319,6 +320,7 @@ class ScribblesWidget(RunDock):
         self._kept.flush()
         self.strokes.follow(self.input.strokes)
         self._index = self._part.index
+        self.classes.unlock()
         self.classes.refresh()
         self._show_what_is_possible()
 
@@ -420,10 +422,17 @@ class ScribblesWidget(RunDock):
         super()._on_abandoned()
         self._note_overtaken()
 
+    def _drop_waiting(self, request: Request) -> None:
+        """Have a run that another takes the place of before it began done later, too."""
+        waiting = self.session.waiting
+        dropped = None if waiting is None else self._results.shown_on(waiting.live)
+        if dropped is not None and dropped.live is not request.live:
+            dropped.followed = None
+
     def _note_overtaken(self) -> None:
         """Have a run that made room for another done again when its slice is on screen."""
         shown = self._result_of_session()
-        if shown is not None and self.session.is_overtaken:
+        if shown is not None and self.session.waiting is not None:
             shown.followed = None
 
     def _name_results(self) -> None:

@@ -29,6 +29,7 @@ from napari_saf.io._strokes import PaintedClass, save_strokes
 __all__ = ["KeptStrokes", "RestoreButton", "last_kept"]
 
 _REST_MILLISECONDS = 2000
+_WRITING_SECONDS = 10
 _MOST_FILES = 100
 _MOST_DAYS = 30
 _STAMP = "%Y%m%d-%H%M%S-%f"
@@ -78,14 +79,12 @@ class KeptStrokes(QObject):
         if image is not None and not self._rest.isActive():
             self._rest.start()
 
-    def went_on_from(self, path: Path) -> None:
-        """Take note that the present layer holds the strokes of a file."""
-        self._targets[self._strokes.layer] = path
-
     def flush(self) -> None:
         """Write now what waits."""
         if self._rest.isActive():
             self._rest.stop()
+            if self._task is not None:
+                self._task.wait(_WRITING_SECONDS)  # else it would end with what was before
             copy = self._copy()
             try:
                 if copy is not None:

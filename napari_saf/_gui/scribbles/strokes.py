@@ -157,11 +157,16 @@ class Strokes(QObject):
 
     def describe(self) -> dict[int, PaintedClass]:
         """Return names and colours of the classes that have a name."""
-        found = {}
-        for number, name in self.names.items():
-            red, green, blue = map(float, self.color(number)[:3])
-            found[number] = PaintedClass(name, (red, green, blue))
-        return found
+        names = self.names
+        # A colormap that shows the chosen class alone would leave the others black.
+        colormap = self.layer.colormap.model_copy(update={"use_selection": False})
+        colors = np.asarray(colormap.map(np.array([*names], dtype=np.int64)), dtype=float)
+        return {
+            number: PaintedClass(name, (float(red), float(green), float(blue)))
+            for (number, name), (red, green, blue, _) in zip(
+                names.items(), colors.reshape(-1, 4), strict=True
+            )
+        }
 
     def restore(self, classes: Mapping[int, PaintedClass]) -> None:
         """Give the classes the names and colours that they had."""

@@ -59,6 +59,7 @@ class ImageInput(QObject):
     """
 
     image_changed = Signal()
+    axes_changed = Signal()
     strokes_changed = Signal()
 
     def __init__(
@@ -315,6 +316,7 @@ class ImageInput(QObject):
         names = [name for name in FEATURES if name != "lab" or self._n_channels() == 3]
         self._features.set_others([(_FEATURE_WORDS.get(name, name), name) for name in names])
         self._offer_groups()
+        self.axes_changed.emit()
 
     def _offer_groups(self) -> None:
         """Offer what the image itself tells: slices that are labelled together, channels."""
