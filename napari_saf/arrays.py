@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["as_array", "as_whole", "own_floats"]
+__all__ = ["as_array", "as_whole", "check_size", "own_floats"]
 
 
 def as_whole(value: object) -> int | None:
@@ -52,3 +52,35 @@ def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
         raise InvalidInput(f"{name}: expected a number everywhere, got masked values")
     is_double = array.dtype.kind == "f" and array.dtype.itemsize == 8
     return np.require(array, np.float64 if is_double else np.float32, ["C", "W"])
+
+
+def check_size(
+    name: str,
+    values: NDArray[np.floating],
+    count: int,
+    largest: float = float(np.finfo(np.float32).max),
+) -> None:
+    """Refuse finite numbers of which squared distances may be more than a type holds.
+
+    Parameters
+    ----------
+    name : str
+        What they are.
+    values : array
+        The numbers.
+    count : int
+        How many differences are squared and summed.
+    largest : float
+        The largest number of the type; by default that of float32.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the bound.
+    """
+    found = max(abs(float(values.min())), abs(float(values.max())))
+    most = (largest / (8 * count)) ** 0.5
+    if found > most:
+        raise InvalidInput(
+            f"{name}: expected numbers up to {most:.1e}, got {found:.1e}; scale them"
+        )

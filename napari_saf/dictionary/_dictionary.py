@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.dictionary._distance import check_odd, check_size
+from napari_saf.arrays import check_size
+from napari_saf.dictionary._distance import check_odd
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.dictionary._symmetries import all_transforms
 from napari_saf.errors import InvalidInput

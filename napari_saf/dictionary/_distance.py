@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import check_size
 from napari_saf.device import resolve_device
 from napari_saf.dictionary._field import PatchField
 from napari_saf.errors import InvalidInput
 
-__all__ = ["Direction", "check_odd", "check_patch_fits", "check_size", "patch_distance"]
+__all__ = ["Direction", "check_odd", "check_patch_fits", "patch_distance"]
 
 Direction = Literal["image_to_atom", "atom_to_image", "symmetric"]
 _LEAST_SIZE, _MOST_SIZE = 3, 31
@@ -141,22 +142,6 @@ def _check(image: ArrayLike, atoms: ArrayLike) -> tuple[torch.Tensor, torch.Tens
     return torch.from_numpy(np.moveaxis(pixels, -1, 0)), torch.from_numpy(
         np.moveaxis(filters, -1, 1)
     )
-
-
-def check_size(name: str, values: NDArray[Any], count: int) -> None:
-    """Refuse numbers of which squared distances of `count` entries are more than float32 holds.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the bound.
-    """
-    largest = float(np.abs(values).max())
-    most = (float(np.finfo(np.float32).max) / (8 * count)) ** 0.5
-    if largest > most:
-        raise InvalidInput(
-            f"{name}: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"
-        )
 
 
 def _finite(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
 
+from napari_saf.arrays import check_size
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
     cross_product,
@@ -21,7 +22,7 @@ from napari_saf.geometry import (
     take_columns,
 )
 from napari_saf.graph import Averager, GraphUnion, GridGraph
-from napari_saf.methods._field_method import Call, check_size
+from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import FieldMemory, Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
 from napari_saf.methods._method import Iteration
@@ -213,7 +214,7 @@ class AssignmentFlow(AbstractFlowMethod):
             raise InvalidInput("prototypes: expected finite numbers")
         check_seeds_fit(seeds, len(points))
         given = torch.from_numpy(points)
-        check_size(given, features.dtype, "prototypes")
+        check_size("prototypes", points, points.shape[-1], torch.finfo(features.dtype).max)
         return (given - call.origin).to(features.dtype).to(features.device)
 
     def _n_columns(self, problem: Problem) -> int:

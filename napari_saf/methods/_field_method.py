@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_whole, check_size
 from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
 
-__all__ = ["AbstractFieldMethod", "Call", "check_size"]
+__all__ = ["AbstractFieldMethod", "Call"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,7 @@ class AbstractFieldMethod(AbstractMethod):
                 f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
             )
         given = torch.from_numpy(problem.features)
-        check_size(given, dtype, "features")
+        check_size("features", problem.features, given.shape[1], torch.finfo(dtype).max)
         self._check_memory(problem, initial, device, dtype.itemsize)
         origin = torch.zeros(given.shape[1], dtype=torch.float64)
         if self._takes_mean(given, dtype):
@@ -156,14 +156,4 @@ class AbstractFieldMethod(AbstractMethod):
             device,
             "use fewer labels, a mask, or a smaller image: at half the side lengths it needs "
             f"about {need / 2**n_axes / 2**30:.1f} GiB",
-        )
-
-
-def check_size(points: torch.Tensor, dtype: torch.dtype, name: str) -> None:
-    """Raise InvalidInput if squared distances of points may be more than the type holds."""
-    largest = float(max(abs(bound) for bound in points.aminmax()))
-    most = (torch.finfo(dtype).max / (8 * points.shape[-1])) ** 0.5
-    if largest > most:
-        raise InvalidInput(
-            f"{name}: expected numbers up to {most:.1e}, got {largest:.1e}; scale them"
         )

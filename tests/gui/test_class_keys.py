@@ -27,7 +27,9 @@ def test_keys_go_through_the_classes_and_around_the_ends(viewer, qtbot):
 
     assert [press(Qt.Key.Key_Period) for _ in range(4)] == [1, 2, 3, 1]
     assert [press(Qt.Key.Key_Comma) for _ in range(2)] == [3, 2]
+    dock.status.reset("")
     QTest.keyClick(dock, Qt.Key.Key_S, Qt.KeyboardModifier.ShiftModifier)
     assert "paint a few pixels of class 1" in dock.status.text
+    dock.status.reset("")
     QTest.keyClick(dock, Qt.Key.Key_R, Qt.KeyboardModifier.ShiftModifier)
     assert "paint a few pixels of class 1" in dock.status.text

@@ -76,9 +76,7 @@ def _remaining_affine(
     layer: Image, fixed: dict[int, int], transform: dict[str, Any], chosen: list[int]
 ) -> np.ndarray[Any, Any]:
     """Return what takes scaled and moved pixels of some axes to where the image has them."""
-    start = np.zeros(layer.ndim)
-    for axis, position in fixed.items():
-        start[axis] = position
+    start = _first_pixel(layer, fixed)
     first = np.asarray(layer.data_to_world(start))
     steps = [np.asarray(layer.data_to_world(start + unit)) - first for unit in np.eye(layer.ndim)]
     linear = np.array(steps).T[np.ix_(chosen, chosen)] / transform["scale"]
@@ -90,9 +88,14 @@ def _remaining_affine(
 
 def _offset(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:
     """Return how far the first pixel of a slice is from the first pixel of the image."""
+    first = np.asarray(layer.data_to_world(_first_pixel(layer, fixed)))
+    moved = first - layer.data_to_world(np.zeros(layer.ndim))
+    linear = np.asarray(layer.affine.linear_matrix)
+    return np.asarray(np.linalg.solve(linear, moved))
+
+
+def _first_pixel(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:
     start = np.zeros(layer.ndim)
     for axis, position in fixed.items():
         start[axis] = position
-    moved = np.asarray(layer.data_to_world(start)) - layer.data_to_world(np.zeros(layer.ndim))
-    linear = np.asarray(layer.affine.linear_matrix)
-    return np.asarray(np.linalg.solve(linear, moved))
+    return start
