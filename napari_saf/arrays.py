@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["as_array", "as_whole", "check_size", "own_floats"]
+__all__ = ["all_finite", "as_array", "as_whole", "check_size", "own_floats"]
 
 
 def as_whole(value: object) -> int | None:
@@ -84,3 +84,11 @@ def check_size(
         raise InvalidInput(
             f"{name}: expected numbers up to {most:.1e}, got {found:.1e}; scale them"
         )
+
+
+def all_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell of each pixel or node whether all of its numbers are finite; soon if all are."""
+    finite = np.isfinite(array)
+    if finite.all():
+        return np.ones(array.shape[:-1], dtype=bool)
+    return np.asarray(finite.all(axis=-1))

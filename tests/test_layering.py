@@ -14,6 +14,7 @@ LAYERS = [
     {"arrays", "errors", "device", "parameters", "tick"},
     {"geometry", "graph", "features", "groups"},
     {"image_options"},
+    {"prepared_image"},
     {"problem", "recording", "result"},
     {"affinity", "integrate"},
     {"methods"},
