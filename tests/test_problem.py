@@ -306,3 +306,24 @@ def test_only_the_word_finite_is_a_mask(photo):
 def test_what_numpy_cannot_read_is_no_image(image):
     with pytest.raises(saf.InvalidInput, match="image"):
         saf.Problem.from_image(image)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "count"),
+    [
+        ((40, 40), 7, 49),
+        ((40, 40), 13, 49),
+        ((40, 40), 33, 121),
+        ((15, 20, 20), 7, 343),
+        ((15, 20, 20), 13, 125),
+        ((15, 20, 20), (5, 19, 19), 243),
+        ((9, 9, 9, 9), 9, 81),
+    ],
+)
+def test_contrast_counts_few_pixels_of_a_wide_window(shape, window, count):
+    """Windows of 9 and more count no more than 256, which reach to the rim or nearly."""
+    image = np.random.default_rng(0).random(shape, dtype=np.float32)
+    grid = saf.Problem.from_image(image, window=window, weights="contrast").graph
+    assert grid.weights.shape == (image.size, count)
+    reach = np.max(window) // 2
+    assert reach // grid.stride * grid.stride >= 0.6 * reach
