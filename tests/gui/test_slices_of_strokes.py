@@ -287,3 +287,13 @@ def test_a_slice_whose_run_never_began_is_labelled_on_return(
     qtbot.waitUntil(lambda: scribbles.session.is_running, timeout=TIMEOUT)
     scribbles.session.stop()
     qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+
+
+def test_other_slices_to_label_are_told_of_at_once(painted):
+    shares = shares_of(painted)
+    assert all(shares)
+    painted.input.choose_extent("volume")
+    assert shares_of(painted) == ["", ""]
+    assert painted.status.text == painted._part.why_no_labels(painted.form)
+    painted.input.choose_extent("slice")
+    assert shares_of(painted) == shares

@@ -209,8 +209,9 @@ class ScribblesWidget(RunDock):
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self.input.image_changed.connect(self._on_image_chosen)
         self.input.axes_changed.connect(self._show_what_is_possible)
+        self.input.axes_changed.connect(self._on_part_changed)
         self.strokes.changed.connect(self._on_strokes_changed)
-        self._slices.changed.connect(self._on_slices_rest)
+        self._slices.changed.connect(self._on_part_changed)
         self.classes.recolored.connect(self._on_recolored)
         self.classes.renamed.connect(self._name_results)
         self.classes.renamed.connect(self._keep)
@@ -305,8 +306,8 @@ class ScribblesWidget(RunDock):
         self.classes.refresh()
         self._follow_strokes()
 
-    def _on_slices_rest(self) -> None:
-        """Tell of the slice that came on screen; what was done to its strokes is followed."""
+    def _on_part_changed(self) -> None:
+        """Tell of the part now to be labelled; what was done to its strokes is followed."""
         index, before = self._part.index, self._index
         self._index = index
         if index == before or self.input.strokes is None:

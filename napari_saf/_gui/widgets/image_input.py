@@ -81,6 +81,7 @@ class ImageInput(QObject):
         self._image.layer_changed.connect(self._on_image_changed)
         self._channels.currentIndexChanged.connect(self._on_channels_changed)
         self._extent.currentIndexChanged.connect(self._offer_groups)
+        self._extent.currentIndexChanged.connect(self.axes_changed)
         self._weights.setCurrentIndex(self._weights.findData(options.weights))
         self._max_side.setCurrentIndex(self._max_side.findData(options.max_side))
         self._on_image_changed(self.image)
