@@ -307,3 +307,15 @@ def test_pixels_that_are_no_numbers_can_be_left_out(compare, qtbot, viewer):
     qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
     assert len(results(viewer)) == 2
     assert all(not layer.data[0, :4].any() for layer in results(viewer))
+
+
+def test_a_scale_that_does_not_fit_is_told_of(compare, qtbot, viewer):
+    thin = viewer.add_image(np.random.default_rng(0).random((4, 16, 16)), name="thin")
+    compare.input.choose_image(thin)
+    compare.input.choose_extent("volume")
+    compare.input.scale.set_value(7)
+    run(qtbot, compare)
+    assert "scale along axis -3: 3 px, the most that fits" in compare.status.text
+    compare.choice.vary(1, "window", "1, 3")
+    run(qtbot, compare)
+    assert "fits" not in compare.status.text

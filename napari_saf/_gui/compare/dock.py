@@ -68,6 +68,7 @@ class CompareWidget(TaskDock):
         self.outcome: Outcome | None = None
         self._layers: ComparisonLayers | None = None
         self._progress: Progress | None = None
+        self._scale_note = ""
         self._truth = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
         self._side = SideBySide(viewer, self._on_grid_left)
         self._create_controls()
@@ -167,6 +168,9 @@ class CompareWidget(TaskDock):
             return
         if self.is_busy:
             return
+        given = "window" not in self.choice.axis_names
+        uses_scale = given and any(variant.method.uses_window for variant in work.variants)
+        self._scale_note = self.input.scale_note(work.job) if uses_scale else ""
         self._side.leave()
         if self._layers is not None:
             for layer in self._layers.layers():
@@ -234,6 +238,7 @@ class CompareWidget(TaskDock):
         self._layers.finish(outcome.comparison, lambda: self._on_layers_done(outcome))
         count = len(outcome.comparison.results)
         words = [f"{count} result{'s' * (count != 1)} in {seconds:.1f} s"]
+        words += [self._scale_note] * bool(self._scale_note)
         words += [
             f"not run: {whole_name(f.variant)}: {f.error}" for f in outcome.comparison.failures
         ]
