@@ -206,8 +206,12 @@ def at_question(number):
     return lambda: next(asked) >= number
 
 
-def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(problem):
+@pytest.mark.parametrize("n_entries", [10**6, 100])
+def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(
+    problem, n_entries, monkeypatch
+):
     """All that is known of it are labels; a later run can go on from there."""
+    monkeypatch.setattr(_memory, "_BLOCK", n_entries)
     method = METHODS["s=0"]
     told = []
     steps = method.iterate(problem, cancelled=lambda: bool(told))
