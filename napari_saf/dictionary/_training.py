@@ -59,7 +59,7 @@ class Training:
         self._first = np.cumsum([0, *(shape[0] * shape[1] for shape in self._shapes)])
         rng = np.random.default_rng(method.seed)
         count = max(method.landmarks, 2 * method.n_atoms)
-        self._landmarks, self._landmark_nodes = self._draw(count, rng)
+        self._landmarks, _ = self._draw(count, rng)
         block = method.patch_size + method.shift_window - 1
         bytes_each = 4 * block**2 * self._fields[0].image.shape[0]
         count = min(method.n_samples, max(method.n_atoms, _SAMPLE_BYTES // bytes_each))

@@ -98,10 +98,6 @@ class ApplySection(QWidget):
         for k, edition in enumerate(editions):
             self._other.setItemData(k, edition.title, Qt.ItemDataRole.ToolTipRole)
 
-    def choose_other(self, number: int) -> None:
-        """Choose a dictionary to compare with, by its number in the list."""
-        self._other.setCurrentIndex(number)
-
     def follow_layers(self, layers: list[Layer]) -> None:
         """Let the buttons show and hide these: reconstruction, difference, partition."""
         self._shown = layers
