@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from napari_saf.io import PrototypeSet as PrototypeSet
     from napari_saf.io import load_prototypes as load_prototypes
     from napari_saf.io import load_recipe as load_recipe
+    from napari_saf.io import number_regions as number_regions
     from napari_saf.io import read_image as read_image
     from napari_saf.io import read_labels as read_labels
     from napari_saf.io import region_table as region_table
@@ -86,6 +87,7 @@ _HOMES = {
         "PrototypeSet",
         "load_prototypes",
         "load_recipe",
+        "number_regions",
         "read_image",
         "read_labels",
         "region_table",

@@ -31,7 +31,6 @@ from napari_saf.problem import ImageOptions, Problem
 __all__ = ["command"]
 
 _PATH: Any = click.Path(path_type=Path)
-_DEFAULT = Wanted(regions=".csv", figure=".png")
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg]
@@ -77,6 +76,11 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]
               help="What the labels measure.")  # fmt: skip
 @click.option("--connected", is_flag=True,
               help="In that table, a row for each connected region of a label.")  # fmt: skip
+@click.option("--numbered", type=click.Choice(MASK_SUFFIXES),
+              help="An image in which each connected region has a number of its own, that of the "
+              "table.")  # fmt: skip
+@click.option("--min-pixels", type=click.IntRange(min=1), metavar="N",
+              help="Leave connected regions of fewer pixels out of both.")  # fmt: skip
 @click.option("--figure", type=click.Choice(FIGURE_SUFFIXES), help="Image, labels and legend.")
 @click.option("--prototypes", type=click.Choice(PROTOTYPE_SUFFIXES),
               help="The mean feature of each label.")  # fmt: skip
@@ -107,7 +111,10 @@ def command(
     """
     given: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
     asked = Wanted(**given)
-    asked = dataclasses.replace(_DEFAULT, connected=asked.connected) if _is_empty(asked) else asked
+    if asked.min_pixels > 1 and not (asked.connected or asked.numbered):
+        raise click.UsageError("--min-pixels: goes with --connected or --numbered")
+    if asked.is_empty:
+        asked = dataclasses.replace(asked, regions=".csv", figure=".png")
     labels = read_labels(source)
     image = None if image_file is None else read_image(image_file)
     labelling = _labelling(source, labels, image, channel_axis, dict(names))
@@ -119,10 +126,6 @@ def command(
     make_folder(out)
     for path in export.write():
         click.echo(path)
-
-
-def _is_empty(asked: Wanted) -> bool:
-    return dataclasses.replace(asked, connected=False) == Wanted()
 
 
 def _labelling(

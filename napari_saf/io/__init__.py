@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from napari_saf.io._binary import save_binary_masks
+from napari_saf.io._connected import number_regions
 from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
 from napari_saf.io._dictionary_batch import FileOutcome, apply_to_files
 from napari_saf.io._find import LABELS_MARK, find_images, is_zarr
@@ -42,6 +43,7 @@ __all__ = [
     "make_folder",
     "mask_stem",
     "mask_suffix",
+    "number_regions",
     "read_image",
     "read_labels",
     "region_table",

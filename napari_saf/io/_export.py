@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._binary import binary_paths, save_binary_masks
+from napari_saf.io._connected import number_regions
 from napari_saf.io._legend import Legend
 from napari_saf.io._masks import save_masks
 from napari_saf.io._prototypes import PrototypeSet, save_prototypes
@@ -66,20 +67,30 @@ class Wanted:
 
     Attributes
     ----------
-    masks, binary, regions, figure, prototypes : str
-        The label image; a mask for each label; the table; the picture; the prototypes.
+    masks, binary, regions, numbered, figure, prototypes : str
+        The label image; a mask for each label; the table; the image of numbered regions; the
+        picture; the prototypes.
     recipe : bool
     connected : bool
         Whether the table has a row for each connected region.
+    min_pixels : int
+        Smaller connected regions are left out of the table and of the numbered ones.
     """
 
     masks: str = ""
     binary: str = ""
     regions: str = ""
+    numbered: str = ""
     figure: str = ""
     prototypes: str = ""
     recipe: bool = False
     connected: bool = False
+    min_pixels: int = 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file is wanted."""
+        return self == Wanted(connected=self.connected, min_pixels=self.min_pixels)
 
 
 class Export:
@@ -114,7 +125,9 @@ class Export:
         if wanted.binary:
             self._add_binary(_with(stem, wanted.binary))
         if wanted.regions:
-            self._add_regions(_with(stem, f"_regions{wanted.regions}"), wanted.connected)
+            self._add_regions(_with(stem, f"_regions{wanted.regions}"), wanted)
+        if wanted.numbered:
+            self._add_numbered(_with(stem, f"_regions{wanted.numbered}"), wanted.min_pixels)
         if wanted.figure:
             self._add_figure(_with(stem, f"_figure{wanted.figure}"))
         if wanted.prototypes:
@@ -170,13 +183,22 @@ class Export:
             options = self._styled()
             self._steps.append((paths, lambda: save_binary_masks(path, found.labels, **options)))
 
-    def _add_regions(self, path: Path, connected: bool) -> None:
+    def _add_regions(self, path: Path, wanted: Wanted) -> None:
         found = self._labelling
         options = self._placed() | {"names": found.names, "channel_axis": found.channel_axis}
-        options["connected"] = connected
+        options |= {"connected": wanted.connected, "min_pixels": wanted.min_pixels}
         self._steps.append(
             ([path], lambda: save_regions(path, found.labels, found.image, **options))
         )
+
+    def _add_numbered(self, path: Path, min_pixels: int) -> None:
+        found = self._labelling
+
+        def save() -> None:
+            regions = number_regions(found.labels, axes=found.axes, min_pixels=min_pixels)
+            save_masks(path, regions, **self._placed())
+
+        self._steps.append(([path], save))
 
     def _add_figure(self, path: Path) -> None:
         from napari_saf.io._figure import save_figure

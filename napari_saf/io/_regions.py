@@ -15,12 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import channels_last
 from napari_saf.io._axes import Axes, label_axes, symbol
+from napari_saf.io._connected import (
+    check_labels,
+    check_min_pixels,
+    connected_regions,
+    ranks_of,
+)
 from napari_saf.io._legend import Legend
 from napari_saf.io._replace import replacing
 
 __all__ = ["TABLE_SUFFIXES", "check_table_suffix", "region_table", "save_regions"]
 
-_MOST = np.iinfo(np.int64).max
 Table = dict[str, NDArray[Any]]
 
 
@@ -35,6 +40,7 @@ def save_regions(
     names: Mapping[int, str] | None = None,
     channel_axis: int | None = None,
     connected: bool = False,
+    min_pixels: int = 1,
 ) -> Path:
     """Save what the regions of a label image measure; see `region_table` for the columns.
 
@@ -42,7 +48,7 @@ def save_regions(
     ----------
     path : path
         Ends in ``.csv``, or in ``.parquet``, which needs pyarrow.
-    labels, image, scale, units, axes, names, channel_axis, connected
+    labels, image, scale, units, axes, names, channel_axis, connected, min_pixels
         As in `region_table`.
 
     Raises
@@ -63,6 +69,7 @@ def save_regions(
         names=names,
         channel_axis=channel_axis,
         connected=connected,
+        min_pixels=min_pixels,
     )
     with replacing(target) as temporary:
         _WRITERS[suffix](temporary, table)
@@ -79,6 +86,7 @@ def region_table(
     names: Mapping[int, str] | None = None,
     channel_axis: int | None = None,
     connected: bool = False,
+    min_pixels: int = 1,
 ) -> dict[str, NDArray[Any]]:
     """Measure the regions of a label image with `skimage.measure.regionprops_table`.
 
@@ -104,19 +112,22 @@ def region_table(
         Axis of the channels of the image; None: a last axis beyond those of the labels.
     connected : bool
         Whether each connected region of a label has a row of its own, instead of each label.
+    min_pixels : int
+        Connected regions of fewer pixels, 1 or more, have none.
 
     Returns
     -------
     dict of str to array
-        Columns of one length: label, name, region (if connected), pixels, share of the
-        labelled pixels, area or volume, centroid, first and last pixel along each axis, and
-        what scikit-image measures in 2-D or 3-D. Along an axis of time every frame is measured
+        Columns of one length: label, name, region (if connected: its number, as
+        `number_regions` gives it), pixels, share of the labelled pixels, area or volume,
+        centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
+        or 3-D. Along an axis of time every frame is measured
         by itself, and shares are of its own pixels.
 
     Raises
     ------
     InvalidInput
-        If there is no label, or the image has another shape.
+        If there is no label, or no region of so many pixels, or the image has another shape.
 
     Examples
     --------
@@ -124,15 +135,21 @@ def region_table(
     >>> table["area_um2"].tolist()
     [8.0, 12.0]
     """
-    array = _check_labels(labels)
+    array = check_labels(labels)
+    check_min_pixels(min_pixels)
     placed = label_axes(array.ndim, axes, scale, units)
     legend = Legend.of(array, names)
     if not len(legend.labels):
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     intensities = _intensities(image, array, channel_axis)
-    if not placed.names.startswith("t"):
-        return _table(array, intensities, placed, legend, connected)
-    return _table_of_frames(array, intensities, placed, legend, connected)
+    least = min_pixels if connected else None
+    if placed.names.startswith("t"):
+        table = _table_of_frames(array, intensities, placed, legend, least)
+    else:
+        table = _table(array, intensities, placed, legend, least)
+    if table is None:
+        raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
+    return table
 
 
 def check_table_suffix(path: str | os.PathLike[str]) -> str:
@@ -149,36 +166,30 @@ def check_table_suffix(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def _check_labels(labels: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(labels)
-    is_image = 2 <= array.ndim <= 4 and array.size > 0
-    if (
-        array.dtype.kind not in "biu"
-        or not is_image
-        or not 0 <= array.min() <= array.max() <= _MOST
-    ):
-        raise InvalidInput(
-            "labels: expected an image of 2 to 4 axes, whole numbers from 0 to 2**63 - 1, got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    return array.astype(np.uint8) if array.dtype.kind == "b" else array
-
-
 def _table(
     labels: NDArray[Any],
     image: NDArray[Any] | None,
     axes: Axes,
     legend: Legend,
-    connected: bool,
-) -> Table:
+    min_pixels: int | None,
+) -> Table | None:
+    """Return a row for each label, or for each region of so many pixels; None if there is none."""
     # scikit-image keeps a list as long as the largest number.
-    ranks = np.where(labels > 0, np.searchsorted(legend.labels, labels) + 1, 0)
-    if connected:
-        regions, owners = _connected(ranks, legend.labels)
-        return _named(_measure(regions, axes, image), legend, owners)
-    found = _measure(ranks, axes, image)
-    found["label"] = legend.labels[found["label"] - 1]
-    return _named(found, legend, found["label"])
+    regions: NDArray[np.integer[Any]]
+    if min_pixels is None:
+        regions, owners = ranks_of(labels, legend.labels), legend.labels
+    else:
+        regions, owners = connected_regions(labels, legend.labels, min_pixels)
+    if not len(owners):
+        return None
+    found = _measure(regions, axes, image)
+    numbers, pixels = found.pop("label"), found.pop("pixels")
+    own = owners[numbers - 1]
+    names = dict(zip(legend.labels.tolist(), legend.names, strict=True))
+    table: Table = {"label": own, "name": np.array([names[label] for label in own.tolist()])}
+    if min_pixels is not None:
+        table["region"] = numbers
+    return table | {"pixels": pixels, "share": pixels / np.count_nonzero(labels)} | found
 
 
 def _table_of_frames(
@@ -186,42 +197,27 @@ def _table_of_frames(
     image: NDArray[Any] | None,
     axes: Axes,
     legend: Legend,
-    connected: bool,
-) -> Table:
-    """Measure every frame by itself, with its number in a column."""
+    min_pixels: int | None,
+) -> Table | None:
+    """Measure every frame by itself, with its number in a column; numbers of regions run on."""
     inner = dataclasses.replace(
         axes, names=axes.names[1:], scale=axes.scale and axes.scale[1:],
         units=axes.units and axes.units[1:],
     )  # fmt: skip
-    tables = []
+    tables: list[Table] = []
+    count = 0
     for k, frame in enumerate(labels):
-        if frame.any():
-            own = None if image is None else image[k]
-            table = _table(frame, own, inner, legend, connected)
-            tables.append({"frame": np.full(len(table["label"]), k)} | table)
+        own = None if image is None else image[k]
+        table = _table(frame, own, inner, legend, min_pixels) if frame.any() else None
+        if table is not None:
+            length = len(table["label"])
+            if "region" in table:
+                table["region"] = table["region"] + count
+            tables.append({"frame": np.full(length, k)} | table)
+            count += length
+    if not tables:
+        return None
     return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
-
-
-def _connected(
-    ranks: NDArray[np.int64], present: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the connected regions, numbered from 1 label by label, and the label of each.
-
-    `ranks` are the places of the labels among those that are present.
-
-    Label by label: labelling a large image in one call would keep all threads waiting.
-    """
-    from scipy.ndimage import find_objects, label
-
-    around = np.ones((3,) * ranks.ndim)
-    regions = np.zeros(ranks.shape, np.int32)
-    owners: list[int] = []
-    for rank, box in enumerate(find_objects(ranks), start=1):
-        if box is not None:
-            own, count = label(ranks[box] == rank, around)
-            regions[box] += np.where(own > 0, own + len(owners), 0).astype(np.int32)
-            owners += [int(present[rank - 1])] * count
-    return regions, np.array(owners, np.int64)
 
 
 def _intensities(
@@ -305,21 +301,6 @@ def _end(unit: str, power: int = 1) -> str:
     words = symbol(unit).replace("µ", "u")
     plain = "px" if words == "pixel" else "".join(c if c.isalnum() else "_" for c in words)
     return f"_{plain}{power if power > 1 else ''}" if plain else ""
-
-
-def _named(found: Table, legend: Legend, owners: NDArray[Any]) -> Table:
-    """Return the columns of a file: label and name first, then region, pixels, share."""
-    names = dict(zip(legend.labels.tolist(), legend.names, strict=True))
-    table: Table = {
-        "label": owners,
-        "name": np.array([names[int(label)] for label in owners]),
-    }
-    if found["label"] is not owners:
-        starts = np.searchsorted(owners, owners)
-        table["region"] = np.arange(len(owners)) - starts + 1
-    table["pixels"] = found["pixels"]
-    table["share"] = found["pixels"] / max(1, int(found["pixels"].sum()))
-    return table | {key: column for key, column in found.items() if key not in table}
 
 
 def _write_csv(path: Path, table: Table) -> None:

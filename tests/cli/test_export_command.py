@@ -50,6 +50,26 @@ def test_everything_at_once(cli, labelled, tmp_path):
     assert json.loads((tmp_path / "out/m.recipe.json").read_text())["method"] == "saf"
 
 
+def test_numbered_regions_go_with_the_rows_of_the_table(cli):
+    labels = np.array([[1, 1, 0, 1], [1, 0, 0, 0], [0, 3, 3, 3]], np.uint8)
+    save_masks("m.tif", labels, scale=(2, 2), units="um")
+    outcome = cli("export", "m.tif", "-o", "out", "--regions", ".csv", "--connected",
+                  "--numbered", ".tif", "--min-pixels", "2")  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    found = read_image("out/m_regions.tif")
+    np.testing.assert_array_equal(found.array, [[1, 1, 0, 0], [1, 0, 0, 0], [0, 2, 2, 2]])
+    assert tuple(found.scale) == (2, 2)
+    table = rows("out/m_regions.csv")
+    assert [(row["label"], row["region"], row["pixels"]) for row in table] == [
+        ("1", "1", "3"),
+        ("3", "2", "3"),
+    ]
+    lonely = cli("export", "m.tif", "-o", "more", "--regions", ".csv", "--min-pixels", "2")
+    assert lonely.code == 2 and "--connected or --numbered" in lonely.err
+    large = cli("export", "m.tif", "-o", "more", "--connected", "--min-pixels", "9")
+    assert large.code == 1 and "no region has 9 pixels" in large.err
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".json"])
 def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
     made = cli("export", "m.tif", "-o", "out", "--image", "a.png", "--prototypes", suffix)

@@ -11,7 +11,7 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks, stack
 from napari.layers import Labels
 from qtpy.QtCore import QPoint, Qt
-from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QWidget
+from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
@@ -104,6 +104,29 @@ def test_everything_is_saved(done, qtbot, tmp_path, viewer):
     for row in rows:
         values = blocks()[viewer.layers[1].data == int(row["label"])][:, 0]
         assert float(row["intensity_mean_0"]) == pytest.approx(values.mean())
+
+
+def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp_path):
+    viewer.add_labels(np.array([[1, 1, 0, 1], [0, 0, 2, 0], [2, 2, 0, 1]], np.uint8), name="found")
+    dock = export()
+    least = dock.findChild(QSpinBox)
+    assert not least.isEnabled() and least.text() == "regions of any size"
+    tick(qtbot, dock, "Numbered regions")
+    rows = next(box for box in dock.findChildren(QComboBox) if "for each label" in box.itemText(0))
+    rows.setCurrentIndex(1)
+    least.selectAll()
+    qtbot.keyClicks(least, "2")
+    assert least.text() == "regions of 2 pixels or more"
+    click_and_wait(qtbot, dock, dock._button)
+    out = tmp_path / "out"
+    assert names(out) == ["found.tif", "found_regions.csv", "found_regions.tif"]
+    regions = read_labels(out / "found_regions.tif").array
+    np.testing.assert_array_equal(regions, [[1, 1, 0, 0], [0, 0, 2, 0], [2, 2, 0, 0]])
+    with open(out / "found_regions.csv", encoding="utf-8") as file:
+        assert [row["region"] for row in csv.DictReader(file)] == ["1", "2"]
+    tick(qtbot, dock, "Numbered regions", checked=False)
+    rows.setCurrentIndex(0)
+    assert not least.isEnabled() and dock.choice.wanted.min_pixels == 1
 
 
 def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):

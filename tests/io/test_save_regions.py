@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skimage.measure import label as connected_regions
 
-from napari_saf import region_table, save_regions
+from napari_saf import number_regions, region_table, save_regions
 from napari_saf.errors import InvalidInput, SafError
 
 LABELS = np.zeros((6, 8), np.uint8)
@@ -60,7 +60,7 @@ def test_intensities_are_those_of_the_pixels():
 def test_connected_regions_of_a_label_add_up_to_it():
     whole, parts = region_table(LABELS), region_table(LABELS, connected=True)
     assert parts["label"].tolist() == [1, 1, 4]
-    assert parts["region"].tolist() == [1, 2, 1]
+    assert parts["region"].tolist() == [1, 2, 3]
     for label, pixels in zip(whole["label"], whole["pixels"], strict=True):
         assert parts["pixels"][parts["label"] == label].sum() == pixels
 
@@ -75,6 +75,41 @@ def test_connected_regions_are_those_of_scikit_image(shape):
     ]
     found = zip(table["label"].tolist(), table["pixels"].tolist(), strict=True)
     assert sorted(found) == sorted(sizes)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(9, 11), (4, 6, 5), (3, 7, 6)]),
+    st.booleans(),
+    st.integers(1, 6),
+)
+def test_numbered_regions_are_those_of_the_table(seed, shape, is_series, min_pixels):
+    labels = np.random.default_rng(seed).integers(0, 4, shape) * 5
+    axes = "tyx" if is_series and len(shape) == 3 else None
+    regions = number_regions(labels, axes=axes, min_pixels=min_pixels)
+    try:
+        table = region_table(labels, axes=axes, connected=True, min_pixels=min_pixels)
+    except InvalidInput as error:
+        assert "no region" in str(error) and not regions.any()
+        return
+    assert table["region"].tolist() == list(range(1, regions.max() + 1))
+    for k, number in enumerate(table["region"]):
+        where = regions == number
+        assert where.sum() == table["pixels"][k] >= min_pixels
+        assert (labels[where] == table["label"][k]).all()
+        if axes:
+            assert where[table["frame"][k]].any()
+    whole = region_table(labels, axes=axes, connected=True)
+    assert (whole["pixels"] >= min_pixels).sum() == len(table["region"])
+    kept = whole["share"][whole["pixels"] >= min_pixels]
+    np.testing.assert_allclose(np.sort(kept), np.sort(table["share"]))
+
+
+@pytest.mark.parametrize("min_pixels", [0, 1.5, "1", True])
+def test_a_least_size_is_a_number_of_pixels(min_pixels):
+    for call in (number_regions, region_table):
+        with pytest.raises(InvalidInput, match="min_pixels"):
+            call(LABELS, min_pixels=min_pixels)
 
 
 def test_names_are_kept_and_missing_ones_made():

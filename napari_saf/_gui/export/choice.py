@@ -5,7 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QSizePolicy, QWidget
+from qtpy.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QSizePolicy,
+    QSpinBox,
+    QWidget,
+)
 
 from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES
 from napari_saf.io._export import Wanted
@@ -16,6 +24,7 @@ __all__ = ["ExportChoice"]
 _FIGURES = (".png", ".svg", ".pdf")
 _FORMAT_WIDTH = 124
 _INDENT = 23
+_LARGEST_LEAST = 10_000_000
 _ROWS = {False: "a row for each label", True: "a row for each region"}
 
 
@@ -39,6 +48,9 @@ _KINDS = (
     _Kind("regions", "Table of regions", TABLE_SUFFIXES,
           "Size, place, shape and brightness, in the units of the layer. Parquet needs "
           "pyarrow.", True),
+    _Kind("numbered", "Numbered regions", (".tif", ".png", ".npy", ".ome.zarr"),
+          "An image in which each connected region has a number of its own, that of its row in "
+          "the table: to count things, and to find them again."),
     _Kind("figure", "Figure", _FIGURES, "Image, labels and legend side by side; of a stack the "
           "slice on screen."),
     _Kind("prototypes", "Prototypes", PROTOTYPE_SUFFIXES,
@@ -64,16 +76,19 @@ class ExportChoice(QWidget):
             self._add(kind, layout)
             if kind.name == "regions":
                 self._rows = self._create_rows()
-                indented = QHBoxLayout()
-                indented.setContentsMargins(_INDENT, 0, 0, 0)
-                indented.addWidget(self._rows)
-                layout.addLayout(indented, layout.rowCount(), 0, 1, 2)
+                _add_indented(self._rows, layout)
+            elif kind.name == "numbered":
+                self._least = self._create_least()
+                _add_indented(self._least, layout)
         self._on_ticked()
 
     @property
     def wanted(self) -> Wanted:
         """What is ticked and may be."""
-        found: dict[str, object] = {"connected": bool(self._rows.currentData())}
+        found: dict[str, object] = {
+            "connected": bool(self._rows.currentData()),
+            "min_pixels": self._least.value() if self._least.isEnabled() else 1,
+        }
         for name, tick in self._ticks.items():
             box = self._formats.get(name)
             if tick.isEnabled() and tick.isChecked():
@@ -116,10 +131,30 @@ class ExportChoice(QWidget):
             "Whether a label is measured as a whole, or each of its connected regions by itself."
         )
         rows.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        rows.currentIndexChanged.connect(self._on_ticked)
         return rows
 
-    def _on_ticked(self, ticked: bool = False) -> None:
+    def _create_least(self) -> QSpinBox:
+        least = QSpinBox()
+        least.setRange(1, _LARGEST_LEAST)
+        least.setSpecialValueText("regions of any size")
+        least.setPrefix("regions of ")
+        least.setSuffix(" pixels or more")
+        least.setToolTip("Smaller connected regions are neither numbered nor given a row.")
+        least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        return least
+
+    def _on_ticked(self, *changed: object) -> None:
         for name, box in self._formats.items():
             box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
         self._rows.setEnabled(self._formats["regions"].isEnabled())
+        has_rows = self._rows.isEnabled() and bool(self._rows.currentData())
+        self._least.setEnabled(has_rows or self._formats["numbered"].isEnabled())
         self.changed.emit()
+
+
+def _add_indented(widget: QWidget, layout: QGridLayout) -> None:
+    indented = QHBoxLayout()
+    indented.setContentsMargins(_INDENT, 0, 0, 0)
+    indented.addWidget(widget)
+    layout.addLayout(indented, layout.rowCount(), 0, 1, 2)

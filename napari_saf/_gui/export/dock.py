@@ -29,7 +29,6 @@ from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._export import Wanted
 from napari_saf.io._legend import file_stem
 
 __all__ = ["ExportWidget"]
@@ -230,7 +229,7 @@ class ExportWidget(QWidget):
         folder = self._folder.text().strip()
         if self._labels.layer is None:
             return _NO_LABELS
-        if wanted == Wanted(connected=wanted.connected):
+        if wanted.is_empty:
             return _NOTHING
         if not self._name.text().strip() or self._name.text() != Path(self._name.text()).name:
             return _NO_NAME
