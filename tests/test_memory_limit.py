@@ -48,3 +48,18 @@ def test_an_image_of_few_values_needs_less():
         with pytest.raises(saf.ComputeError, match="not enough memory"):
             method.run(saf.Problem.from_image(noise), max_iterations=1)
         method.run(saf.Problem.from_image(noise.round()), max_iterations=1)
+
+
+@pytest.mark.parametrize("weights", ["nonlocal", "contrast"])
+def test_weights_that_take_more_are_refused_before_they_are_made(weights):
+    image = np.random.default_rng(0).random((40, 40))
+    with memory_limit(4 * 40 * 40 * 25 + 1):
+        saf.Problem.from_image(image, weights=weights, window=5)
+        with pytest.raises(saf.ComputeError, match="may be taken; use a smaller window"):
+            saf.Problem.from_image(image, weights=weights, window=7)
+
+
+def test_weights_as_a_matrix_are_counted_as_such():
+    grid = saf.GridGraph((40, 40), window=5)
+    with memory_limit(10 * 4 * 40 * 40 * 25), pytest.raises(saf.ComputeError, match="window"):
+        grid.contrast_weights(np.random.default_rng(0).random((1600, 1)), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,13 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from napari_saf.arrays import as_whole, own_floats
+from napari_saf.device import check_memory
 from napari_saf.errors import InvalidInput
+from napari_saf.graph._averages import MaskedMean, NeighbourSum, WeightedAverage, through_grid
 from napari_saf.graph._box import BoxSum
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
 from napari_saf.tick import Tick, go_on
 
 __all__ = ["GridGraph", "check_mask", "check_window"]
+
+_BYTES_AS_MATRIX = 72
+"""What a weight takes at most on its way into a sparse matrix; measured with 13 million."""
 
 
 class GridGraph(AbstractGraph):
@@ -135,16 +141,18 @@ class GridGraph(AbstractGraph):
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device."""
+        inside = self._inside(device)
         if self.weights is not None:
-            return _WeightedAverage(self, device, dtype)
-        if self.mask is not None:
-            return _MaskedMean(self, device, dtype)
-        return BoxSum(self.shape, self.window, device, dtype, mean=True)
+            images = self._weight_images(self.weights).to(device, dtype)
+            return WeightedAverage(images, self._offsets(), inside)
+        box = BoxSum(self.shape, self.window, device, dtype, mean=inside is None)
+        return box if inside is None else MaskedMean(box, inside, dtype)
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the product with the symmetric part of the weights, 1 where none are given."""
         if self.weights is None:
-            return _NeighbourSum(self, device, dtype)
+            box = BoxSum(self.shape, self.window, device, dtype, mean=False)
+            return NeighbourSum(box, self._inside(device))
         return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
 
     def steps(self) -> sparse.csr_array:
@@ -182,7 +190,7 @@ class GridGraph(AbstractGraph):
             Symmetric, without a diagonal.
         """
         image = np.asarray(self.spread(own_floats(features, "features")))
-        weights = np.zeros((self.n_nodes, len(self._offsets())), np.float32, order="F")
+        weights = self._new_weights(_BYTES_AS_MATRIX)
         for k, (target, source) in enumerate(self._shifts()):
             there = np.zeros(self.shape, dtype=np.float32)
             square = np.square(image[target] - image[source]).sum(axis=-1)
@@ -263,6 +271,14 @@ class GridGraph(AbstractGraph):
             return None
         return torch.from_numpy(np.flatnonzero(self.mask)).to(device)
 
+    def _weight_images(self, weights: NDArray[np.float32]) -> torch.Tensor:
+        """Return weights in the shape of the grid, an image for each position of the window."""
+        if self.mask is not None:
+            inside = weights
+            weights = np.zeros((self.mask.size, inside.shape[1]), np.float32, order="F")
+            weights[self.mask.ravel()] = inside
+        return torch.from_numpy(weights.T).view(-1, *self.shape)
+
     def _check_weights(self, weights: ArrayLike) -> NDArray[np.float32]:
         array = np.array(weights, dtype=np.float32, order="F")  # window positions one by one
         expected = (self.n_nodes, len(self._offsets()))
@@ -271,6 +287,13 @@ class GridGraph(AbstractGraph):
         if not np.isfinite(array).all() or (array < 0).any():
             raise InvalidInput("weights: expected finite numbers that are not negative")
         return self._normalize_(array)
+
+    def _new_weights(self, bytes_each: int = 4) -> NDArray[np.float32]:
+        """Return zeros for each node and position of the window, if so much memory is free."""
+        shape = (self.n_nodes, len(self._offsets()))
+        proposal = "use a smaller window, a mask, or a smaller image"
+        check_memory(float(bytes_each) * math.prod(shape), torch.device("cpu"), proposal)
+        return np.zeros(shape, np.float32, order="F")
 
     def _normalize_(self, weights: NDArray[np.float32], tick: Tick = go_on) -> NDArray[np.float32]:
         """Leave out what is no neighbour, and let rows sum to 1, in place."""
@@ -313,7 +336,7 @@ class GridGraph(AbstractGraph):
         keep = tuple(
             slice(side // 2, side // 2 + n) for side, n in zip(patch, self.shape, strict=True)
         )
-        weights = np.zeros((self.n_nodes, len(self._offsets())), np.float32, order="F")
+        weights = self._new_weights()
         for k, offset in enumerate(self._offsets()):
             tick()
             target, source = _shift(offset, shape)
@@ -322,89 +345,10 @@ class GridGraph(AbstractGraph):
                 total[target] += np.square(channel[source] - channel[target])
             if max(patch) > 1:
                 square = torch.from_numpy(total.reshape(-1, 1))
-                total = _through_grid(box, square, None).numpy().reshape(shape)
+                total = through_grid(box, square, None).numpy().reshape(shape)
             np.maximum(total, 0, out=total)
             weights[:, k] = self.gather(np.exp(total[keep] / -rho))
         return weights
-
-
-class _MaskedMean:
-    """Box mean over the nodes inside a mask."""
-
-    def __init__(self, grid: GridGraph, device: torch.device, dtype: torch.dtype) -> None:
-        assert grid.mask is not None
-        self._inside = grid._inside(device)
-        self._box = BoxSum(grid.shape, grid.window, device, dtype, mean=False)
-        ones = torch.ones(grid.n_nodes, 1, dtype=dtype, device=device)
-        self._counts = _through_grid(self._box, ones, self._inside)
-
-    def __call__(
-        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
-    ) -> None:
-        torch.div(_through_grid(self._box, values, self._inside, tick), self._counts, out=out)
-
-
-class _NeighbourSum:
-    """Box sum over the nodes inside a mask, without the node itself."""
-
-    def __init__(self, grid: GridGraph, device: torch.device, dtype: torch.dtype) -> None:
-        self._inside = grid._inside(device)
-        self._box = BoxSum(grid.shape, grid.window, device, dtype, mean=False)
-
-    def __call__(
-        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
-    ) -> None:
-        if self._inside is None:
-            self._box(values, out, scratch, tick)
-        else:
-            out.copy_(_through_grid(self._box, values, self._inside, tick))
-        out.sub_(values)
-
-
-class _WeightedAverage:
-    """Average with a weight for each window position of each node.
-
-    Columns come first here, and images have a rim of zeros: with few columns a product of
-    whole images takes a quarter of the time that it takes with the columns last.
-    """
-
-    def __init__(self, grid: GridGraph, device: torch.device, dtype: torch.dtype) -> None:
-        assert grid.weights is not None
-        weights = grid.weights
-        if grid.mask is not None:
-            shape = (grid.mask.size, weights.shape[1])
-            weights = np.zeros(shape, dtype=np.float32, order="F")
-            weights[grid.mask.ravel()] = grid.weights
-        images = torch.from_numpy(weights.T).to(device, dtype)
-        self._weights = images.view(-1, *grid.shape)
-        self._inside = grid._inside(device)
-        offsets = np.array(grid._offsets())
-        self._rims = offsets.max(axis=0).tolist()
-        self._offsets = (offsets + self._rims).tolist()
-
-    def __call__(
-        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
-    ) -> None:
-        shape = self._weights.shape[1:]
-        full = _scatter(values, self._inside, shape.numel())
-        padded = full.new_zeros(
-            full.shape[1],
-            *(side + 2 * rim for side, rim in zip(shape, self._rims, strict=True)),
-        )
-        columns = full.T.view(-1, *shape)
-        self._moved(padded, self._rims).copy_(columns)
-        total = torch.zeros_like(columns, memory_format=torch.contiguous_format)
-        for weights, offset in zip(self._weights, self._offsets, strict=True):
-            tick()
-            total.addcmul_(weights, self._moved(padded, offset))
-        means = total.flatten(1).T
-        out.copy_(means if self._inside is None else means[self._inside])
-
-    def _moved(self, padded: torch.Tensor, offset: Sequence[int]) -> torch.Tensor:
-        """Return the images that begin at an offset into those with a rim."""
-        shape = self._weights.shape[1:]
-        slices = [slice(first, first + side) for first, side in zip(offset, shape, strict=True)]
-        return padded[(slice(None), *slices)]
 
 
 def _shift(
@@ -416,22 +360,6 @@ def _shift(
         tuple(slice(max(0, -o), min(side, side - o)) for o, side in moves),
         tuple(slice(max(0, o), min(side, side + o)) for o, side in moves),
     )
-
-
-def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -> torch.Tensor:
-    if inside is None:
-        return values
-    full = torch.zeros(n_pixels, values.shape[1], dtype=values.dtype, device=values.device)
-    return full.index_copy_(0, inside, values)
-
-
-def _through_grid(
-    box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None, tick: Tick = go_on
-) -> torch.Tensor:
-    full = _scatter(values, inside, box.n_pixels)
-    out, scratch = torch.empty_like(full), torch.empty_like(full)
-    box(full, out, scratch, tick)
-    return out if inside is None else out[inside]
 
 
 def check_window(
