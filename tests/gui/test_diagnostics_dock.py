@@ -274,6 +274,21 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
     assert "balance" in diagnostics.plot.words
 
 
+def test_edits_leave_the_recording_of_the_run_as_it_is(viewer, diagnostics, dock, run, qtbot):
+    dock.form.set_values({"max_labels": 4})
+    run(dock)
+    times, result = diagnostics.times, result_of(viewer)
+    prototypes = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")[1]
+    for _ in range(2):
+        run(prototypes, prototypes.refine)
+    assert diagnostics._choice.layer == result
+    np.testing.assert_array_equal(diagnostics.times, times)
+    assert diagnostics._resume.isEnabled()
+    slide(qtbot, diagnostics, 1)
+    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    assert result.visible
+
+
 def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, dock, run, qtbot):
     dock.form.set_values({"stop.max_steps": 6})
     for _ in range(3):

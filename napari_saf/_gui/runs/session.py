@@ -119,8 +119,8 @@ class Session(QObject):
         return np.arange(0) if self._run is None else self._run.numbers
 
     def record(self) -> Recording | None:
-        """Return what takes note of the run, from now on if nothing did; None for a sweep."""
-        if self._run is None or self._run.is_sweep:
+        """Return what takes note of the run, from now on if nothing did; None where none can."""
+        if self._run is None or not self._run.is_recordable:
             return None
         if self._run.recording is None:
             self._run.recording = Recording()

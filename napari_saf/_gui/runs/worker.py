@@ -66,8 +66,8 @@ class Run(AbstractTask):
     Attributes
     ----------
     recording : Recording or None
-        What takes note of each step; it can be set while the run goes on. A sweep is not recorded,
-        nor are edited labels that go on.
+        What takes note of each step; it can be set while a run that is recordable goes on: a sweep
+        is not, nor are edited labels that go on.
     problem : Problem or None
         What was read, once it was; strokes numbered without gaps.
     numbers : array of int
@@ -98,6 +98,11 @@ class Run(AbstractTask):
         self._consumed.set()
         self._first_frame, self._last_frame = np.inf, -np.inf
         self._lag = 0.0
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether it can be recorded."""
+        return self._origin.is_recorded and not self.is_sweep
 
     def cancel(self) -> None:
         """Ask the run to end with what it has; it does so within one evaluation."""
@@ -134,17 +139,13 @@ class Run(AbstractTask):
     def _look(self, snapshot: Snapshot) -> None:
         if self._frame_is_due():
             self._send(snapshot)
-        if self.recording is not None and self._is_recorded:
+        if self.recording is not None:
             self.recording.watch(snapshot)
-
-    @property
-    def _is_recorded(self) -> bool:
-        return self._origin.is_recorded and not self.is_sweep
 
     def _whole(self, result: Segmentation) -> Segmentation:
         """Return a result whose history goes back to before the moment from which it started."""
         recording = self.recording
-        if recording is None or not (self._is_recorded and self._origin.continues):
+        if recording is None or not self._origin.continues:
             return result
         return dataclasses.replace(result, history=recording.history()) if recording else result
 
@@ -152,7 +153,7 @@ class Run(AbstractTask):
         # Giving memory back holds up who asks for some, as the screen does for the outcome.
         self._consumed.wait(_OUTCOME_SECONDS)
         result, self._unrecorded = self._unrecorded, None
-        if result is not None and self.recording is not None and self._is_recorded:
+        if result is not None and self.recording is not None:
             self.recording.finish(result)
 
     def _frame_is_due(self) -> bool:
