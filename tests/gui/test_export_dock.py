@@ -332,6 +332,17 @@ def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
     assert dock.layer.name == "other [SAF]"
 
 
+def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, qtbot):
+    add_result(viewer, result_of(stack(), window=5))
+    other = viewer.add_image(stack()[1:4], name="other")
+    dock = export()
+    dock.repeat.choose_image(other)
+    repeat(qtbot, dock)
+    recipe = viewer.layers["other [SAF]"].metadata["napari_saf"]["recipe"]
+    assert recipe["input"]["window"] == (3, 5, 5)
+    assert "scale along axis -3: 3 px, the most that fits" in dock.repeat.status.text
+
+
 def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
     result = result_of(stack()[0] + stack()[2])
     image = viewer.add_image(stack(), name="stack")

@@ -254,6 +254,18 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
 
 
+def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, viewer, settle):
+    volume = stack()
+    dock = open_dock(volume, 1 + (volume > 0.5).astype(np.uint8))
+    few = viewer.add_image(volume[2:4], name="few", scale=(3, 1, 1))
+    dock.elsewhere.choose_image(few)
+    dock.use()
+    settle(dock)
+    made = viewer.layers["few [AF]"]
+    assert (made.data == 1 + (volume[2:4] > 0.5)).mean() > 0.95
+    assert "scale along axis -3: 1 px, the most that fits" in dock.status.text
+
+
 def test_prototypes_are_saved_loaded_merged_and_used(dock, viewer, settle, press, tmp_path):
     dock.rename(3, "sea")
     dock.save_to(str(tmp_path / "p.json"))

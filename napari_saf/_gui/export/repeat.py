@@ -30,6 +30,7 @@ from napari_saf._gui.runs.session import Request, Session, connect_run
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.scale import fit_note, fit_window
 from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, save_recipe
@@ -211,8 +212,9 @@ class RepeatSection(QWidget):
 
     def _on_returned(self, result: Segmentation) -> None:
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        text = f"{words} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, "\n".join([text, *result.notes]))
+        text, request = f"{words} in {self.session.seconds:.1f} s", self.session.request
+        note = "" if request is None else request.note
+        self.status.show_progress(1.0, "\n".join(filter(None, [text, note, *result.notes])))
 
     def _on_failed(self, error: Exception) -> None:
         known = isinstance(error, SafError)
@@ -271,8 +273,21 @@ def repeat_request(
     index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
     axes = tuple(axis for axis in range(image.ndim) if axis != channel)
     kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
-    options = dataclasses.replace(recipe.options, channel_axis=kept_channel)
-    return Request(image, ImageJob(data, index, options), recipe.method, place(image, axes, fixed))
+    window, note = _fitting(recipe, image, [axis for axis in axes if axis not in fixed])
+    options = dataclasses.replace(recipe.options, channel_axis=kept_channel, window=window)
+    job = ImageJob(data, index, options)
+    return Request(image, job, recipe.method, place(image, axes, fixed), note=note)
+
+
+def _fitting(recipe: Recipe, image: Image, axes: list[int]) -> tuple[int | tuple[int, ...], str]:
+    """Return the window of a recipe, as far as some axes of an image allow it, and a note of it."""
+    assert recipe.options is not None
+    wanted = recipe.options.window
+    window = fit_window(wanted, [pixels_of(image).shape[axis] for axis in axes])
+    if window == wanted or isinstance(window, int) or not recipe.method.uses_window:
+        return window, ""
+    widths = (wanted,) * len(axes) if isinstance(wanted, int) else wanted
+    return window, fit_note(widths, window, [image.axis_labels[axis] for axis in axes])
 
 
 _Cut = tuple[tuple[int, ...], int | None]

@@ -225,12 +225,14 @@ class EditDock(TaskDock):
         self.choose(book)
 
     def _on_returned(self, result: Segmentation) -> None:
-        found, live = self._run_of, self.session.live
-        if found is None:
+        found, live, request = self._run_of, self.session.live, self.session.request
+        if found is None or request is None:
             return
         name, book, sheet, columns = found
         words = f"{name}: {STATUS_WORDS[result.status]} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, "\n".join([words, *result.notes]))
+        self.status.show_progress(
+            1.0, "\n".join(filter(None, [words, request.note, *result.notes]))
+        )
         if live is None or live.layer not in self._viewer.layers:
             return
         if isinstance(columns, Restart):

@@ -171,6 +171,7 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
         request.placement,
         live=live,
         origin=ColumnNumbers(found.labels),
+        note=request.note,
     )
 
 

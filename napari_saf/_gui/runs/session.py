@@ -41,7 +41,7 @@ class Request:
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
     this one is then left as it is. The `others` are images labelled together with this one. The
     `origin` says where the run begins: one that begins at a recorded moment goes on with its
-    `recording`.
+    `recording`. The `note` is for the line that tells how it ended.
     """
 
     image: Image
@@ -54,6 +54,7 @@ class Request:
     origin: Origin | None = None
     others: tuple[Image, ...] = ()
     recording: Recording | None = None
+    note: str = ""
 
 
 class Session(QObject):

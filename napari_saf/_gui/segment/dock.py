@@ -59,7 +59,6 @@ class SegmentWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._was_sweep = False
-        self._scale_note = ""
         self.input = ImageInput(viewer)
         self.methods = MethodChoice(
             viewer, METHODS.values(), has_seeds=self.input.strokes is not None
@@ -141,12 +140,12 @@ class SegmentWidget(RunDock):
             method, job = self.form.read(), self._job(finite_only=finite_only)
             place = self.input.placement()
             strokes = self.input.strokes
-            request = Request(self.input.image, job, method, place, is_sweep, strokes)
+            note = self.input.scale_note(job) if method.uses_window else ""
+            request = Request(self.input.image, job, method, place, is_sweep, strokes, note=note)
         except SafError as error:
             self._show_error(str(error))
             return
         self._was_sweep = is_sweep
-        self._scale_note = self.input.scale_note(job) if method.uses_window else ""
         self.session.start(request)
 
     def _job(self, *, finite_only: bool) -> ImageJob:
@@ -205,16 +204,17 @@ class SegmentWidget(RunDock):
         is_whole = result.status is not Status.CANCELLED or self._frame is None
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
         words = f"{words} in {self.session.seconds:.1f} s"
+        problem, live, request = self.session.problem, self.session.live, self.session.request
+        note = "" if request is None else request.note
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
-            "\n".join(filter(None, [words, self._scale_note, *result.notes])),
+            "\n".join(filter(None, [words, note, *result.notes])),
         )
         if len(result.history):
             self._show_prototypes(
                 result.prototypes, result.history.label_shares[-1], result.columns
             )
 
-        problem, live, request = self.session.problem, self.session.live, self.session.request
         if problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)
             self._show_spread(result)

@@ -21,7 +21,7 @@ from napari_saf._gui.layers.plane import (
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.scale import OddSlider, fit
+from napari_saf._gui.widgets.scale import OddSlider, fit, fit_note
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.problem import ImageOptions
@@ -146,15 +146,11 @@ class ImageInput(QObject):
 
     def scale_note(self, job: ImageJob) -> str:
         """Return where the window of a job is smaller than the scale, and by that much."""
-        window = job.options.window
+        window, widths = job.options.window, self._widths()
         if isinstance(window, int):
             return ""
-        less = [
-            f"axis {self.image.axis_labels[axis]}: {side} px"
-            for (axis, width), side in zip(self._widths().items(), window, strict=True)
-            if side < width
-        ]
-        return f"scale along {', '.join(less)}, the most that fits" if less else ""
+        axes = [self.image.axis_labels[axis] for axis in widths]
+        return fit_note(tuple(widths.values()), window, axes)
 
     def placement(self) -> Placement:
         """Return where the labels of the present choice lie."""

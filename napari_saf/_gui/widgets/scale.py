@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
 
-__all__ = ["OddSlider", "fit", "side_of", "with_side"]
+__all__ = ["OddSlider", "fit", "fit_note", "fit_window", "side_of", "with_side"]
 
 _SLIDER_END = 41
 _BOX_END = 999
@@ -81,3 +83,22 @@ def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]
 def fit(width: int, length: int) -> int:
     """Return the width of a window, or the largest odd one along so many pixels."""
     return width if length == 1 else min(width, length - 1 + length % 2)
+
+
+def fit_window(window: int | tuple[int, ...], shape: Sequence[int]) -> int | tuple[int, ...]:
+    """Return a window that is along no axis larger than an image of some shape."""
+    widths = (window,) * len(shape) if isinstance(window, int) else window
+    if len(widths) != len(shape):
+        return window
+    found = tuple(fit(width, length) for width, length in zip(widths, shape, strict=True))
+    return window if found == widths else found
+
+
+def fit_note(widths: Sequence[int], found: Sequence[int], axes: Sequence[str]) -> str:
+    """Return along which axes a window is smaller than wanted, and how wide; empty if nowhere."""
+    less = [
+        f"axis {name}: {side} px"
+        for name, width, side in zip(axes, widths, found, strict=True)
+        if side < width
+    ]
+    return f"scale along {', '.join(less)}, the most that fits" if less else ""
