@@ -343,6 +343,20 @@ def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, q
     assert "scale along axis -3: 3 px, the most that fits" in dock.repeat.status.text
 
 
+def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
+    add_result(viewer, result_of(stack()[2]))
+    holes = stack()[2].copy()
+    holes[1, 3:6] = np.nan
+    other = viewer.add_image(holes, name="other")
+    dock = export()
+    dock.repeat.choose_image(other)
+    repeat(qtbot, dock)
+    assert "3 of 256 pixels" in dock.repeat.status.text
+    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
+        dock.repeat.status._way_on.click()
+    np.testing.assert_array_equal(viewer.layers["other [SAF]"].data == 0, np.isnan(holes))
+
+
 def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
     result = result_of(stack()[0] + stack()[2])
     image = viewer.add_image(stack(), name="stack")

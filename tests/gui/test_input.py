@@ -229,6 +229,10 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
     assert run(dock) is None
     result = run(dock, start=dock.status._way_on.click)
     np.testing.assert_array_equal(result.labels > 0, (mask > 0) & np.isfinite(data))
+    dock.input.choose_mask(viewer.add_labels(np.ones((9, 9), int)))
+    assert run(dock) is None
+    assert run(dock, start=dock.status._way_on.click) is None
+    assert "mask: expected the image's shape" in dock.status.text
 
 
 @pytest.mark.parametrize(

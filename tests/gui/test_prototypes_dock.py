@@ -266,6 +266,20 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, vie
     assert "scale along axis -3: 1 px, the most that fits" in dock.status.text
 
 
+def test_pixels_that_are_no_numbers_can_be_left_out(dock, viewer, settle):
+    holes = blocks().astype(np.float32)
+    holes[3, 5:9] = np.nan
+    dock.elsewhere.choose_image(viewer.add_image(holes, name="holes", rgb=True))
+    dock.use()
+    settle(dock)
+    assert "4 of 1024 pixels" in dock.status.text
+    dock.status._way_on.click()
+    settle(dock)
+    np.testing.assert_array_equal(
+        viewer.layers["holes [AF]"].data == 0, np.isnan(holes).any(axis=-1)
+    )
+
+
 def test_prototypes_are_saved_loaded_merged_and_used(dock, viewer, settle, press, tmp_path):
     dock.rename(3, "sea")
     dock.save_to(str(tmp_path / "p.json"))

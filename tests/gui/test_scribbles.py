@@ -259,6 +259,38 @@ def test_uncertainty_is_shown_and_a_spot_suggested(taught, viewer, qtbot, settle
     assert not image.visible
 
 
+def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
+    viewer, scribbles, paint, settle
+):
+    holes = blocks().astype(np.float32)
+    holes[14:18, 20] = np.nan
+    scribbles.input.choose_image(viewer.add_image(holes, name="holes", rgb=True))
+    scribbles.new_strokes()
+    for number, corner in enumerate(CORNERS, start=1):
+        paint(scribbles, corner, number)
+    assert scribbles.status.is_error and "4 of 1024 pixels" in scribbles.status.text
+    scribbles.status._way_on.click()
+    settle(scribbles)
+    inside = np.isfinite(holes).all(axis=-1)
+    np.testing.assert_array_equal(labels_of(scribbles), QUADRANTS * inside)
+    paint(scribbles, (13, 20), 2)
+    assert not scribbles.status.is_error
+    np.testing.assert_array_equal(labels_of(scribbles) > 0, inside)
+
+    scribbles.input.choose_image(viewer.layers["blocks"])
+    scribbles.input.choose_strokes(viewer.layers["blocks strokes"])
+    for number, corner in enumerate(CORNERS, start=1):
+        paint(scribbles, corner, number)
+    scribbles.apply_to(viewer.layers["holes"])
+    settle(scribbles)
+    assert scribbles.status.way_on == "Mask them and run"
+    scribbles._other.choose(viewer.layers["holes"])
+    scribbles.status._way_on.click()
+    settle(scribbles)
+    made = viewer.layers["holes [from strokes] [1]"]
+    np.testing.assert_array_equal(made.data > 0, inside)
+
+
 def test_what_was_taught_is_applied_to_another_image(taught, viewer, settle):
     other = viewer.add_image(blocks()[::-1, ::-1].copy(), name="turned", scale=(2, 2))
     taught.input.choose_features("intensity")

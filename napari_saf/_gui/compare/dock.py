@@ -17,10 +17,9 @@ from napari_saf._gui.compare.layers import ComparisonLayers
 from napari_saf._gui.compare.names import whole_name
 from napari_saf._gui.compare.table import ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, describe_error
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, describe_error, way_on_of
 from napari_saf._gui.docks.task_dock import TaskDock
 from napari_saf._gui.layers.plane import pixels_of
-from napari_saf._gui.layers.reading import NotFinite
 from napari_saf._gui.layers.side_by_side import SideBySide
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold
@@ -34,7 +33,6 @@ from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 
 __all__ = ["CompareWidget"]
 
-_MASK_AND_RUN = "Mask them and run"
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _TRUTH_HELP = (
     "Regions as they should be, 0 where unknown: the table then says how well each result agrees."
@@ -342,9 +340,7 @@ class CompareWidget(TaskDock):
             self.stop_task()
 
     def _on_failed(self, error: Exception) -> None:
-        self._show_error(
-            describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
-        )
+        self._show_error(describe_error(error), way_on_of(error))
 
     def _show_what_is_possible(self) -> None:
         super()._show_what_is_possible()

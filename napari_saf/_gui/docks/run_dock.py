@@ -18,6 +18,7 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui.docks.life import DockLife
 from napari_saf._gui.docks.shortcuts import Shortcuts, in_words
+from napari_saf._gui.layers.reading import NotFinite
 from napari_saf._gui.runs.session import Session, connect_run
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.widgets.form_layout import create_scroll_area
@@ -25,7 +26,14 @@ from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import SafError
 from napari_saf.result import Status
 
-__all__ = ["LEAST_WIDTH", "STATUS_WORDS", "RunDock", "count_labels", "describe_error"]
+__all__ = [
+    "LEAST_WIDTH",
+    "STATUS_WORDS",
+    "RunDock",
+    "count_labels",
+    "describe_error",
+    "way_on_of",
+]
 
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
@@ -193,6 +201,11 @@ class RunDock(QWidget):
 def describe_error(error: Exception) -> str:
     """Return what to tell a person of an error."""
     return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+
+
+def way_on_of(error: Exception) -> str:
+    """Return what a button offers after an error, where a run can leave out pixels; or nothing."""
+    return "Mask them and run" if isinstance(error, NotFinite) else ""
 
 
 def count_labels(n_labels: int) -> str:

@@ -20,7 +20,12 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, count_labels
+from napari_saf._gui.docks.run_dock import (
+    STATUS_WORDS,
+    count_labels,
+    describe_error,
+    way_on_of,
+)
 from napari_saf._gui.export.source import raw_recipe, recipe_of
 from napari_saf._gui.layers.part import labelled_axes, origin_of
 from napari_saf._gui.layers.placement import place
@@ -115,15 +120,19 @@ class RepeatSection(QWidget):
 
     def start(self) -> None:
         """Label the chosen image by the recipe."""
-        if self._recipe is None or self._layer is None:
+        self._start(finite_only=False)
+
+    def _start(self, *, finite_only: bool) -> None:
+        image, labels = self._image.layer, self._layer
+        if self._recipe is None or labels is None:
             return
         try:
-            n_axes = len(labelled_axes(self._layer))
-            self.session.start(
-                repeat_request(self._viewer, self._recipe, self._image.layer, n_axes, self._layer)
-            )
+            n_axes = len(labelled_axes(labels))
+            request = repeat_request(self._viewer, self._recipe, image, n_axes, labels)
         except SafError as error:
             self.status.show_error(str(error))
+            return
+        self.session.start(request.masked() if finite_only else request)
 
     def save_to(self, path: str) -> None:
         """Save the recipe; the suffix is added where it is missing."""
@@ -175,6 +184,7 @@ class RepeatSection(QWidget):
         self._stop.clicked.connect(self._on_stop_clicked)
         self._save.clicked.connect(self._on_save_clicked)
         self._image.layer_changed.connect(self._show_what_is_possible)
+        self.status.way_on_clicked.connect(lambda: self._start(finite_only=True))
         connect_run(self.session, self._clock, self)
 
     def _on_save_clicked(self) -> None:
@@ -217,8 +227,7 @@ class RepeatSection(QWidget):
         self.status.show_progress(1.0, "\n".join(filter(None, [text, note, *result.notes])))
 
     def _on_failed(self, error: Exception) -> None:
-        known = isinstance(error, SafError)
-        self.status.show_error(str(error) if known else f"{type(error).__name__}: {error}")
+        self.status.show_error(describe_error(error), way_on_of(error))
 
     def _on_abandoned(self) -> None:
         self.status.reset("stopped before the first labels")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -139,17 +139,20 @@ class ImageJob:
         cancelled: Callable[[], bool],
     ) -> Problem:
         """Return the problem of several images; this one is the last."""
-        read = [read_pixels(other.data, other.index, cancelled) for other in others]
-        return Problem.from_images(
-            [*read, pixels],
-            features=options.features,
-            window=options.window,
-            weights=options.weights,
-            channel_axis=options.channel_axis,
-            scaling=options.scaling,
-            max_side=options.max_side,
-            tick=_ticker(cancelled),
-        )
+        images = [read_pixels(other.data, other.index, cancelled) for other in others]
+        images.append(pixels)
+        with self._holes_told(images):
+            return Problem.from_images(
+                images,
+                features=options.features,
+                window=options.window,
+                weights=options.weights,
+                channel_axis=options.channel_axis,
+                masks="finite" if self.finite_only else None,
+                scaling=options.scaling,
+                max_side=options.max_side,
+                tick=_ticker(cancelled),
+            )
 
     def _problem(
         self,
@@ -162,7 +165,7 @@ class ImageJob:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
             pixels, axis = pixels[..., None], -1
-        try:
+        with self._holes_told([pixels]):
             return Problem.from_image(
                 pixels,
                 features=options.features if features is None else features,
@@ -175,8 +178,15 @@ class ImageJob:
                 max_side=options.max_side,
                 tick=tick,
             )
+
+    @contextmanager
+    def _holes_told(self, images: Sequence[NDArray[Any]]) -> Iterator[None]:
+        """Say that an error may be that of pixels which can be left out."""
+        try:
+            yield
         except InvalidInput as error:
-            if pixels.dtype.kind == "f" and not self.finite_only and not np.isfinite(pixels).all():
+            have_holes = any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in images)
+            if have_holes and not self.finite_only:
                 raise NotFinite(str(error).split(";")[0]) from error
             raise
 
@@ -209,7 +219,9 @@ class ImageJob:
         finite: NDArray[np.bool_] = np.isfinite(pixels)
         if axis is not None:
             finite = np.asarray(finite.all(axis=axis))
-        return finite if inside is None or inside.shape != finite.shape else finite & inside
+        if inside is None:
+            return finite
+        return finite & inside if inside.shape == finite.shape else inside  # which is refused
 
 
 class ProblemReader:

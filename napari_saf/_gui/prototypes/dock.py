@@ -9,6 +9,7 @@ from napari.layers import Image, Labels
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
 from napari_saf._gui.dictionary.partitions import find_heart, look_at
+from napari_saf._gui.docks.run_dock import describe_error, way_on_of
 from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
 from napari_saf._gui.layers.watch import LayerWatch
 from napari_saf._gui.prototypes.edit_dock import Book, EditDock
@@ -114,6 +115,9 @@ class PrototypesWidget(EditDock):
 
     def use(self) -> None:
         """Label another image with these prototypes."""
+        self._use(finite_only=False)
+
+    def _use(self, *, finite_only: bool) -> None:
         book, image = self.book, self.elsewhere.image
         if book is None or image is None or self.is_busy:
             return
@@ -124,7 +128,7 @@ class PrototypesWidget(EditDock):
             return
         assert isinstance(request.origin, ColumnNumbers)
         self._run_of = (f"use on {image.name}", book, book.sheet, request.origin)
-        self.session.start(request)
+        self.session.start(request.masked() if finite_only else request)
 
     def save_to(self, path: str) -> None:
         """Save the prototypes as a small file."""
@@ -181,6 +185,7 @@ class PrototypesWidget(EditDock):
         self.table.renamed.connect(self.rename)
         self.table.lock_asked.connect(self.lock)
         self.elsewhere.use_clicked.connect(self.use)
+        self.status.way_on_clicked.connect(lambda: self._use(finite_only=True))
         self.elsewhere.save_asked.connect(self.save_to)
         self.elsewhere.load_asked.connect(self.load_from)
         self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
@@ -279,10 +284,8 @@ class PrototypesWidget(EditDock):
             look,
         )
 
-    def _on_finished(self) -> None:
-        super()._on_finished()
-        self._run_of = None
-        self._measure()
+    def _on_failed(self, error: Exception) -> None:
+        self._show_error(describe_error(error), way_on_of(error))
 
     def _show_what_is_possible(self, *changed: object) -> None:
         super()._show_what_is_possible()

@@ -56,6 +56,10 @@ class Request:
     recording: Recording | None = None
     note: str = ""
 
+    def masked(self) -> Request:
+        """Return the same without the pixels that are NaN or infinite."""
+        return dataclasses.replace(self, job=dataclasses.replace(self.job, finite_only=True))
+
 
 class Session(QObject):
     """The run of a viewer and the layer that shows it.

@@ -10,7 +10,7 @@ import napari
 import numpy as np
 from napari.layers import Image
 
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, describe_error, way_on_of
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.watch import SliceWatch
@@ -69,6 +69,7 @@ class ScribblesWidget(RunDock):
         super().__init__(viewer)
         self._results = StrokeResults()
         self._index: Any = None
+        self._failed_elsewhere = False
         self._scale_note = ""
         self._marker = SpotMarker(viewer)
         self._slices = SliceWatch(viewer, self)
@@ -201,6 +202,7 @@ class ScribblesWidget(RunDock):
         self._erase.clicked.connect(self._on_erase_clicked)
         self._update.clicked.connect(self._on_update_clicked)
         self._suggest.clicked.connect(self.suggest)
+        self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
         self._show_doubt.toggled.connect(self._on_doubt_toggled)
         self._apply.clicked.connect(self._on_apply_clicked)
         self.methods.form_changed.connect(self._on_form_changed)
@@ -327,6 +329,7 @@ class ScribblesWidget(RunDock):
 
     def _on_image_chosen(self) -> None:
         self.session.stop()
+        self._part.finite_only = False
         self._index = self._part.index
         self._forget_error()
         self._other.refresh()
@@ -418,6 +421,16 @@ class ScribblesWidget(RunDock):
         if shown is self._part.result:
             self._show_shares(shown.shares)
         self._name_results()
+
+    def _on_failed(self, error: Exception) -> None:
+        request = self.session.request
+        self._failed_elsewhere = request is not None and request.image != self.input.image
+        self._show_error(describe_error(error), way_on_of(error))
+
+    def _on_mask_and_run_clicked(self) -> None:
+        """Label the image on which it failed, and leave out such pixels from now on."""
+        self._part.finite_only = True
+        self._start(self._other.layer if self._failed_elsewhere else None)
 
     def _on_abandoned(self) -> None:
         super()._on_abandoned()

@@ -31,6 +31,11 @@ class PaintedPart:
         Labels of an earlier run that become classes, if any.
     strokes : Strokes
     results : StrokeResults
+
+    Attributes
+    ----------
+    finite_only : bool
+        Whether pixels of the image that are NaN or infinite are left out.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class PaintedPart:
     ) -> None:
         self._input, self._base = chosen, base
         self._strokes, self._results = strokes, results
+        self.finite_only = False
 
     @property
     def index(self) -> Any:
@@ -78,7 +84,8 @@ class PaintedPart:
 
     def job(self) -> ImageJob:
         """Return what to label; see `given` for errors."""
-        return dataclasses.replace(self._input.job(), given=self.given())
+        job = self._input.job(finite_only=self.finite_only)
+        return dataclasses.replace(job, given=self.given())
 
     def missing(self, job: ImageJob, method: AbstractMethod) -> str:
         """Return what a person should do before anything can be labelled; empty if nothing."""

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QLabel, QPushButton
 
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, count_labels, describe_error
+from napari_saf._gui.docks.run_dock import (
+    STATUS_WORDS,
+    RunDock,
+    count_labels,
+    describe_error,
+    way_on_of,
+)
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.reading import ImageJob, NotFinite
+from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
@@ -32,7 +38,6 @@ from napari_saf.result import Segmentation, Status
 
 __all__ = ["SegmentWidget"]
 
-_MASK_AND_RUN = "Mask them and run"
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
@@ -279,9 +284,7 @@ class SegmentWidget(RunDock):
         self.swatches.show_swatches(swatches)
 
     def _on_failed(self, error: Exception) -> None:
-        self._show_error(
-            describe_error(error), _MASK_AND_RUN if isinstance(error, NotFinite) else ""
-        )
+        self._show_error(describe_error(error), way_on_of(error))
 
     def _on_finished(self) -> None:
         super()._on_finished()

@@ -138,7 +138,8 @@ class ImageInput(QObject):
         where = tuple(fixed.get(axis, at) for axis, at in enumerate(job.index))
         options = dataclasses.replace(job.options, window=self._window(layer))
         taught = dataclasses.replace(job, options=options)
-        return ImageJob(data=pixels_of(layer), index=where, options=options, taught=taught)
+        data, finite_only = pixels_of(layer), job.finite_only
+        return ImageJob(data, where, options, finite_only=finite_only, taught=taught)
 
     def other_placement(self, layer: Image) -> Placement:
         """Return where the labels of another image lie."""
