@@ -1,10 +1,15 @@
 """How strokes change earlier labels, and where the next one is suggested."""
 
 import numpy as np
+import pytest
+from gui_cases import TIMEOUT
 from hypothesis import given
 from hypothesis import strategies as st
+from napari.layers import Labels
 
-from napari_saf._gui.scribbles.strokes import follow_strokes, suggest_spot
+from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes, suggest_spot
+
+pytestmark = pytest.mark.gui
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -30,3 +35,17 @@ def test_the_spot_is_uncertain_and_not_painted():
     row, column = suggest_spot(uncertainty, strokes)
     assert (40 <= row < 44) and (60 <= column < 64)
     assert suggest_spot(np.zeros((5, 5)), strokes[:5, :5]) is None
+
+
+def test_the_name_of_an_erased_class_comes_back_with_its_strokes(qtbot):
+    layer, strokes = Labels(np.zeros((8, 8), np.uint8)), Strokes()
+    strokes.follow(layer)
+    layer.data_setitem((np.arange(3), np.arange(3)), 2)
+    strokes.rename(1, "sky")
+    strokes.rename(2, "sea")
+    strokes.erase_class(2)
+    assert strokes.names == {1: "sky"}
+    with qtbot.waitSignal(strokes.changed, timeout=TIMEOUT):
+        layer.undo()
+    assert strokes.names == {1: "sky", 2: "sea"}
+    strokes.follow(None)

@@ -63,6 +63,7 @@ class Strokes(QObject):
         self.layer: Any = None
         self._seen = 0
         self._is_painted = False
+        self._erased: dict[int, str] = {}
         self._rest = QTimer(self)
         self._rest.setSingleShot(True)
         self._rest.setInterval(_REST_MILLISECONDS)
@@ -77,6 +78,7 @@ class Strokes(QObject):
         self.layer = layer
         self._rest.stop()
         self._is_painted = False
+        self._erased.clear()
         if layer is None:
             return
         self._seen = self._fingerprint()
@@ -130,7 +132,8 @@ class Strokes(QObject):
         return number
 
     def erase_class(self, number: int) -> None:
-        """Erase the strokes of a class, which can be undone, and forget its name."""
+        """Erase the strokes of a class; its name comes back with them when that is undone."""
+        self._erased[number] = self.name(number)
         self.names.pop(number, None)
         places = np.nonzero(np.asarray(self.layer.data) == number)
         if len(places[0]):
@@ -187,6 +190,8 @@ class Strokes(QObject):
         now = self._fingerprint()
         if now != self._seen or self._is_painted:
             self._seen, self._is_painted = now, False
+            for number in self._erased.keys() & self.counts():
+                self.names.setdefault(number, self._erased.pop(number))
             self.changed.emit()
 
     def _on_selected(self, event: Any) -> None:
