@@ -171,7 +171,7 @@ def test_the_axis_of_channels_can_be_told(viewer, dock, run, settle):
     dock.images.choose([viewer.layers["two"]])
     found = [dock._channels.itemText(k) for k in range(dock._channels.count())]
     assert found == ["none", "c  (2 channels)", "y  (32 channels)", "x  (32 channels)"]
-    dock.choose_channels(0)
+    dock.choose_channels(-3)
     run(dock)
     settle(dock)
     assert dock.edition.dictionary.n_channels == 2
@@ -179,6 +179,24 @@ def test_the_axis_of_channels_can_be_told(viewer, dock, run, settle):
     settle(dock)
     assert named(viewer, "reconstruction")[0].data.shape == (2, 32, 32)
     assert named(viewer, "partition")[0].data.shape == (32, 32)
+
+
+def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(viewer, dock, run, settle):
+    viewer.layers.clear()
+    planes = np.moveaxis(blocks().astype(float), -1, 0)
+    one = viewer.add_image(planes, rgb=False, name="one")
+    series = viewer.add_image(np.stack([planes] * 3), rgb=False, name="series")
+    dock.images.choose([one])
+    dock.choose_channels(-3)
+    run(dock)
+    settle(dock)
+    viewer.dims.set_current_step(0, 1)
+    dock.applying.target.choose(series)
+    dock.apply()
+    settle(dock)
+    assert viewer.layers["series [reconstruction]"].data.shape == (1, 3, 32, 32)
+    partition = viewer.layers["series [partition]"]
+    assert partition.data.shape == (1, 32, 32) and partition.translate[0] == 1
 
 
 # faults of learning

@@ -257,13 +257,14 @@ class DictionaryWidget(TaskDock):
         before = self._channels.currentData()
         axes = max(map(channel_axes, self.images.chosen()), key=len, default=[])
         self._channels.clear()
-        for words, axis in [("none", None), *axes]:
-            self._channels.addItem(words, axis)
+        self._channels.addItem("none", None)
+        for words, axis in axes:
+            self._channels.addItem(words, axis - len(axes))
         self._channels.setCurrentIndex(max(0, self._channels.findData(before)))
         self._section.show_row(self._channels, bool(axes))
 
     def choose_channels(self, axis: int | None) -> None:
-        """Choose the axis of the channels."""
+        """Choose the axis of the channels, counted from the end."""
         self._channels.setCurrentIndex(self._channels.findData(axis))
 
     def _on_began(self) -> None:

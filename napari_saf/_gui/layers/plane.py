@@ -46,16 +46,20 @@ class Plane:
 
 
 def plane_of(viewer: napari.Viewer, layer: Image, channel_axis: int | None = None) -> Plane:
-    """Return the picture of a layer: the slice on screen, with the channels of an axis, if any."""
-    has_channels = not layer.rgb and channel_axis is not None and layer.ndim > 2
+    """Return the picture of a layer: the slice on screen, with the channels of an axis, if any.
+
+    That axis is counted from the end, as layers of different numbers of axes lie over each other:
+    -1 is the last.
+    """
     every = tuple(range(layer.ndim))
-    axes = tuple(axis for axis in every if not has_channels or axis != channel_axis)
+    may_have_channels = channel_axis is not None and layer.ndim > 2 and not layer.rgb
+    channels = layer.ndim + channel_axis if may_have_channels else -1
+    axes = tuple(axis for axis in every if axis != channels)
     fixed = slice_on_screen(viewer, layer, axes)
-    kept = sum(axis not in fixed for axis in range(channel_axis or 0))
     return Plane(
         layer,
         tuple(fixed.get(axis, slice(None)) for axis in every),
-        kept if has_channels else None,
+        sum(axis not in fixed for axis in range(channels)) if channels >= 0 else None,
         place(layer, axes, fixed),
         place(layer, every, fixed),
     )
