@@ -172,10 +172,24 @@ def test_the_image_is_switched_while_a_run_is_on(scribbles, viewer, paint, qtbot
         paint(scribbles, CORNERS[1], 2, waits=False)
     with qtbot.waitSignal(scribbles.session.finished, timeout=TIMEOUT):
         scribbles.input.choose_image(other)
-    with qtbot.waitSignal(scribbles.session.failed, timeout=TIMEOUT):
-        scribbles.start()
-    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
-    assert "(40, 40)" in scribbles.status.text
+    assert scribbles.input.strokes is None and not scribbles.classes.numbers()
+    scribbles.start()
+    assert "press New" in scribbles.status.text
+
+
+def test_strokes_go_with_their_image(taught, viewer, paint):
+    strokes, alike = taught.strokes.layer, viewer.add_image(blocks()[::-1], name="alike")
+    taught.input.choose_image(alike)
+    assert taught.strokes.layer == strokes
+    taught.new_strokes()
+    for number, corner in enumerate(CORNERS[:2], start=1):
+        paint(taught, corner, number)
+    assert taught.classes.numbers() == [1, 2]
+    taught.input.choose_image(viewer.layers["blocks"])
+    assert taught.strokes.layer == strokes and taught.classes.numbers() == [1, 2, 3, 4]
+    assert taught.status.text.startswith("converged") and taught.result.visible
+    taught.input.choose_image(alike)
+    assert taught.strokes.layer.name == "alike strokes"
 
 
 @pytest.mark.parametrize("which", ["blocks", "blocks strokes", "blocks [from strokes]"])

@@ -122,6 +122,10 @@ def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go, 
     assert "paint" in painted.status.text
     go(3)
     assert shares_of(painted) == third and "converged" in painted.status.text
+    painted.input.choose_extent("volume")
+    assert shares_of(painted) == ["", ""] and "press Update" in painted.status.text
+    painted.input.choose_extent("slice")
+    assert shares_of(painted) == third and "converged" in painted.status.text
     assert not began
 
 

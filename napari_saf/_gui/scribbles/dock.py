@@ -323,6 +323,7 @@ class ScribblesWidget(RunDock):
         self._kept.flush()
         self.strokes.follow(self.input.strokes)
         self._index = self._part.index
+        self._forget_error()
         self.classes.unlock()
         self.classes.refresh()
         self._show_what_is_possible()
@@ -330,10 +331,11 @@ class ScribblesWidget(RunDock):
     def _on_image_chosen(self) -> None:
         self.session.stop()
         self._part.finite_only = False
+        self._part.choose_strokes()
         self._index = self._part.index
-        self._forget_error()
         self._other.refresh()
         self._show_what_is_possible()
+        self._show_result(self._part.result)
 
     def _on_base_chosen(self) -> None:
         base = self._base.layer

@@ -8,6 +8,7 @@ from typing import Any
 from napari.layers import Labels
 from numpy.typing import NDArray
 
+from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import ImageJob, fingerprint, read_pixels
 from napari_saf._gui.scribbles.results import StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes
@@ -58,10 +59,23 @@ class PaintedPart:
             return None
         return self._results.at(image, strokes, self.index)
 
+    def choose_strokes(self) -> None:
+        """Go on with the strokes that labelled the image last; let go of those that do not fit."""
+        image = self._input.image
+        if image is None:
+            return
+        self._input.choose_strokes(self._results.strokes_on(image) or self._input.strokes)
+        strokes = self._input.strokes
+        if strokes is not None:
+            sides, whole = pixels_of(strokes).shape, self._input.whole()[1]
+            # An axis more may be that of the channels, which is still to be chosen.
+            less = [whole[:axis] + whole[axis + 1 :] for axis in range(len(whole))]
+            if sides not in (whole, *less):
+                self._input.choose_strokes(None)
+
     def read(self, layer: Labels) -> NDArray[Any]:
         """Return the part of a layer of labels that lies over the part of the image."""
-        data = layer.data[0] if layer.multiscale else layer.data
-        return read_pixels(data, self._input.index_of(layer), never)
+        return read_pixels(pixels_of(layer), self._input.index_of(layer), never)
 
     def checksum(self) -> int:
         """Return a number that tells these strokes from others."""

@@ -155,6 +155,10 @@ class StrokeResults:
         """Return the results of some strokes."""
         return [result for result in self._results if result.strokes == strokes]
 
+    def strokes_on(self, image: Image) -> Labels | None:
+        """Return the strokes of the newest result on an image, if there is one."""
+        return next((r.strokes for r in reversed(self._results) if r.image == image), None)
+
     def recolor(self, strokes: Labels | None) -> None:
         """Give the labels of some strokes the colours that these have now."""
         for result in self.of(strokes):

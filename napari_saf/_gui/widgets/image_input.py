@@ -80,8 +80,7 @@ class ImageInput(QObject):
         self._create_feature_rows(viewer)
         self._image.layer_changed.connect(self._on_image_changed)
         self._channels.currentIndexChanged.connect(self._on_channels_changed)
-        self._extent.currentIndexChanged.connect(self._offer_groups)
-        self._extent.currentIndexChanged.connect(self.axes_changed)
+        self._extent.currentIndexChanged.connect(self._on_extent_changed)
         self._weights.setCurrentIndex(self._weights.findData(options.weights))
         self._max_side.setCurrentIndex(self._max_side.findData(options.max_side))
         self._on_image_changed(self.image)
@@ -313,6 +312,10 @@ class ImageInput(QObject):
         self.section.show_row(self._extent, len(self._axes()) > 2)
         names = [name for name in FEATURES if name != "lab" or self._n_channels() == 3]
         self._features.set_others([(_FEATURE_WORDS.get(name, name), name) for name in names])
+        self._offer_groups()
+        self.axes_changed.emit()
+
+    def _on_extent_changed(self) -> None:
         self._offer_groups()
         self.axes_changed.emit()
 
