@@ -22,11 +22,13 @@ from qtpy.QtWidgets import (
     QComboBox,
     QLabel,
     QLineEdit,
+    QListWidget,
     QScrollBar,
     QStyle,
     QStyleOptionButton,
     QStyleOptionComboBox,
     QTabBar,
+    QTableView,
     QToolButton,
 )
 from superqt import QCollapsible
@@ -186,6 +188,25 @@ def test_tab_goes_through_what_is_unfolded_only(frames, viewer, qtbot):
                 assert any(is_in_any(w, [fold.content()]) for w in reached), (name, fold.text())
             fold.toggleButton().click()
         assert not [w for w in reached_by_tab(dock, qtbot) if is_in_any(w, contents)], name
+
+
+def test_tables_and_lists_are_reached_and_left_by_tab(frames, viewer, qtbot):
+    viewer.add_image(np.zeros((9, 9)), name="image")
+    viewer.add_labels(np.kron([[1, 2], [2, 1]], np.ones((4, 4), dtype=int)), name="labels")
+    frames["Scribbles"][1].new_strokes()
+    qtbot.waitUntil(lambda: len(frames["Prototypes"][1].table.rows) > 0)
+    left = set()
+    for frame, dock in frames.values():
+        frame.raise_()
+        qtbot.waitUntil(dock.isVisible)
+        for table in dock.findChildren((QTableView, QListWidget)):
+            if table.isVisible() and table.model().rowCount():
+                assert table.focusPolicy() & Qt.FocusPolicy.TabFocus
+                table.setFocus()
+                qtbot.keyClick(table, Qt.Key.Key_Tab)
+                assert dock.window().focusWidget() is not table
+                left.add(type(table).__name__)
+    assert left == {"ClassTable", "ImageList", "LabelTable"}
 
 
 def reached_by_tab(dock, qtbot):

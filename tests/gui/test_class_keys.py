@@ -10,16 +10,21 @@ from qtpy.QtTest import QTest
 pytestmark = pytest.mark.gui
 
 
-def test_keys_go_through_the_classes_and_around_the_ends(viewer, qtbot):
-    image = viewer.add_image(blocks(), name="blocks")
+@pytest.fixture
+def dock(viewer, qtbot):
+    """The dock in a window on screen, with three classes."""
+    viewer.add_image(blocks(), name="blocks")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
-    window = viewer.window._qt_window
-    window.show()
+    viewer.window._qt_window.show()
     qtbot.waitUntil(dock.isVisible)
     dock.new_strokes()
     dock._on_add_clicked()
+    return dock
+
+
+def test_keys_go_through_the_classes_and_around_the_ends(dock):
     strokes = dock.input.strokes
-    assert dock.input.image == image and strokes.selected_label == 3
+    assert strokes.selected_label == 3
 
     def press(key):
         QTest.keyClick(dock, key)
@@ -33,3 +38,12 @@ def test_keys_go_through_the_classes_and_around_the_ends(viewer, qtbot):
     dock.status.reset("")
     QTest.keyClick(dock, Qt.Key.Key_R, Qt.KeyboardModifier.ShiftModifier)
     assert "paint a few pixels of class 1" in dock.status.text
+
+
+def test_the_row_that_is_marked_is_that_of_the_class_painted(dock, qtbot):
+    table, strokes = dock.classes, dock.input.strokes
+    qtbot.keyClick(table, Qt.Key.Key_Up)
+    assert table.current_number() == strokes.selected_label == 2
+    lock = table.visualItemRect(table.item(0, 3)).center()
+    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
+    assert table.current_number() == strokes.selected_label == 2

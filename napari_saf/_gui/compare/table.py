@@ -37,6 +37,7 @@ class ComparisonTable(QTableWidget):
         self.horizontalHeader().setMaximumSectionSize(_WIDEST)
         self.setMaximumHeight(_HEIGHT)
         self.setWordWrap(False)
+        self.setTabKeyNavigation(False)
         self.itemSelectionChanged.connect(self._on_selection_changed)
         self.show_rows([], [])
 

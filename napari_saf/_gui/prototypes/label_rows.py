@@ -235,6 +235,7 @@ class LabelTable(QTableView):
         self.verticalHeader().setDefaultSectionSize(_HEIGHT + 6)
         self.setIconSize(QSize(_WIDTH, _HEIGHT))
         self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtGui import QColor, QIcon, QPixmap
+from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPixmap
 from qtpy.QtWidgets import (
     QAbstractItemView,
     QColorDialog,
@@ -55,6 +55,7 @@ class ClassTable(QTableWidget):
         self.setHorizontalHeaderLabels(list(_HEADERS))
         self.verticalHeader().hide()
         self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -124,8 +125,15 @@ class ClassTable(QTableWidget):
             + 2 * self.frameWidth()
         )
         self.blockSignals(blocked)
-        if self._strokes.layer is not None:
-            self._select(int(self._strokes.layer.selected_label))
+        self._mark_painted()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Paint the class of a row that was gone to by the arrow keys."""
+        before = self.currentRow()
+        super().keyPressEvent(event)
+        number = self.current_number()
+        if number is not None and self.currentRow() != before:
+            self._strokes.paint_with(number)
 
     def _fill_row(self, row: int, number: int, n_painted: int) -> None:
         fixed = Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable
@@ -155,6 +163,11 @@ class ClassTable(QTableWidget):
     def _number(self, row: int) -> int:
         return int(self.item(row, _COLOR).data(Qt.ItemDataRole.UserRole))
 
+    def _mark_painted(self) -> None:
+        """Mark the row of the class that is painted, wherever a click was."""
+        if self._strokes.layer is not None:
+            self._select(int(self._strokes.layer.selected_label))
+
     def _select(self, number: int) -> None:
         numbers = self.numbers()
         if number in numbers:
@@ -168,6 +181,7 @@ class ClassTable(QTableWidget):
             self._ask_color(number)
         elif column != _LOCK:
             self._strokes.paint_with(number)
+        self._mark_painted()
 
     def _ask_color(self, number: int) -> None:
         red, green, blue = (float(x) for x in self._strokes.color(number)[:3])

@@ -39,7 +39,7 @@ class ImageList(QListWidget):
         self._viewer = viewer
         self._layers: list[Any] = []
         self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         for event in list_events(viewer):
             event.connect(self.refresh)
