@@ -196,7 +196,7 @@ def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(viewer, dock,
     settle(dock)
     assert viewer.layers["series [reconstruction]"].data.shape == (1, 3, 32, 32)
     partition = viewer.layers["series [partition]"]
-    assert partition.data.shape == (1, 32, 32) and partition.translate[0] == 1
+    assert partition.data.shape == (1, 1, 32, 32) and partition.translate[0] == 1
 
 
 # faults of learning

@@ -131,6 +131,44 @@ def test_labels_of_channels_lie_where_a_turned_image_lies(viewer, label, turned)
     np.testing.assert_allclose(labels.scale, (2, 0.5))
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((5, 3, 32, 32), 1), ((4, 32, 3, 32), 2), ((5, 32, 32, 3), 3)]
+)
+def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis):
+    scale, translate = (2, 0.5, 3, 1), (7, -4, 1, 0)
+    image = np.moveaxis(channels_of_planes((shape[0], 3, 32, 32), 1), 1, axis)
+    layer = viewer.add_image(image, rgb=False, name="a", scale=scale, translate=translate)
+    labels = label(layer, extent="each", channels=axis)
+    assert labels.data.shape == tuple(1 if k == axis else n for k, n in enumerate(shape))
+    for place in ([0, 0, 0, 0], [3, 1, 2, 1], [n - 1 for n in shape]):
+        found = np.round(labels.world_to_data(layer.data_to_world(place)))
+        place[axis] = 0
+        np.testing.assert_array_equal(found, place)
+    assert image_part(labels, layer)[1] == axis
+    found, again = repeated(viewer, labels, layer)
+    assert found == labels.data.shape
+    np.testing.assert_array_equal(again, np.squeeze(labels.data))
+    assert Canvas.of(labels, layer).job.read(never).features.shape[1] == 3
+    assert source_of(viewer, labels, layer).read(never).labels.shape == again.shape
+
+
+def test_strokes_lie_over_all_channels_of_their_frame(viewer, qtbot):
+    viewer.add_image(channels_of_planes((5, 3, 32, 32), 1), rgb=False, name="a")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    dock.input.choose_channels(1)
+    viewer.dims.set_current_step(0, 3)
+    viewer.dims.set_current_step(1, 2)
+    dock.new_strokes()
+    strokes = dock.input.strokes
+    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        for number, row in ((1, 3), (2, 20)):
+            start, end = ((*viewer.dims.point[:2], row, column) for column in (3, 9))
+            strokes.paint(np.round(strokes.world_to_data(start)), number)
+            strokes.paint(np.round(strokes.world_to_data(end)), number)
+    assert set(np.nonzero(strokes.data)[0]) == {3}
+    assert dock.result.translate[0] == 3 and dock.result.data.shape == (1, 1, 32, 32)
+
+
 def test_a_mask_of_one_plane_holds_for_every_slice(viewer, label, empty_dock):
     layer = viewer.add_image(np.random.default_rng(0).random((4, 16, 16)), name="a")
     inside = np.zeros((16, 16), dtype=int)

@@ -106,11 +106,13 @@ def dictionary_of(metadata: dict[str, Any]) -> PatchDictionary | None:
 
 def look_at(viewer: napari.Viewer, layer: Labels, where: tuple[int, ...]) -> None:
     """Bring a pixel of a layer to the middle of the screen."""
-    world = layer.data_to_world(np.array(where, dtype=float))
     dims = viewer.dims
-    for axis, value in zip(range(dims.ndim - len(world), dims.ndim), world, strict=True):
-        if axis not in dims.displayed:
-            dims.set_point(axis, value)
+    world = layer.data_to_world(np.array(where, dtype=float))
+    here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
+    for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
+        # A pixel may be as wide as several slices, of which any may be on screen.
+        if axis not in dims.displayed and here[k] != where[k]:
+            dims.set_point(axis, world[k])
     shown = [world[axis - dims.ndim] for axis in dims.displayed if axis - dims.ndim >= -len(world)]
     viewer.scene.camera.center = (0, 0, *shown)[-3:]
 

@@ -27,7 +27,7 @@ from napari_saf._gui.docks.run_dock import (
     way_on_of,
 )
 from napari_saf._gui.export.source import raw_recipe, recipe_of
-from napari_saf._gui.layers.part import labelled_axes, origin_of
+from napari_saf._gui.layers.part import channels_of, labelled_axes, origin_of
 from napari_saf._gui.layers.placement import place
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import ImageJob
@@ -285,7 +285,7 @@ def repeat_request(
     window, note = _fitting(recipe, image, [axis for axis in axes if axis not in fixed])
     options = dataclasses.replace(recipe.options, channel_axis=kept_channel, window=window)
     job = ImageJob(data, index, options)
-    return Request(image, job, recipe.method, place(image, axes, fixed), note=note)
+    return Request(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
 
 
 def _fitting(recipe: Recipe, image: Image, axes: list[int]) -> tuple[int | tuple[int, ...], str]:
@@ -309,6 +309,10 @@ def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
     if origin is None:
         return None
     axes, singletons = origin
+    own_channels = channels_of(labels)
+    if own_channels is not None:
+        across = tuple(axis for axis in singletons if axis != own_channels)
+        return (across, own_channels) if has_channels and image.ndim == len(axes) else None
     if image.ndim != len(axes) + has_channels:
         return None
     if not has_channels:

@@ -87,6 +87,7 @@ class LiveLayer:
             "image": str(self.image.unique_id),
             "axes": self.placement.axes,
             "singletons": self.placement.singletons,
+            "channels": self.placement.channels,
         }
 
     def prepare(self, labels: LabelImage, n_labels: int) -> None:

@@ -13,6 +13,7 @@ from napari_saf._gui.layers.reading import Index
 
 __all__ = [
     "METADATA_KEY",
+    "channels_of",
     "entry_of",
     "image_part",
     "kept_axes",
@@ -43,6 +44,12 @@ def origin_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         return None
     is_as_it_was = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
     return (axes, singletons) if is_as_it_was else None
+
+
+def channels_of(layer: Labels) -> int | None:
+    """Return the axis of labels that stands for all channels of the image, if they have one."""
+    found = entry_of(layer).get("channels")
+    return found if isinstance(found, int) and origin_of(layer) is not None else None
 
 
 def labelled_axes(layer: Labels) -> list[int]:
@@ -77,8 +84,11 @@ def image_part(
     Of the axes of the labels `kept` stay, by default those that `kept_axes` names.
     """
     kept = kept_axes(layer) if kept is None else kept
+    own_channels = channels_of(layer)
+    if image.ndim == layer.ndim and own_channels is not None and not image.rgb:
+        return _part_with_channels(layer, image, own_channels, kept)
     if image.ndim == layer.ndim:
-        index = _part(layer, image, list(range(image.ndim)), kept)
+        index = _part(layer, image, list(enumerate(range(image.ndim))), kept)
         channel = -1 if image.rgb else None
         return None if index is None else (index, channel)
     if image.ndim != layer.ndim + 1 or image.rgb:
@@ -88,17 +98,35 @@ def image_part(
     # Where the image is of the same kind, the axis that is none of the labels' holds channels.
     for channel in sorted(range(image.ndim), key=lambda axis: axis in own):
         axes = [axis for axis in range(image.ndim) if axis != channel]
-        index = _part(layer, image, axes, kept)
+        index = _part(layer, image, list(enumerate(axes)), kept)
         if index is not None:
-            n_before = sum(isinstance(one, slice) for one in index[:channel])
-            return (*index[:channel], slice(None), *index[channel:]), n_before
+            return _with_channels(index, channel)
     return None
 
 
-def _part(layer: Labels, image: Image, axes: list[int], kept: list[int]) -> Index | None:
-    """Return the index of some axes of an image that the labels cover, or None."""
+def _part_with_channels(
+    layer: Labels, image: Image, channel: int, kept: list[int]
+) -> tuple[Index, int | None] | None:
+    """Return the part of an image under labels that have its axis of channels, too; or None."""
+    pairs = [(axis, axis) for axis in range(image.ndim) if axis != channel]
+    index = _part(layer, image, pairs, kept)
+    return None if index is None else _with_channels(index, channel)
+
+
+def _with_channels(index: Index, channel: int) -> tuple[Index, int | None]:
+    n_before = sum(isinstance(one, slice) for one in index[:channel])
+    return (*index[:channel], slice(None), *index[channel:]), n_before
+
+
+def _part(
+    layer: Labels, image: Image, pairs: list[tuple[int, int]], kept: list[int]
+) -> Index | None:
+    """Return the index of some axes of an image that the labels cover, or None.
+
+    The pairs are an axis of the labels and that of the image.
+    """
     found: list[int | slice] = []
-    for k, axis in enumerate(axes):
+    for k, axis in pairs:
         side, whole = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
         start = 0
         if side != whole:

@@ -18,16 +18,19 @@ class Placement:
     Attributes
     ----------
     singletons : tuple of int
-        Axes of length 1 that stand for the slice that was labelled.
+        Axes of length 1 that stand for the slice that was labelled, or for all channels.
     axes : tuple of int
         The axis of the image that each axis of the layer is.
     transform : dict
         Arguments of the layer: scale, translate, units, axis_labels, and what turns it.
+    channels : int or None
+        The axis of the layer that stands for all channels, if it has one.
     """
 
     singletons: tuple[int, ...]
     axes: tuple[int, ...]
     transform: dict[str, Any]
+    channels: int | None = None
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the layer for labels of some shape."""
@@ -37,7 +40,9 @@ class Placement:
         return tuple(sides)
 
 
-def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placement:
+def place(
+    layer: Image, axes: tuple[int, ...], fixed: dict[int, int], channels: int | None = None
+) -> Placement:
     """Return the placement of labels over some axes of an image layer.
 
     Parameters
@@ -48,14 +53,25 @@ def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placeme
         The spatial axes, ascending, without that of the channels.
     fixed : dict of int to int
         Those of them of which one slice is labelled, and which.
+    channels : int, optional
+        The axis of the channels. The layer has it too, unless it is the first: layers lie over each
+        other by their last axes. It then has one pixel along it, as wide as all channels.
     """
+    where: dict[int, float] = dict(fixed)
+    n_channels = 1.0
+    if channels:
+        n_channels = float(layer.extent.data[1][channels]) + 1
+        where[channels] = (n_channels - 1) / 2
+        axes = tuple(sorted((*axes, channels)))
     chosen = list(axes)
     transform: dict[str, Any] = {
         "scale": np.asarray(layer.scale)[chosen],
-        "translate": (np.asarray(layer.translate) + _offset(layer, fixed))[chosen],
+        "translate": (np.asarray(layer.translate) + _offset(layer, where))[chosen],
         "units": tuple(layer.units[axis] for axis in chosen),
         "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
     }
+    if channels:
+        transform["scale"][channels] *= n_channels
     if len(chosen) == layer.ndim:
         transform |= {
             "rotate": layer.rotate,
@@ -63,17 +79,18 @@ def place(layer: Image, axes: tuple[int, ...], fixed: dict[int, int]) -> Placeme
             "affine": layer.affine.affine_matrix,
         }
     else:
-        affine = _remaining_affine(layer, fixed, transform, chosen)
+        affine = _remaining_affine(layer, where, transform, chosen)
         if not np.allclose(affine, np.eye(len(affine)), rtol=0, atol=_ROUNDING):
             transform["affine"] = affine
-    return Placement(tuple(chosen.index(axis) for axis in sorted(fixed)), tuple(axes), transform)
+    singletons = tuple(chosen.index(axis) for axis in sorted(where))
+    return Placement(singletons, tuple(axes), transform, channels or None)
 
 
 _ROUNDING = 1e-9
 
 
 def _remaining_affine(
-    layer: Image, fixed: dict[int, int], transform: dict[str, Any], chosen: list[int]
+    layer: Image, fixed: dict[int, float], transform: dict[str, Any], chosen: list[int]
 ) -> np.ndarray[Any, Any]:
     """Return what takes scaled and moved pixels of some axes to where the image has them."""
     start = _first_pixel(layer, fixed)
@@ -86,7 +103,7 @@ def _remaining_affine(
     return affine
 
 
-def _offset(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:
+def _offset(layer: Image, fixed: dict[int, float]) -> np.ndarray[Any, Any]:
     """Return how far the first pixel of a slice is from the first pixel of the image."""
     first = np.asarray(layer.data_to_world(_first_pixel(layer, fixed)))
     moved = first - layer.data_to_world(np.zeros(layer.ndim))
@@ -94,7 +111,7 @@ def _offset(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:
     return np.asarray(np.linalg.solve(linear, moved))
 
 
-def _first_pixel(layer: Image, fixed: dict[int, int]) -> np.ndarray[Any, Any]:
+def _first_pixel(layer: Image, fixed: dict[int, float]) -> np.ndarray[Any, Any]:
     start = np.zeros(layer.ndim)
     for axis, position in fixed.items():
         start[axis] = position

@@ -60,7 +60,7 @@ def plane_of(viewer: napari.Viewer, layer: Image, channel_axis: int | None = Non
         layer,
         tuple(fixed.get(axis, slice(None)) for axis in every),
         sum(axis not in fixed for axis in range(channels)) if channels >= 0 else None,
-        place(layer, axes, fixed),
+        place(layer, axes, fixed, channels if channels >= 0 else None),
         place(layer, every, fixed),
     )
 

@@ -64,13 +64,15 @@ class PaintedPart:
         image = self._input.image
         if image is None:
             return
-        self._input.choose_strokes(self._results.strokes_on(image) or self._input.strokes)
-        strokes = self._input.strokes
-        if strokes is not None:
+        own, strokes = self._results.strokes_on(image), self._input.strokes
+        if own is not None:
+            self._input.choose_strokes(own)
+        elif strokes is not None:
             sides, whole = pixels_of(strokes).shape, self._input.whole()[1]
-            # An axis more may be that of the channels, which is still to be chosen.
-            less = [whole[:axis] + whole[axis + 1 :] for axis in range(len(whole))]
-            if sides not in (whole, *less):
+            # Any axis may be that of the channels, which is still to be chosen.
+            cut = [(whole[:axis], whole[axis + 1 :]) for axis in range(len(whole))]
+            like = [(*before, *n, *after) for before, after in cut for n in ((), (1,))]
+            if sides not in (whole, *like):
                 self._input.choose_strokes(None)
 
     def read(self, layer: Labels) -> NDArray[Any]:

@@ -209,8 +209,10 @@ class SpotMarker:
 
     def _show(self, world: Any, where: NDArray[np.floating], in_sight: NDArray[np.integer]) -> None:
         """Go to the slice of a place, and centre it if it is out of sight."""
-        n_dims = self._viewer.dims.ndim
-        for axis, value in zip(range(n_dims - len(world), n_dims), world, strict=True):
-            self._viewer.dims.set_point(axis, value)
+        dims = self._viewer.dims
+        here = np.round(self._ring.world_to_data(dims.point[-self._ring.ndim :]))
+        for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
+            if here[k] != where[k]:
+                dims.set_point(axis, world[k])
         if ((where < in_sight[0]) | (where > in_sight[1])).any():
             self._viewer.scene.camera.center = (0, *world)[-3:]

@@ -142,7 +142,7 @@ class ImageInput(QObject):
 
     def other_placement(self, layer: Image) -> Placement:
         """Return where the labels of another image lie."""
-        return place(layer, self._axes(), self._fixed_of(layer))
+        return place(layer, self._axes(), self._fixed_of(layer), self._channels.currentData())
 
     def scale_note(self, job: ImageJob) -> str:
         """Return where the window of a job is smaller than the scale, and by that much."""
@@ -154,12 +154,13 @@ class ImageInput(QObject):
 
     def placement(self) -> Placement:
         """Return where the labels of the present choice lie."""
-        return place(self.image, self._axes(), self._fixed())
+        return place(self.image, self._axes(), self._fixed(), self._channels.currentData())
 
     def whole(self) -> tuple[Placement, tuple[int, ...]]:
         """Return where labels of all slices would lie, and their shape."""
         shape = pixels_of(self.image).shape
-        return place(self.image, self._axes(), {}), tuple(shape[axis] for axis in self._axes())
+        found = place(self.image, self._axes(), {}, self._channels.currentData())
+        return found, found.shape(tuple(shape[axis] for axis in self._axes()))
 
     def index_of(self, layer: Labels) -> tuple[int | slice, ...]:
         """Return what to read of a layer of labels, over the part of the image."""
@@ -431,6 +432,9 @@ class ImageInput(QObject):
         axes = self._axes() if len(shape) == len(self._axes()) else range(self.image.ndim)
         if len(shape) != len(axes):
             return tuple(slice(None) for _ in shape)
+        channels = self._channels.currentData()
+        if channels in axes and shape[channels] == 1:
+            fixed = {**fixed, channels: 0}
         where = [(fixed.get(axis), side) for axis, side in zip(axes, shape, strict=True)]
         return tuple(slice(None) if at is None else min(at, n - 1) for at, n in where)
 
