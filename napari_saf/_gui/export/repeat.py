@@ -222,9 +222,8 @@ class RepeatSection(QWidget):
 
     def _on_returned(self, result: Segmentation) -> None:
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        text, request = f"{words} in {self.session.seconds:.1f} s", self.session.request
-        note = "" if request is None else request.note
-        self.status.show_progress(1.0, "\n".join(filter(None, [text, note, *result.notes])))
+        words = f"{words} in {self.session.seconds:.1f} s"
+        self.status.show_progress(1.0, self.session.words(words, result))
 
     def _on_failed(self, error: Exception) -> None:
         self.status.show_error(describe_error(error), way_on_of(error))

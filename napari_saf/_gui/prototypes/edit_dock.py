@@ -230,9 +230,7 @@ class EditDock(TaskDock):
             return
         name, book, sheet, columns = found
         words = f"{name}: {STATUS_WORDS[result.status]} in {self.session.seconds:.1f} s"
-        self.status.show_progress(
-            1.0, "\n".join(filter(None, [words, request.note, *result.notes]))
-        )
+        self.status.show_progress(1.0, self.session.words(words, result))
         if live is None or live.layer not in self._viewer.layers:
             return
         if isinstance(columns, Restart):

@@ -123,6 +123,11 @@ class Session(QObject):
         """The numbers with which the classes of the run's strokes were painted."""
         return np.arange(0) if self._run is None else self._run.numbers
 
+    def words(self, first: str, result: Segmentation) -> str:
+        """Return words on the end of a run, and below them what should be known of it."""
+        note = "" if self.request is None else self.request.note
+        return "\n".join(filter(None, [first, note, *result.notes]))
+
     def record(self) -> Recording | None:
         """Return what takes note of the run, from now on if nothing did; None where none can."""
         if self._run is None or not self._run.is_recordable:

@@ -70,7 +70,6 @@ class ScribblesWidget(RunDock):
         self._results = StrokeResults()
         self._index: Any = None
         self._failed_elsewhere = False
-        self._scale_note = ""
         self._marker = SpotMarker(viewer)
         self._slices = SliceWatch(viewer, self)
         self.strokes = Strokes()
@@ -244,7 +243,6 @@ class ScribblesWidget(RunDock):
         except SafError as error:
             self._show_error(str(error))
             return
-        self._scale_note = self.input.scale_note(request.job) if method.uses_window else ""
         self._drop_waiting(request)
         self.session.start(request)
 
@@ -253,14 +251,16 @@ class ScribblesWidget(RunDock):
         if other is not None:
             job, place = self.input.other_job(other, job), self.input.other_placement(other)
             live = LiveLayer(self._viewer, other, TITLE, place, strokes)
-            return Request(other, job, method, place, False, strokes, live)
+            note = self.input.scale_note(job) if method.uses_window else ""
+            return Request(other, job, method, place, False, strokes, live, note=note)
         place, result = self.input.placement(), self._part.result
         if result is None:
             result = StrokeResult.create(self._viewer, image, strokes, job, place)
             self._results.add(result)
         result.followed = self._part.checksum()
         warm = result.warm if self._go_on.isChecked() else None
-        return Request(image, job, method, place, False, strokes, result.live, warm)
+        note = self.input.scale_note(job) if method.uses_window else ""
+        return Request(image, job, method, place, False, strokes, result.live, warm, note=note)
 
     def _rest(self, words: str) -> None:
         """Show no labels: there is nothing to follow."""
@@ -409,7 +409,7 @@ class ScribblesWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         first = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
-        words = "\n".join(filter(None, [first, self._scale_note, *result.notes]))
+        words = self.session.words(first, result)
         self.status.show_progress(1.0, words)
         shown, problem = self._result_of_session(), self.session.problem
         if shown is None or problem is None:

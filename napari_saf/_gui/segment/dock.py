@@ -210,10 +210,9 @@ class SegmentWidget(RunDock):
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
         words = f"{words} in {self.session.seconds:.1f} s"
         problem, live, request = self.session.problem, self.session.live, self.session.request
-        note = "" if request is None else request.note
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
-            "\n".join(filter(None, [words, note, *result.notes])),
+            self.session.words(words, result),
         )
         if len(result.history):
             self._show_prototypes(
