@@ -107,7 +107,7 @@ def check_memory(n_bytes: float, device: torch.device, proposal: str) -> None:
 
 
 def _gib(n_bytes: float) -> str:
-    return f"{n_bytes / 2**30:.3g} GiB"
+    return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**30:.2g} GiB"
 
 
 def _free_memory(device: torch.device) -> int:

@@ -187,6 +187,8 @@ def _check_finite(
     if isinstance(mask, str):
         if mask != "finite":
             raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
+        if not finite.any():
+            raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
         mask = finite
     inside = check_mask(mask, finite.shape)
     if hidden is not None:

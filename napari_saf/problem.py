@@ -296,5 +296,7 @@ def _check_indices(
     if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
         raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
     if not array.any():
-        raise InvalidInput(f"{name}: expected at least one that is not 0")
+        raise InvalidInput(
+            f"{name}: expected at least one that is not 0, within the mask if there is one"
+        )
     return array.astype(np.int64)

@@ -162,7 +162,12 @@ def nan_image():
         (np.random.rand(9, 9), {"scaling": "full"}, "scaling: expected"),
         (np.random.rand(9, 9), {"mask": np.zeros((9, 9))}, "empty mask"),
         (np.random.rand(9, 9), {"mask": np.ones((9, 8))}, "image's shape"),
-        (np.full((9, 9), np.nan), {"mask": "finite"}, "empty mask"),
+        (np.full((9, 9), np.nan), {"mask": "finite"}, "image: expected finite"),
+        (
+            np.random.rand(9, 9),
+            {"seeds": np.eye(9, dtype=int), "mask": 1 - np.eye(9)},
+            "within the mask",
+        ),
         (np.random.rand(9, 9), {"mask": "inside"}, "'finite'"),
         (np.random.rand(9, 9), {"features": "colour"}, "expected intensity, lab, multiscale"),
         (np.random.rand(9, 9), {"features": np.ones((8, 9, 2))}, "expected an array of shape"),

@@ -98,8 +98,8 @@ def _own_name(name: str, known: Collection[str]) -> str:
 def summary(item: Parameter) -> str:
     """Return default, bounds and condition of a parameter in a few words."""
     words = [f"default {'none' if item.default is None else item.default}"]
-    words += [f"at least {item.minimum:g}"] if item.minimum is not None else []
-    words += [f"at most {item.maximum:g}"] if item.maximum is not None else []
+    words += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
+    words += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
     words += ["or none"] if item.optional and item.default is not None else []
     words += [f"with {_condition(item.depends_on)}"] if item.depends_on else []
     return ", ".join(words)
@@ -126,9 +126,11 @@ def _option(
     items = list(known.values())
     kinds = {item.kind for item in items}
     optional = any(item.optional for item in items)
-    owner = "" if is_shared else f"{', '.join(known)}: "
-    texts = dict.fromkeys(f"{item.help} [{summary(item)}]" for item in items)
-    described = owner + " / ".join(texts)
+    texts: dict[str, list[str]] = {}
+    for method, item in known.items():
+        texts.setdefault(f"{item.help} [{summary(item)}]", []).append(method)
+    each = [f"{', '.join(owners)}: {text}" for text, owners in texts.items()]
+    described = next(iter(texts)) if is_shared and len(texts) == 1 else " / ".join(each)
     if kinds == {"bool"}:
         flags = [f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags]
         return click.Option([*flags, dest], default=None, help=described)

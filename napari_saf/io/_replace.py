@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from napari_saf.errors import SafError
@@ -87,7 +87,9 @@ def remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        # Nothing is there, nor can be where a file has the name of its folder.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
 
 
 def remove_leftovers(path: Path) -> None:

@@ -211,8 +211,8 @@ class FairClustering(AbstractClusteringMethod):
         """Return groups numbered from 0 (none: -1), and the proportions wanted."""
         if problem.groups is None:
             raise InvalidInput(
-                "groups: expected a group for the nodes; give the problem groups, several images "
-                "the groups 'image'"
+                "groups: expected groups to spread the labels over, got none; of several images, "
+                "'image' makes each one a group"
             )
         present, numbered = np.unique(problem.groups, return_inverse=True)
         groups = numbered - 1 if present[0] == 0 else numbered

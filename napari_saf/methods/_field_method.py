@@ -155,5 +155,5 @@ class AbstractFieldMethod(AbstractMethod):
             need,
             device,
             "use fewer labels, a mask, or a smaller image: at half the side lengths it needs "
-            f"about {need / 2**n_axes / 2**30:.1f} GiB",
+            f"about {need / 2**n_axes / 2**30:,.1f} GiB",
         )

@@ -62,8 +62,8 @@ def _check_range(name: str, value: float, info: FieldInfo) -> None:
     low = -np.inf if info.minimum is None else info.minimum
     high = np.inf if info.maximum is None else info.maximum
     if not (np.isfinite(value) and low <= value <= high):
-        bounds = [f"at least {info.minimum:g}"] if info.minimum is not None else []
-        bounds += [f"at most {info.maximum:g}"] if info.maximum is not None else []
+        bounds = [f"at least {info.minimum:.10g}"] if info.minimum is not None else []
+        bounds += [f"at most {info.maximum:.10g}"] if info.maximum is not None else []
         expected = " and ".join(bounds) or "a finite number"
         raise InvalidInput(f"{name}: expected {expected}, got {value:g}")
 

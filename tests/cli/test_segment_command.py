@@ -180,6 +180,14 @@ def test_help_has_every_parameter_of_every_method(cli):
             assert "--" + item.name.replace(".", "-").replace("_", "-") in text
 
 
+def test_help_says_which_method_has_which_default(cli):
+    text = " ".join(cli("segment", "--help").out.split())
+    assert "slk, laplacianshot: Stop once an iteration" in text
+    assert "/ fair: Stop once an iteration" in text
+    assert "af: One feature vector a label" in text
+    assert "at most 2147483647]" in text
+
+
 def test_methods_are_listed_with_help_and_bounds(cli):
     everything, one = cli("methods"), cli("methods", "af")
     assert everything.code == one.code == 0

@@ -63,3 +63,11 @@ def test_a_folder_comes_back_when_the_swap_fails(tmp_path, monkeypatch):
 def test_nothing_written_is_an_error(tmp_path):
     with pytest.raises(SafError, match="cannot be written"), replacing(tmp_path / "a"):
         pass
+
+
+def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "a"
+    with pytest.raises(SafError, match="cannot be written"), replacing(path) as temporary:
+        temporary.write_text("new")
+    assert os.listdir(tmp_path) == ["file"]

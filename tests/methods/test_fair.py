@@ -626,7 +626,7 @@ def with_groups(problem, groups):
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        (None, "groups: expected a group for the nodes"),
+        (None, "groups: expected groups to spread the labels over, got none"),
         (np.ones(120, int), "groups: expected two or more groups, got one"),
         (np.arange(120) % 2, "groups: expected two or more groups, got one"),
     ],
