@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ComputeError", "FormatError", "InvalidInput", "SafError"]
+__all__ = ["ComputeError", "FormatError", "InvalidInput", "NotFinite", "SafError"]
 
 
 class SafError(Exception):
@@ -14,6 +14,10 @@ class SafError(Exception):
 
 class InvalidInput(SafError, ValueError):
     """An argument, an image or a file's content is not what was expected."""
+
+
+class NotFinite(InvalidInput):
+    """Some pixels are NaN or infinite: a mask can leave them out."""
 
 
 class ComputeError(SafError):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import all_finite
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.features import FEATURES, Scaling, channels_last
 from napari_saf.graph import (
     CoarseGrid,
@@ -184,18 +184,18 @@ def _check_finite(
 ) -> NDArray[np.bool_] | None:
     """Return the mask without hidden pixels, within which all must be finite; None: no mask."""
     finite = all_finite(array)
+    if not finite.any():
+        raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
     if isinstance(mask, str):
         if mask != "finite":
             raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
-        if not finite.any():
-            raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
         mask = finite
     inside = check_mask(mask, finite.shape)
     if hidden is not None:
         inside = check_mask(~hidden if inside is None else ~hidden & inside, finite.shape)
     n_bad = int(np.count_nonzero(~finite if inside is None else ~finite & inside))
     if n_bad:
-        raise InvalidInput(
+        raise NotFinite(
             f"image: {n_bad} of {finite.size} pixels are NaN or infinite; "
             "leave them out with the mask 'finite', or give a mask"
         )

@@ -13,7 +13,15 @@ from scipy.special import softmax
 
 from napari_saf.errors import SafError
 
-__all__ = ["History", "LabelImage", "Record", "Segmentation", "Snapshot", "Status"]
+__all__ = [
+    "STATUS_WORDS",
+    "History",
+    "LabelImage",
+    "Record",
+    "Segmentation",
+    "Snapshot",
+    "Status",
+]
 
 LabelImage = NDArray[np.unsignedinteger[Any]]
 
@@ -25,6 +33,15 @@ class Status(enum.Enum):
     STALLED = "stalled"
     MAX_ITERATIONS = "max_iterations"
     CANCELLED = "cancelled"
+
+
+STATUS_WORDS = {
+    Status.CONVERGED: "converged",
+    Status.STALLED: "settled",
+    Status.MAX_ITERATIONS: "step limit reached",
+    Status.CANCELLED: "stopped",
+}
+"""What a person is told."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

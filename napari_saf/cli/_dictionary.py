@@ -33,6 +33,7 @@ from napari_saf.io import (
     save_dictionary,
 )
 from napari_saf.problem import Problem
+from napari_saf.result import STATUS_WORDS
 
 __all__ = ["command"]
 
@@ -75,7 +76,7 @@ def _learn(
     dictionary = result.with_names([path.name for path in paths])
     make_folder(out.parent)
     save_dictionary(out, dictionary)
-    seconds, status = time.perf_counter() - began, result.status.value.replace("_", " ")
+    seconds, status = time.perf_counter() - began, STATUS_WORDS[result.status]
     click.echo(f"{out}: {_words(dictionary)}, {status}, {seconds:.1f} s")
     for note in result.notes:
         click.echo(f"napari-saf: note: {note}", err=True)
@@ -210,7 +211,7 @@ _APPLY = click.Command(
                      help="Where masks, reconstructions and the table (.csv) go."),
         _WINDOW,
         click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
-                     show_default=True, help="How images are made anew: atoms at the matched "
+                     show_default=True, help="How images are rebuilt: atoms at the matched "
                      "centres; beside them the nearest atom of each pixel; each with a contrast "
                      "and brightness of its own."),
         _CHANNELS,
@@ -221,7 +222,7 @@ _APPLY = click.Command(
         _overwrite("everything"),
         _DEBUG,
     ],
-    help="Label images with a dictionary and make them anew from its atoms. What an earlier run "
+    help="Label images with a dictionary and rebuild them from its atoms. What an earlier run "
     "has done is not done again.",
     context_settings=_HELP,
 )  # fmt: skip

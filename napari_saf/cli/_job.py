@@ -22,7 +22,7 @@ from napari_saf.io._source import FileState
 from napari_saf.methods import AbstractMethod
 from napari_saf.methods._method import drain
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.result import Segmentation
+from napari_saf.result import STATUS_WORDS, Segmentation
 
 __all__ = [
     "GROUPS_HELP",
@@ -226,5 +226,4 @@ def save_labels(
 def _line(mask: Path, labels: NDArray[Any], result: Segmentation) -> str:
     count = int(np.count_nonzero(np.bincount(labels.ravel())[1:]))
     words = f"{count} label{'s' * (count != 1)}"
-    status = result.status.value.replace("_", " ")
-    return f"{mask}: {words}, {status}, {result.seconds:.1f} s"
+    return f"{mask}: {words}, {STATUS_WORDS[result.status]}, {result.seconds:.1f} s"

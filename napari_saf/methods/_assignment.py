@@ -87,7 +87,7 @@ class AssignmentFlow(AbstractFlowMethod):
     prototypes: NDArray[np.floating] | None = parameter(
         None,
         label="Prototypes",
-        help="One feature vector a label; an earlier result has them.",
+        help="What each label stands for, a row of features for each; take those of a result.",
     )
 
     n_nearest: int | None = parameter(
@@ -104,8 +104,8 @@ class AssignmentFlow(AbstractFlowMethod):
     paths: float = parameter(
         1.0,
         label="Nearness",
-        help="How much the way to a stroke counts beside likeness: short ways that cross no "
-        "edge; 0: not at all.",
+        help="How much nearness to a stroke counts beside likeness; a way that crosses edges "
+        "is a long one. 0: not at all.",
         minimum=0,
         maximum=10,
         step=0.1,
@@ -115,8 +115,8 @@ class AssignmentFlow(AbstractFlowMethod):
     rounds: int = parameter(
         4,
         label="Learn again",
-        help="How often, at most, a label learns from all that was given to it, not only from "
-        "its strokes.",
+        help="How often, at most, a label learns again: from all pixels that it has, not only "
+        "from its strokes.",
         minimum=0,
         maximum=20,
         advanced=True,
@@ -125,8 +125,7 @@ class AssignmentFlow(AbstractFlowMethod):
     connected: bool = parameter(
         False,
         label="One piece",
-        help="Keep only regions that a stroke touches; what is left over goes to the region "
-        "around it.",
+        help="Keep only regions that a stroke touches; other regions get the label around them.",
         for_seeds=True,
     )
 
@@ -199,10 +198,14 @@ class AssignmentFlow(AbstractFlowMethod):
         features, seeds = call.features, call.seeds
         if self.prototypes is None:
             if seeds is None:
-                raise InvalidInput("prototypes: expected some, or strokes of two or more classes")
+                raise InvalidInput(
+                    "prototypes: expected those of a result, or strokes of two or more classes"
+                )
             means = class_means(features, seeds)
             if len(means) < 2:
-                raise InvalidInput("seeds: expected two or more classes, got one; mark another")
+                raise InvalidInput(
+                    "seeds: expected strokes of two or more classes, got one; mark another one"
+                )
             return means
         points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))
         n_features = features.shape[1]

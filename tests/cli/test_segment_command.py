@@ -184,7 +184,7 @@ def test_help_says_which_method_has_which_default(cli):
     text = " ".join(cli("segment", "--help").out.split())
     assert "slk, laplacianshot: Stop once an iteration" in text
     assert "/ fair: Stop once an iteration" in text
-    assert "af: One feature vector a label" in text
+    assert "af: What each label stands for" in text
     assert "at most 2147483647]" in text
 
 
@@ -199,3 +199,8 @@ def test_methods_are_listed_with_help_and_bounds(cli):
 
 def test_no_progress_bar_without_a_terminal(cli, picture):
     assert cli("segment", picture(), "-o", "m.tif", *FEW).err == ""
+
+
+def test_the_end_of_a_run_is_told_in_the_words_of_the_app(cli, picture):
+    outcome = cli("segment", picture(), "-o", "m.tif", *FEW, "--max-steps", "1")
+    assert "step limit reached" in outcome.out

@@ -339,3 +339,18 @@ def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
     assert "scale along axis -2: 19 px" in dock.status.text
     dock.methods.choose("slk")
     assert not run(dock).recipe["input"]["window"] == 25
+
+
+def test_no_way_on_where_masking_pixels_would_not_help(viewer, run):
+    image = np.full((16, 16), np.nan, dtype=np.float32)
+    layer = viewer.add_image(image, contrast_limits=(0, 1))
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    run(dock)
+    assert "all of them are NaN or infinite" in dock.status.text
+    assert dock.status.way_on == ""
+    image[2:] = 0.5
+    layer.data = image
+    dock.input.choose_mask(viewer.add_labels((image == 0.5).astype(int)))
+    run(dock)
+    assert "expected differing values" in dock.status.text
+    assert dock.status.way_on == ""

@@ -18,13 +18,12 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui.docks.life import DockLife
 from napari_saf._gui.docks.shortcuts import Shortcuts, in_words
-from napari_saf._gui.layers.reading import NotFinite
 from napari_saf._gui.runs.session import Session, connect_run
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.widgets.form_layout import create_scroll_area
 from napari_saf._gui.widgets.status import StatusArea
-from napari_saf.errors import SafError
-from napari_saf.result import Status
+from napari_saf.errors import NotFinite, SafError
+from napari_saf.result import STATUS_WORDS
 
 __all__ = [
     "LEAST_WIDTH",
@@ -37,13 +36,6 @@ __all__ = [
 
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
-
-STATUS_WORDS = {
-    Status.CONVERGED: "converged",
-    Status.STALLED: "settled",
-    Status.MAX_ITERATIONS: "step limit reached",
-    Status.CANCELLED: "stopped",
-}
 
 
 class RunDock(QWidget):
@@ -72,7 +64,7 @@ class RunDock(QWidget):
         self.status = StatusArea()
         self._stop_button = QPushButton("Stop")
         self._stop_button.setToolTip(
-            f"End the work with what there is ({self._key_of('run_or_stop')})."
+            f"End the work and keep what there is ({self._key_of('run_or_stop')})."
         )
         self._clock = QTimer(self)
         self._clock.setInterval(500)
@@ -200,6 +192,8 @@ class RunDock(QWidget):
 
 def describe_error(error: Exception) -> str:
     """Return what to tell a person of an error."""
+    if isinstance(error, NotFinite):
+        return str(error).split(";")[0]  # a button offers the rest
     return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
 
 

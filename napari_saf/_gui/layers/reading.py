@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.errors import ComputeError, InvalidInput
+from napari_saf.errors import ComputeError
 from napari_saf.features import is_rgb, standardized
 from napari_saf.graph import GraphUnion
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.tick import Tick
 
-__all__ = ["ImageJob", "NotFinite", "ProblemReader", "fingerprint", "read_pixels"]
+__all__ = ["ImageJob", "ProblemReader", "fingerprint", "read_pixels"]
 
 Index = tuple[int | slice, ...]
-
-
-class NotFinite(InvalidInput):
-    """The image holds NaN or infinite pixels; leaving them out is a way on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -141,18 +137,17 @@ class ImageJob:
         """Return the problem of several images; this one is the last."""
         images = [read_pixels(other.data, other.index, cancelled) for other in others]
         images.append(pixels)
-        with self._holes_told(images):
-            return Problem.from_images(
-                images,
-                features=options.features,
-                window=options.window,
-                weights=options.weights,
-                channel_axis=options.channel_axis,
-                masks="finite" if self.finite_only else None,
-                scaling=options.scaling,
-                max_side=options.max_side,
-                tick=_ticker(cancelled),
-            )
+        return Problem.from_images(
+            images,
+            features=options.features,
+            window=options.window,
+            weights=options.weights,
+            channel_axis=options.channel_axis,
+            masks="finite" if self.finite_only else None,
+            scaling=options.scaling,
+            max_side=options.max_side,
+            tick=_ticker(cancelled),
+        )
 
     def _problem(
         self,
@@ -165,30 +160,18 @@ class ImageJob:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
             pixels, axis = pixels[..., None], -1
-        with self._holes_told([pixels]):
-            return Problem.from_image(
-                pixels,
-                features=options.features if features is None else features,
-                window=options.window,
-                weights=options.weights,
-                channel_axis=axis,
-                mask=self._inside(pixels, mask, axis),
-                groups=groups,
-                scaling=options.scaling,
-                max_side=options.max_side,
-                tick=tick,
-            )
-
-    @contextmanager
-    def _holes_told(self, images: Sequence[NDArray[Any]]) -> Iterator[None]:
-        """Say that an error may be that of pixels which can be left out."""
-        try:
-            yield
-        except InvalidInput as error:
-            have_holes = any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in images)
-            if have_holes and not self.finite_only:
-                raise NotFinite(str(error).split(";")[0]) from error
-            raise
+        return Problem.from_image(
+            pixels,
+            features=options.features if features is None else features,
+            window=options.window,
+            weights=options.weights,
+            channel_axis=axis,
+            mask=self._inside(pixels, mask, axis),
+            groups=groups,
+            scaling=options.scaling,
+            max_side=options.max_side,
+            tick=tick,
+        )
 
     def _spread(self, over: Any) -> Any:
         """Return a mask or groups of one plane for every slice."""
