@@ -56,7 +56,8 @@ class GaussianAffinity:
     sigma2: float = parameter(
         0.1,
         label="Colour tolerance",
-        help="How different two features may be and still be alike: larger joins more (sigma²).",
+        help="How different two features may be and still be alike: larger joins more "
+        "(sigma squared).",
         minimum=1e-6,
         step=0.01,
         advanced=True,

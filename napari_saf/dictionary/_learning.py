@@ -104,7 +104,7 @@ class PatchDictionaryLearning(AbstractFlowMethod):
     n_atoms: int = parameter(
         20,
         label="Atoms up to",
-        help="Most atoms that may come out; those that nothing is like are dropped (c).",
+        help="Most atoms that may come out; those that no patch resembles are dropped (c).",
         minimum=2,
         maximum=255,
     )

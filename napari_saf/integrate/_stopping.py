@@ -41,8 +41,8 @@ class StoppingRule:
     changed: float = parameter(
         1e-4,
         label="Stop at change",
-        help="Stop once a smaller share of pixels than this changes label and labels no longer "
-        "get more certain.",
+        help="Stop once a smaller share of the pixels than this changes its label, and labels "
+        "no longer become more certain.",
         minimum=0,
         maximum=1,
         step=1e-4,

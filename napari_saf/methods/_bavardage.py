@@ -100,7 +100,7 @@ class Bavardage(AbstractFewShotMethod):
     precision: float = parameter(
         50.0,
         label="Sharpness",
-        help="How narrow classes are in feature space: high for hard borders (T_vb).",
+        help="How narrow classes are: a larger number makes harder borders between them (T_vb).",
         minimum=1e-3,
         maximum=1e6,
         step=5,
@@ -116,7 +116,7 @@ class Bavardage(AbstractFewShotMethod):
     start_temperature: float = parameter(
         10.0,
         label="Start sharpness",
-        help="How hard the assignment of the start is (T_km).",
+        help="How decided the start is: a larger number is more decided (T_km).",
         minimum=1e-3,
         maximum=1e6,
         step=1,
@@ -133,7 +133,7 @@ class Bavardage(AbstractFewShotMethod):
     mean_weight: float = parameter(
         10.0,
         label="Pull of the mean",
-        help="How many pixels the mean of all counts for in that of each class (beta).",
+        help="Weight of the mean of all pixels in the mean of each class, in pixels (beta).",
         minimum=1e-6,
         maximum=1e9,
         step=1,
@@ -142,8 +142,7 @@ class Bavardage(AbstractFewShotMethod):
     max_scale: float = parameter(
         2.0,
         label="Largest stretch",
-        help="By how much a feature that varies little within classes is stretched at most "
-        "(s_max).",
+        help="How far a feature that varies little within classes is stretched, at most (s_max).",
         minimum=1e-3,
         maximum=1e6,
         step=0.5,

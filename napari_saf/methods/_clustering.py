@@ -422,4 +422,4 @@ def _empty_note(labels: torch.Tensor, n_columns: int) -> tuple[str, ...]:
     n_empty = int((sizes == 0).sum())
     if not n_empty:
         return ()
-    return (f"{n_columns - n_empty} of {n_columns} labels are left: the others lost all nodes",)
+    return (f"{n_columns - n_empty} of {n_columns} labels are left: the others lost all pixels",)

@@ -111,7 +111,7 @@ class FairClustering(AbstractClusteringMethod):
     fairness_weight: float | None = parameter(
         None,
         label="Fairness",
-        help="What equal proportions may cost: 0 nothing, none ten times as much as the "
+        help="How much equal proportions count: 0 not at all, none ten times as much as the "
         "clustering itself (lambda).",
         minimum=0,
         maximum=1e30,
@@ -128,7 +128,7 @@ class FairClustering(AbstractClusteringMethod):
     lipschitz: float = parameter(
         1.0,
         label="Step bound",
-        help="How careful the first step is (L); it adapts.",
+        help="How careful the first step is; later steps adapt (L).",
         minimum=1e-3,
         maximum=1e3,
         step=0.5,

@@ -49,8 +49,8 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
     preprocessing: Preprocessing = parameter(
         "scaled",
         label="Scaling",
-        help="Scaled: one factor for all, for colours and textures; centred or "
-        "not, unit length: each for itself, for features of a network.",
+        help="How features are prepared: all scaled by one factor, for colours and textures; "
+        "or those of each pixel brought to unit length, for features of a network.",
         words={
             "scaled": "scaled together",
             "centred unit": "centred, unit length",

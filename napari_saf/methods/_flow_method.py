@@ -33,7 +33,7 @@ class AbstractFlowMethod(AbstractFieldMethod):
     rho: float = parameter(
         0.1,
         label="Selectivity",
-        help="How much likeness counts against the neighbours: smaller makes it count more (ρ).",
+        help="How much likeness counts against the neighbours: a smaller number, more (rho).",
         minimum=1e-3,
         maximum=100,
         step=0.05,

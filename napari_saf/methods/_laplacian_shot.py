@@ -53,7 +53,7 @@ class LaplacianShot(AbstractFewShotMethod):
     laplacian_weight: float = parameter(
         1.0,
         label="Agreement",
-        help="How much the labels of the nodes that look most alike count (lambda).",
+        help="How much the labels of the most similar pixels count (lambda).",
         minimum=0,
         maximum=1000,
         step=0.1,
@@ -69,8 +69,8 @@ class LaplacianShot(AbstractFewShotMethod):
     rectification: float | None = parameter(
         10.0,
         label="Rectification",
-        help="How strictly a class takes in only nodes that look like its seeds (temperature); "
-        "none: the seeds alone are its prototype.",
+        help="How strictly a class takes in only pixels that look like its strokes "
+        "(temperature); none: the strokes alone say what it looks like.",
         minimum=1e-3,
         maximum=1e6,
         advanced=True,

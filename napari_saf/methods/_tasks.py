@@ -254,11 +254,13 @@ def check_classes(seeds: NDArray[np.int64] | None) -> int:
     """
     if seeds is None:
         raise InvalidInput(
-            "seeds: expected strokes of two or more classes, got none; mark a few nodes of each"
+            "seeds: expected strokes of two or more classes, got none; mark a few pixels of each"
         )
     n_classes = count_classes(seeds)
     if n_classes < 2:
-        raise InvalidInput("seeds: expected two or more classes, got one; mark another")
+        raise InvalidInput(
+            "seeds: expected strokes of two or more classes, got one; mark another one"
+        )
     return n_classes
 
 

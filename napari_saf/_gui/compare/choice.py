@@ -34,7 +34,7 @@ _NOT_VARIED = ("device", "dtype")
 _OPTIONS = {
     "window": ("3, 9, 21", "Side of the window over which labels are averaged."),
     "features": (", ".join(FEATURES), "What describes a pixel."),
-    "weights": (", ".join(WEIGHTS), "How the pixels within the scale count."),
+    "weights": (", ".join(WEIGHTS), "How much each pixel in the window counts."),
     "max_side": ("240, 480", "The longest side at which to work."),
 }
 """By name: values to begin with, help."""

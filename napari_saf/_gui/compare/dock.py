@@ -302,7 +302,7 @@ class CompareWidget(TaskDock):
             fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
             share = result.sizes[label - 1] / result.labels.size
             words = f"label {label}: {100 * share:.1f} % of the pixels"
-            words = f"label {label}: died here, lives in others" if label in dead else words
+            words = f"label {label}: died out here, others have it" if label in dead else words
             swatches.append(Swatch(fill, border, words, label in dead))
         self.swatches.show_swatches(swatches)
 

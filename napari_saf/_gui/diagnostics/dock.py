@@ -37,7 +37,7 @@ _MOST_RUNS = 2
 """Recordings kept: of the newest run and of the one before, to go back and forth between."""
 _NOTHING = "Run a method in any dock: its curves come up here."
 _NOT_RECORDED = (
-    "The labels on the way were not recorded: for the time slider have this dock open during a run."
+    "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
 )
 
 
@@ -395,7 +395,7 @@ class DiagnosticsWidget(TaskDock):
         if not self._apart.isExpanded():
             return
         if run is None or state is None or run.problem is None or run.is_running:
-            self.separability.say("Known once a recorded run is over.")
+            self.separability.say("Shown when a recorded run is over.")
             return
         features = run.problem.features
 

@@ -35,8 +35,8 @@ _KINDS = ("Image", "Labels", "Rebuilt", "Error")
 _KIND_HELP = (
     "The image alone.",
     "The labels: which atom each pixel is like.",
-    "The image made anew from atoms.",
-    "How far the image made anew is off, pixel by pixel.",
+    "The image rebuilt from atoms.",
+    "Where the rebuilt image differs from the image, pixel by pixel.",
 )
 
 
@@ -65,7 +65,7 @@ class ApplySection(QWidget):
         super().__init__()
         self.target = LayerChoice(viewer, is_image)
         self.source = FolderField("The folder with the images")
-        self.results = FolderField("The folder for labels and images made anew")
+        self.results = FolderField("The folder for labels and rebuilt images")
         self._others: list[Edition] = []
         self._shown: list[Layer] = []
         self._gain: Any = None
@@ -76,7 +76,7 @@ class ApplySection(QWidget):
 
     @property
     def reconstruction(self) -> Any:
-        """How images are made anew."""
+        """How images are rebuilt."""
         return self._how.currentData()
 
     @property
@@ -146,12 +146,14 @@ class ApplySection(QWidget):
     def _create_controls(self) -> None:
         self._apply, self._compare = QPushButton("Apply"), QPushButton("Compare")
         self._folder = QPushButton("Apply to folder")
-        self._apply.setToolTip("Label this image with the atoms, and make it anew from them.")
+        self._apply.setToolTip("Label this image with the atoms, and rebuild it from them.")
         self._compare.setToolTip(
-            "Make the image anew from both dictionaries and show where this one is closer "
+            "Rebuild the image from both dictionaries and show where this one is closer "
             "(green) and where the other one is (pink)."
         )
-        self._folder.setToolTip("Label all images of the folder; one bad file stops nothing.")
+        self._folder.setToolTip(
+            "Label all images of the folder; one that fails does not stop the others."
+        )
         self._how, self._other = QComboBox(), QComboBox()
         for box in (self._how, self._other):
             box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -191,7 +193,7 @@ class ApplySection(QWidget):
         section.add_row(
             "Rebuild with",
             self._how,
-            "How images are made anew: from the best atom of every pixel; from those of the labels "
+            "How images are rebuilt: from the best atom of every pixel; from those of the labels "
             "alone; or from the best ones with brightness and contrast of their own.",
         )
         section.add_row("Compare with", self._other, "A dictionary that was on screen before.")
@@ -201,8 +203,8 @@ class ApplySection(QWidget):
     def _create_folder(self) -> FormSection:
         section = FormSection()
         section.add_row("Images in", self.source, "All images of this folder.")
-        section.add_row("Results in", self.results, "Labels, images made anew and a table.")
-        section.add_row("", self._overwrite, "Else images that have results are skipped.")
+        section.add_row("Results in", self.results, "Labels, rebuilt images and a table.")
+        section.add_row("", self._overwrite, "Without this, images that have results are skipped.")
         section.add_row("", self._folder)
         return section
 

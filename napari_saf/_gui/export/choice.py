@@ -55,7 +55,7 @@ _KINDS = (
           "slice on screen."),
     _Kind("prototypes", "Prototypes", PROTOTYPE_SUFFIXES,
           "The mean features of each label, to label other images with (f*)."),
-    _Kind("recipe", "Recipe", (), "What repeats the run, for Python and the command line (.json)."),
+    _Kind("recipe", "Recipe", (), "A file that repeats the run from Python or a terminal (.json)."),
 )  # fmt: skip
 
 

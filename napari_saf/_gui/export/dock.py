@@ -37,7 +37,7 @@ _GAP = 4
 _CLOSING_SECONDS = 5.0
 _MOST_NAMED = 3
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
-_HELP = "Write the files that are ticked; none that is there is replaced unasked."
+_HELP = "Write the ticked files. Before one is replaced, you are asked."
 
 
 class ExportWidget(QWidget):

@@ -106,7 +106,9 @@ class SegmentWidget(RunDock):
             f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
         )
         self._device = QLabel()
-        self._device.setToolTip("What computes, and how precisely: Device and Precision, Advanced.")
+        self._device.setToolTip(
+            "Where the run is computed, and how precisely (Advanced: Device, Precision)."
+        )
         self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
     def _create_layout(self) -> None:

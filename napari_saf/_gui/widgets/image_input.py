@@ -255,8 +255,8 @@ class ImageInput(QObject):
         add(
             "Slices",
             self._extent,
-            "What to label of a stack: the slice on screen; every slice, with common labels but "
-            "without looking across slices; or the volume.",
+            "What to label of a stack: the slice on screen; every slice by itself, with "
+            "the same labels in all; or all slices together, as a volume.",
         )
         add(
             "Strokes",
@@ -289,7 +289,7 @@ class ImageInput(QObject):
             "What describes a pixel: computed here, or the channels of another image layer of "
             "the same size.",
         )
-        add("Neighbours", self._weights, "How the pixels within the scale count (N).")
+        add("Neighbours", self._weights, "How much each pixel in the window counts (N).")
         add(
             "Work at",
             self._max_side,
