@@ -121,6 +121,10 @@ class AbstractClustering(ABC):
         """Return the node (n_columns,) that stands for each column, if nodes do."""
         return None
 
+    def remarks(self, labels: torch.Tensor) -> tuple[str, ...]:
+        """Return what a person should know of the hard labels at the end."""
+        return ()
+
     def move(self, v: torch.Tensor) -> None:
         """Go to log coordinates, which are overwritten; seeds stay where they are."""
         self.v = self.constrain(v)
@@ -203,7 +207,11 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
             state.assignment.float().cpu()[place].numpy(),
             (state.prototypes().cpu() + call.origin).float().numpy(),
             n_evaluations=state.n_evaluations,
-            notes=tuple(state.notes) + _empty_note(labels, state.v.shape[1]),
+            notes=(
+                *state.notes,
+                *_empty_note(labels, state.v.shape[1]),
+                *state.remarks(labels),
+            ),
             exemplars=_in_order(state.exemplars(), order),
         )
 

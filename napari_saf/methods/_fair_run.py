@@ -105,11 +105,7 @@ class AbstractFairRun(AbstractClustering):
         self.objective = min(self.objective, self._energy(plain, self._masses))
 
     def measures(self, labels: torch.Tensor) -> dict[str, float]:
-        n_columns, n_groups = self.v.shape[1], len(self._term.proportions)
-        cells = self._given.groups * n_columns + labels.cpu().numpy()
-        counts = np.bincount(cells[self._given.groups >= 0], minlength=n_groups * n_columns)
-        table = counts.reshape(n_groups, n_columns)
-        used = table[:, table.sum(axis=0) > 0]
+        used = self._count(labels)
         errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
         return {
             "discrete_objective": self._discrete(labels),
@@ -117,8 +113,26 @@ class AbstractFairRun(AbstractClustering):
             "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
         }
 
+    def remarks(self, labels: torch.Tensor) -> tuple[str, ...]:
+        used = self._count(labels)[self._term.proportions > 0]
+        n_without = int((used == 0).any(axis=0).sum())
+        if not n_without:
+            return ()
+        return (
+            f"{n_without} of {used.shape[1]} labels have no pixel of one group or more; "
+            "a larger fairness weight spreads them",
+        )
+
     def prototypes(self) -> torch.Tensor:
         return self._points
+
+    def _count(self, labels: torch.Tensor) -> NDArray[np.int64]:
+        """Return the nodes of each group (n_groups, n_used) in each label that has any."""
+        n_columns, n_groups = self.v.shape[1], len(self._term.proportions)
+        cells = self._given.groups * n_columns + labels.cpu().numpy()
+        counts = np.bincount(cells[self._given.groups >= 0], minlength=n_groups * n_columns)
+        table = counts.reshape(n_groups, n_columns)
+        return table[:, table.sum(axis=0) > 0]
 
     def _discrete(self, labels: torch.Tensor) -> float:
         """Return F of hard labels."""

@@ -787,3 +787,13 @@ def test_a_cancelled_run_records_the_objective_of_its_labels(n_calls):
     if len(found):
         cost = kmeans_objective(problem.features, result.labels)
         assert found[-1] == pytest.approx(cost, rel=1e-5)
+
+
+def test_labels_without_a_group_are_told():
+    features = np.repeat([0.0, 5.0, 10.0], 10)[:, None]
+    graph = saf.AffinityGraph(np.eye(30))
+    kinds = saf.FairClustering(n_clusters=3, fairness_weight=0)
+    apart = saf.Problem(features, graph, groups=np.repeat([1, 2, 1], 10))
+    mixed = saf.Problem(features, graph, groups=np.tile([1, 2], 15))
+    assert kinds.run(apart).notes[-1].startswith("3 of 3 labels have no pixel of one group or more")
+    assert not kinds.run(mixed).notes
