@@ -287,6 +287,16 @@ def test_too_little_memory(dock, run, monkeypatch):
     assert run(dock) is not None
 
 
+def test_a_lazy_image_that_does_not_fit_is_not_read(viewer, dock, run, monkeypatch):
+    image = da.from_array(gray(), chunks=8)
+    dock.input.choose_image(viewer.add_image(image, name="lazy"))
+    monkeypatch.setattr("napari_saf.device._free_memory", lambda device: 1000)
+    assert run(dock) is None
+    assert "not enough memory" in dock.status.text and "one slice" in dock.status.text
+    monkeypatch.undo()
+    assert run(dock) is not None
+
+
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyError])
 def test_what_goes_wrong_in_the_thread_is_told(dock, run, monkeypatch, error):
     def fail(*args, **options):

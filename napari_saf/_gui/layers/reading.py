@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from napari_saf.device import check_memory
 from napari_saf.errors import ComputeError
 from napari_saf.features import is_rgb, standardized
 from napari_saf.graph import GraphUnion
@@ -287,11 +289,16 @@ def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArr
     ------
     Cancelled
         If `cancelled` returned True before the last slab was read.
+    ComputeError
+        If a lazy one does not fit into memory.
     """
     part = data[index]
     chunks = getattr(part, "chunks", None)
     if isinstance(part, np.ndarray) or not chunks:
         return np.asarray(part)
+    # Beside the pixels there is their copy in float32.
+    need = float(part.size) * (part.dtype.itemsize + 4)
+    check_memory(need, torch.device("cpu"), "choose one slice, or a smaller part of the image")
     whole = np.empty(part.shape, part.dtype)
     start = 0
     for length in chunks[0]:
