@@ -364,3 +364,16 @@ def test_no_way_on_where_masking_pixels_would_not_help(viewer, run):
     run(dock)
     assert "expected differing values" in dock.status.text
     assert dock.status.way_on == ""
+
+
+def test_each_volume_of_a_series_by_itself(viewer, dock, run):
+    series = np.stack([stack(), stack()[::-1], stack()])
+    layer = add(viewer, dock, series, name="series")
+    dock.input.choose_extent("volumes")
+    dock.input.scale.set_value(5)
+    result = run(dock)
+    assert tuple(result.recipe["input"]["window"]) == (1, 5, 5, 5)
+    assert result_of(viewer, layer).data.shape == series.shape
+    np.testing.assert_array_equal(result.labels[0], result.labels[2])
+    dock.input.choose_image(viewer.layers["blocks"])
+    assert dock.input._extent.findData("volumes") < 0

@@ -65,11 +65,13 @@ def plane_of(viewer: napari.Viewer, layer: Image, channel_axis: int | None = Non
     )
 
 
-def plane_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the two of some axes of a layer that are on screen, or would be in 2-D."""
+def plane_on_screen(
+    viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...], n_shown: int = 2
+) -> tuple[int, ...]:
+    """Return those of some axes of a layer that are on screen, or would be in 2-D (or 3-D)."""
     missing = viewer.dims.ndim - layer.ndim
     order = [axis - missing for axis in viewer.dims.order]
-    return tuple([axis for axis in order if axis in axes][-2:])
+    return tuple([axis for axis in order if axis in axes][-n_shown:])
 
 
 def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> dict[int, int]:

@@ -29,7 +29,7 @@ from napari_saf.problem import ImageOptions
 __all__ = ["ImageInput"]
 
 _DEFAULT_WINDOW = 5
-_SLICE, _EACH, _VOLUME = "slice", "each", "volume"
+_SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
 _MAX_SIDES = (240, 480, 960)
 _COLOUR_WORDS = ("red", "green", "blue")
 _FEATURE_WORDS = {
@@ -179,7 +179,7 @@ class ImageInput(QObject):
         self._max_side.setCurrentIndex(self._max_side.findData(side))
 
     def choose_extent(self, extent: str) -> None:
-        """Choose "slice", "each" or "volume"."""
+        """Choose "slice", "each", "volume" or, with four axes or more, "volumes"."""
         self._extent.setCurrentIndex(self._extent.findData(extent))
 
     def choose_channels(self, axis: int | None) -> None:
@@ -256,7 +256,7 @@ class ImageInput(QObject):
             "Slices",
             self._extent,
             "What to label of a stack: the slice on screen; every slice by itself, with "
-            "the same labels in all; or all slices together, as a volume.",
+            "the same labels in all; every volume of a series likewise; or all as one volume.",
         )
         add(
             "Strokes",
@@ -311,6 +311,7 @@ class ImageInput(QObject):
 
     def _on_channels_changed(self) -> None:
         self.section.show_row(self._extent, len(self._axes()) > 2)
+        self._offer_volumes(len(self._axes()) > 3)
         names = [name for name in FEATURES if name != "lab" or self._n_channels() == 3]
         self._features.set_others([(_FEATURE_WORDS.get(name, name), name) for name in names])
         self._offer_groups()
@@ -319,6 +320,15 @@ class ImageInput(QObject):
     def _on_extent_changed(self) -> None:
         self._offer_groups()
         self.axes_changed.emit()
+
+    def _offer_volumes(self, are_there: bool) -> None:
+        """Offer to label every volume by itself, such as those of a time series, or do not."""
+        place = self._extent.findData(_VOLUMES)
+        if are_there and place < 0:
+            before = self._extent.findData(_VOLUME)
+            self._extent.insertItem(before, "each volume by itself", _VOLUMES)
+        elif place >= 0 and not are_there:
+            self._extent.removeItem(place)
 
     def _offer_groups(self) -> None:
         """Offer what the image itself tells: slices that are labelled together, channels."""
@@ -357,6 +367,15 @@ class ImageInput(QObject):
         """Return the two spatial axes that are on screen, or would be in 2-D."""
         return plane_on_screen(self._viewer, self.image, self._axes())
 
+    def _seen_together(self) -> tuple[int, ...]:
+        """Return the axes along which neighbours are averaged."""
+        extent = self._extent.currentData() if len(self._axes()) > 2 else _VOLUME
+        if extent == _EACH:
+            return self._in_plane()
+        if extent == _VOLUMES:
+            return plane_on_screen(self._viewer, self.image, self._axes(), 3)
+        return self._axes()
+
     def _fixed(self) -> dict[int, int]:
         """Return the axes of which one slice is labelled, and which slice that is."""
         if len(self._axes()) <= 2 or self._extent.currentData() != _SLICE:
@@ -387,10 +406,9 @@ class ImageInput(QObject):
 
     def _widths(self) -> dict[int, int]:
         """Return the scale along each axis that is labelled; 1 across slices by themselves."""
-        fixed, plane = self._fixed(), self._in_plane()
-        each = len(self._axes()) > 2 and self._extent.currentData() == _EACH
+        fixed, together = self._fixed(), self._seen_together()
         kept = (axis for axis in self._axes() if axis not in fixed)
-        return {axis: 1 if each and axis not in plane else self.scale.value for axis in kept}
+        return {axis: self.scale.value if axis in together else 1 for axis in kept}
 
     def _window(self, *others: Image) -> int | tuple[int, ...]:
         """Return the scale, along each axis no larger than the image and others are."""
