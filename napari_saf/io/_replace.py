@@ -83,12 +83,14 @@ def make_folder(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
+    """Remove a file or a folder, if it is there and the system lets it go.
+
+    What is cleared away must not hide why it has to be.
+    """
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        # Nothing is there, nor can be where a file has the name of its folder.
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(OSError):
             path.unlink()
 
 

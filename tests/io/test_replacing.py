@@ -71,3 +71,13 @@ def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
     with pytest.raises(SafError, match="cannot be written"), replacing(path) as temporary:
         temporary.write_text("new")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_system_that_removes_nothing_hides_no_error(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    words = "a: cannot be written: Read-only file system"
+    with pytest.raises(SafError, match=words), replacing(tmp_path / "a"):
+        refuse()
