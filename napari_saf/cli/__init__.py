@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -66,6 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files, and signs such as ρ, that the terminal or a pipe cannot hold.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _group.main(given, prog_name="napari-saf", standalone_mode=False)
     except click.exceptions.Abort:

@@ -88,7 +88,7 @@ def save_comparison(
         if suffix == ".html":
             words = f"{title or 'image'}: comparison"
             text = page(words, comparison, rows, given, results, layout)
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         else:
             figure = draw_panels(given, results, layout)
             figure.savefig(temporary, dpi=_DPI, format=suffix[1:])

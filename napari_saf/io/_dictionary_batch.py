@@ -29,6 +29,8 @@ __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
 
 TABLE_NAME = "dictionary.csv"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
+_NAMES = "surrogateescape"
+"""Names of files that are no text come back as the bytes that they are."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -258,7 +260,7 @@ class _Table:
         self._rows = kept
         make_folder(self._path.parent)
         with replacing(self._path) as temporary:
-            temporary.write_text("".join(map(_line, [self._header, *self._rows])), encoding="utf-8")
+            temporary.write_bytes(b"".join(map(_line, [self._header, *self._rows])))
 
     def append(self, name: str, state: FileState, found: PatchSegmentation, seconds: float) -> None:
         """Add the row of an image, on the disk before this returns."""
@@ -266,7 +268,7 @@ class _Table:
         row = [name, *measures, *_cells(state), *map(str, found.usage.tolist())]
         try:
             with open(self._path, "ab") as file:
-                file.write(_line(row).encode())
+                file.write(_line(row))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -276,10 +278,10 @@ class _Table:
         if not self._path.exists():
             return []
         try:
-            with open(self._path, newline="", encoding="utf-8") as file:
+            with open(self._path, newline="", encoding="utf-8", errors=_NAMES) as file:
                 whole = "".join(line for line in file if line.endswith("\n"))
             rows = list(csv.reader(io.StringIO(whole)))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, csv.Error) as error:
             raise FormatError(f"{self._path}: cannot be read: {error}") from error
         if rows and rows[0][: len(_COLUMNS)] != list(_COLUMNS):
             raise InvalidInput(f"{self._path}: is no table of a dictionary; choose another folder")
@@ -290,7 +292,7 @@ def _cells(state: FileState) -> list[str]:
     return [state.path, str(state.n_bytes), str(state.modified)]
 
 
-def _line(row: Sequence[str]) -> str:
+def _line(row: Sequence[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(row)
-    return text.getvalue()
+    return text.getvalue().encode(errors=_NAMES)

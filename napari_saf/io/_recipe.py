@@ -119,7 +119,8 @@ def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
     with replacing(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        # What is no text in the name of a file becomes an escape, which JSON reads back.
+        temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     return Path(path)
 
 

@@ -9,6 +9,8 @@ import textwrap
 import numpy as np
 import pytest
 
+import napari_saf as saf
+
 COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; sys.exit(main())")
 
 
@@ -125,3 +127,30 @@ def test_the_package_is_a_program():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: napari-saf")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of files are text there")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["segment", "IMAGE", "-o", "out", "--max-labels", "2"], "1 done before"),
+        (["dictionary", "apply", "words.safetensors", "IMAGE", "-o", "out"], "1 were there"),
+        (["compare", "IMAGE", "-o", "page.html", "--overwrite"], "page.html"),
+    ],
+)
+def test_names_of_files_may_be_no_text(tmp_path, arguments, words):
+    name = os.fsdecode(b"b\xfc.npy")
+    image = np.random.default_rng(0).integers(0, 255, (24, 30), dtype=np.uint8)
+    np.save(tmp_path / name, image)
+    saf.PatchDictionary.learn([image], n_atoms=3, patch_size=3).save(tmp_path / "words.safetensors")
+    given = [name if argument == "IMAGE" else argument for argument in arguments]
+    for _ in range(2):
+        done = run(*given, folder=tmp_path, env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"})
+        assert (done.returncode, done.stderr) == (0, "")
+    assert words in done.stdout
+
+
+def test_signs_that_a_pipe_cannot_hold_are_replaced(tmp_path):
+    done = run("methods", folder=tmp_path, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bavardage" in done.stdout
