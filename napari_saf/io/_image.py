@@ -174,4 +174,5 @@ def _read_picture(path: Path) -> ImageFile:
         array = array[..., 0]
     channels = array.ndim > 2 and array.shape[-1] in (3, 4)
     names = "tzyx"[-(array.ndim - channels) :] + "c" * channels
-    return ImageFile(array, array.ndim - 1 if channels else None, names)
+    image = ImageFile(array, array.ndim - 1 if channels else None, names)
+    return image.without_single_planes()

@@ -17,7 +17,7 @@ class ImageFile:
     Attributes
     ----------
     array : array
-        The pixels; axes of length 1 beside y and x are left out.
+        The pixels; axes of length 1 beside y and x are left out, but for those of ``.npy``.
     channel_axis : int or None
         Axis of the channels; None if there are none.
     axes : str
@@ -33,6 +33,20 @@ class ImageFile:
     axes: str = ""
     scale: tuple[float, ...] | None = None
     units: tuple[str, ...] | None = None
+
+    def without_single_planes(self) -> ImageFile:
+        """Return the image without axes of length 1 beside y and x."""
+        sides = zip(self.axes, self.array.shape, strict=True)
+        kept = [k for k, (name, side) in enumerate(sides) if side > 1 or name in "yx"]
+        axes = "".join(self.axes[k] for k in kept)
+        spatial = [k - self.axes[:k].count("c") for k in kept if self.axes[k] != "c"]
+        return ImageFile(
+            self.array.reshape([self.array.shape[k] for k in kept]),
+            axes.index("c") if "c" in axes else None,
+            axes,
+            self.scale and tuple(self.scale[k] for k in spatial),
+            self.units and tuple(self.units[k] for k in spatial),
+        )
 
     @property
     def stated_channel_axis(self) -> int | None:

@@ -47,7 +47,8 @@ def _read(path: Path, *, in_colors: bool) -> ImageFile:
         scale = tuple(size[0] if size else 1.0 for size in known)
         units = tuple(size[1] if size else "pixel" for size in known)
     channel = names.find("c")
-    return ImageFile(array, None if channel < 0 else channel, names, scale, units)
+    image = ImageFile(array, None if channel < 0 else channel, names, scale, units)
+    return image.without_single_planes()
 
 
 def _names(axes: str) -> str:

@@ -27,10 +27,8 @@ def read_zarr(path: Path) -> ImageFile:
     if len(axes) != array.ndim:
         raise ValueError(f"{len(axes)} axes are named, the array has {array.ndim}")
     scale = _scale(described, dataset, array.ndim)
-    kept = [k for k, axis in enumerate(axes) if array.shape[k] > 1 or axis[0] in "yx"]
-    names = "".join(axes[k][0] for k in kept)
-    array = array.reshape([array.shape[k] for k in kept])
-    spatial = [k for k in kept if axes[k][0] != "c"]
+    names = "".join(name for name, _ in axes)
+    spatial = [k for k, name in enumerate(names) if name != "c"]
     channel = names.find("c")
     return ImageFile(
         array,
@@ -38,7 +36,7 @@ def read_zarr(path: Path) -> ImageFile:
         names,
         None if scale is None else tuple(scale[k] for k in spatial),
         None if scale is None else tuple(axes[k][1] for k in spatial),
-    )
+    ).without_single_planes()
 
 
 def _named(axis: Any) -> tuple[str, str]:

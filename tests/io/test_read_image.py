@@ -199,3 +199,25 @@ def test_damaged_file_is_read_or_a_format_error(tmp_path, name, data):
         assert name in str(error)
     else:
         assert isinstance(image, ImageFile)
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.tif", "a.ome.zarr"])
+def test_a_single_plane_is_no_stack(tmp_path, name):
+    pixels, path = STACK[:1].astype(np.uint8), tmp_path / name
+    if name == "a.gif":
+        Image.fromarray(pixels[0]).save(path)
+    elif name == "a.tif":
+        tifffile.imwrite(path, pixels, metadata={"axes": "ZYX"})
+    else:
+        write_image(pixels, zarr.open_group(path, mode="w"), axes="zyx", scale_factors=[])
+    image = read_image(path)
+    assert image.axes.replace("c", "") == "yx"
+    assert image.array.shape[:2] == pixels.shape[1:]
+    assert image.stated_channel_axis is None
+
+
+def test_sizes_stay_with_their_axes_where_planes_are_left_out():
+    image = ImageFile(np.zeros((2, 1, 1, 4, 5)), 1, "tczyx", (1.0, 2.0, 3.0, 4.0), tuple("abcd"))
+    image = image.without_single_planes()
+    assert (image.axes, image.channel_axis, image.array.shape) == ("tyx", None, (2, 4, 5))
+    assert (image.scale, image.units) == ((1.0, 3.0, 4.0), ("a", "c", "d"))
