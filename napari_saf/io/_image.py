@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import ComputeError, FormatError
 from napari_saf.io._image_file import ImageFile
+from napari_saf.io._untrusted import check_room
 
 __all__ = ["PNG_MARK", "read_image", "read_labels"]
 
@@ -131,6 +132,7 @@ def _checked(image: ImageFile) -> ImageFile:
 
 
 def _read_npy(path: Path) -> ImageFile:
+    check_room(path.stat().st_size)
     with path.open("rb") as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
     is_rgb = array.ndim >= 3 and array.shape[-1] in (3, 4)
@@ -158,6 +160,8 @@ def _mode(path: Path) -> str:
     from PIL import Image
 
     with Image.open(path) as image:
+        # Of an animation imageio keeps all frames; four bytes hold a pixel of any mode.
+        check_room(4 * image.width * image.height * getattr(image, "n_frames", 1))
         return str(image.mode)
 
 

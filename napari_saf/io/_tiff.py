@@ -9,6 +9,7 @@ import numpy as np
 import tifffile
 
 from napari_saf.io._image_file import ImageFile
+from napari_saf.io._untrusted import check_room
 
 __all__ = ["read_indexed_tiff", "read_tiff"]
 
@@ -34,6 +35,7 @@ def _read(path: Path, *, in_colors: bool) -> ImageFile:
         kind = series.keyframe.photometric
         if kind == tifffile.PHOTOMETRIC.SEPARATED:
             raise ValueError("it holds inks (CMYK); save it as RGB")
+        check_room(series.nbytes)
         array = series.asarray()
         if in_colors and kind == tifffile.PHOTOMETRIC.PALETTE:
             # Tables hold 16 bits a channel.

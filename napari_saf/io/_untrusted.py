@@ -8,11 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError, InvalidInput
 
-__all__ = ["HEADER_KEY", "faults_named", "parse_json", "parse_tensors", "read_at_most"]
+__all__ = [
+    "HEADER_KEY",
+    "check_room",
+    "faults_named",
+    "parse_json",
+    "parse_tensors",
+    "read_at_most",
+]
 
 HEADER_KEY = "napari-saf"
 """Where the header of a safetensors file holds what this project wrote there."""
@@ -40,6 +48,12 @@ def faults_named(file: Path, expected: str) -> Iterator[None]:
     except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
         fault = " ".join(str(error).split())[:200]
         raise FormatError(f"{file}: not {expected}: {fault}") from error
+
+
+def check_room(n_bytes: int) -> None:
+    """Raise MemoryError if as much is not free: a small file may say that it is a large image."""
+    if n_bytes > psutil.virtual_memory().available:
+        raise MemoryError
 
 
 def read_at_most(file: Path, n_bytes: int) -> bytes:

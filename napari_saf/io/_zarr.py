@@ -9,6 +9,7 @@ import numpy as np
 import zarr
 
 from napari_saf.io._image_file import ImageFile
+from napari_saf.io._untrusted import check_room
 
 __all__ = ["read_zarr"]
 
@@ -22,7 +23,9 @@ def read_zarr(path: Path) -> ImageFile:
         raise ValueError("the folder holds no OME-Zarr image")
     described = multiscales[0]
     dataset = described["datasets"][0]
-    array = np.asarray(group[dataset["path"]])
+    stored: Any = group[dataset["path"]]
+    check_room(stored.nbytes)
+    array = np.asarray(stored)
     axes = [_named(axis) for axis in described.get("axes", "tczyx")][-array.ndim :]
     if len(axes) != array.ndim:
         raise ValueError(f"{len(axes)} axes are named, the array has {array.ndim}")

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 import imageio.v3 as iio
 import numpy as np
+import psutil
 import pytest
 import tifffile
 import zarr
@@ -172,6 +175,23 @@ def test_huge_array_is_a_compute_error(tmp_path):
         np.lib.format.write_array_header_1_0(file, header)
         file.write(b"\0" * 64)
     with pytest.raises((ComputeError, FormatError), match=r"a\.npy"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.tif", "a.gif", "a.ome.zarr"])
+def test_an_image_larger_than_the_memory_is_not_read(tmp_path, name, monkeypatch):
+    pixels, path = STACK.astype(np.uint8), tmp_path / name
+    if name == "a.npy":
+        np.save(path, pixels)
+    elif name == "a.tif":
+        tifffile.imwrite(path, pixels, photometric="minisblack")
+    elif name == "a.gif":
+        iio.imwrite(path, pixels)
+    else:
+        write_image(pixels, zarr.open_group(path, mode="w"), axes="zyx", scale_factors=[])
+    free = SimpleNamespace(available=pixels.nbytes - 1)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    with pytest.raises(ComputeError, match=f"{name}: not enough memory"):
         read_image(path)
 
 
