@@ -60,6 +60,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         features = own_floats(self.features, "features")
+        if not isinstance(self.graph, AbstractGraph):
+            raise InvalidInput(
+                "graph: expected a GridGraph or an AffinityGraph, which takes a matrix of weights, "
+                f"got {type(self.graph).__name__}"
+            )
         n_nodes = self.graph.n_nodes
         if features.ndim != 2 or len(features) != n_nodes or not features.shape[1]:
             raise InvalidInput(

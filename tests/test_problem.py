@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,6 +216,12 @@ def test_features_that_do_not_fit_the_graph_are_refused():
         saf.Problem(np.ones((5, 2)), saf.GridGraph((2, 3), window=1))
     with pytest.raises(saf.InvalidInput, match="1 of 6 nodes"):
         saf.Problem(np.array([[1.0]] * 5 + [[np.nan]]), saf.GridGraph((2, 3), window=1))
+
+
+@pytest.mark.parametrize("graph", [None, np.eye(6), scipy.sparse.eye(6)])
+def test_what_is_no_graph_is_refused(graph):
+    with pytest.raises(saf.InvalidInput, match="graph: expected"):
+        saf.Problem(np.ones((6, 2)), graph)
 
 
 def test_problems_and_scalings_are_frozen(photo):

@@ -88,7 +88,7 @@ def test_not_enough_memory_is_told_before_the_run(fails, tmp_path, monkeypatch):
     path = save(tmp_path, RNG.random((64, 64)))
 
     class Full:
-        available = 1000
+        available = 10**5
 
     monkeypatch.setattr(psutil, "virtual_memory", Full)
     outcome = fails("segment", path, "-o", "m.tif")
