@@ -59,8 +59,9 @@ def check_size(
     values: NDArray[np.floating],
     count: int,
     largest: float = float(np.finfo(np.float32).max),
+    smallest: float = 0.0,
 ) -> None:
-    """Refuse finite numbers of which squared distances may be more than a type holds.
+    """Refuse finite numbers of which squared distances may be no numbers of a type.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ def check_size(
         How many differences are squared and summed.
     largest : float
         The largest number of the type; by default that of float32.
+    smallest : float
+        The smallest square that has to be told from 0; numbers that are all 0 are none.
 
     Raises
     ------
@@ -83,6 +86,11 @@ def check_size(
     if found > most:
         raise InvalidInput(
             f"{name}: expected numbers up to {most:.1e}, got {found:.1e}; scale them"
+        )
+    if 0 < found < smallest**0.5:
+        raise InvalidInput(
+            f"{name}: expected numbers of {smallest**0.5:.1e} and more, the largest is "
+            f"{found:.1e}; scale them"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_whole, check_size
 from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
@@ -18,7 +18,21 @@ from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, nev
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
 
-__all__ = ["AbstractFieldMethod", "Call"]
+__all__ = ["AbstractFieldMethod", "Call", "check_features"]
+
+
+def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
+    """Refuse features so large or so small that a type does not hold the squares of differences.
+
+    Of the largest feature, differences down to the root of the precision count.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the bound.
+    """
+    kind = torch.finfo(dtype)
+    check_size("features", features, features.shape[-1], kind.max, kind.tiny / kind.eps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +127,7 @@ class AbstractFieldMethod(AbstractMethod):
                 f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
             )
         given = torch.from_numpy(problem.features)
-        check_size("features", problem.features, given.shape[1], torch.finfo(dtype).max)
+        check_features(problem.features, dtype)
         self._check_memory(problem, initial, device, dtype.itemsize)
         origin = torch.zeros(given.shape[1], dtype=torch.float64)
         if self._takes_mean(given, dtype):

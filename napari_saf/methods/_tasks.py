@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_array, check_size, own_floats
+from napari_saf.arrays import as_array, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import Averager, Neighbours, SparseProduct, nearest_neighbours, symmetric_part
@@ -20,7 +20,7 @@ from napari_saf.methods._clustering import (
     Nodes,
     weighted_means,
 )
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._field_method import Call, check_features
 from napari_saf.methods._start import count_classes
 from napari_saf.tick import Tick, go_on
 
@@ -228,7 +228,7 @@ def label_tasks(
     n_nodes, n_features = points.shape[1:]
     labels = np.empty(given.shape, dtype=np.int64)
     if len(points):
-        check_size("features", points, points.shape[-1], torch.finfo(dtype).max)
+        check_features(points, dtype)
     per_node = dtype.itemsize * (6 * n_features + 10 * int(given.max(initial=0)))
     per_node += 24 * min(n_nodes, _MOST_DENSE_NODES)
     count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))

@@ -58,6 +58,14 @@ def test_prototypes_that_are_given_may_be_far_from_the_origin():
     np.testing.assert_allclose(far.prototypes, near.prototypes + OFFSET, atol=8)
 
 
+@pytest.mark.parametrize("name", list(METHODS))
+def test_features_too_small_are_refused(name):
+    small = METHODS[name].run(problem_of(1e-15 * clouds()), max_iterations=10)
+    assert np.isfinite(small.assignment).all()
+    with pytest.raises(saf.InvalidInput, match=r"features: expected numbers of 3.1e-16 and more"):
+        METHODS[name].run(problem_of(1e-20 * clouds()))
+
+
 TASK_METHODS = {
     "slk": saf.SLK(),
     "bavardage": saf.Bavardage(),
