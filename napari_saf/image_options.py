@@ -130,7 +130,7 @@ def check_options(
 def _scaling_of(given: Any) -> Scaling:
     if isinstance(given, Scaling):
         return Scaling.given(given.low, given.high)
-    bounds = np.asarray(given) if isinstance(given, Sequence) else np.empty(0)
+    bounds = np.asarray(given) if isinstance(given, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:
         raise InvalidInput(

@@ -11,6 +11,26 @@ from napari_saf.parameters import build, describe, from_plain, to_plain
 ALL = list(saf.METHODS.values())
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"stepper": "euler"}, r"stepper: expected .*GeometricEuler\(...\), got 'euler'"),
+        ({"stepper": saf.GeometricEuler}, "stepper: expected"),
+        ({"stop": None}, "stop: expected StoppingRule"),
+        ({"affinity": np.eye(3)}, "affinity: expected GaussianAffinity"),
+    ],
+)
+def test_parts_of_a_method_are_of_their_kind(values, words):
+    with pytest.raises(saf.InvalidInput, match=words):
+        saf.SelfAssignmentFlow(**values)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_an_image_is_no_problem(method):
+    with pytest.raises(saf.InvalidInput, match=r"problem: expected a Problem.*got ndarray"):
+        method().run(np.eye(9))
+
+
 @pytest.mark.parametrize("method", ALL)
 def test_every_field_is_described_once_with_a_default_within_its_bounds(method):
     items = describe(method)

@@ -64,6 +64,11 @@ def test_a_recorded_scaling_repeats_the_features(photo):
     np.testing.assert_array_equal(problem.features, again.features)
 
 
+def test_a_scaling_may_be_an_array(photo):
+    one, other = (saf.Problem.from_image(photo, scaling=s) for s in ((0, 255), np.array([0, 255])))
+    assert one.options == other.options
+
+
 def test_hot_pixels_do_not_flatten_the_image():
     image = np.random.default_rng(0).random((100, 100))
     image[3, 4] = 1e6

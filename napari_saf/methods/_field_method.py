@@ -115,6 +115,11 @@ class AbstractFieldMethod(AbstractMethod):
     ) -> Iteration:
         """Label the nodes of a problem; see `AbstractMethod.iterate`."""
         began = time.perf_counter()
+        if not isinstance(problem, Problem):
+            raise InvalidInput(
+                "problem: expected a Problem, such as Problem.from_image makes of an image, "
+                f"got {type(problem).__name__}"
+            )
         limit = as_whole(max_iterations)
         if max_iterations is not None and (limit is None or limit < 1):
             raise InvalidInput(

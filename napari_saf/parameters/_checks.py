@@ -25,8 +25,18 @@ def check_bounds(method: object) -> None:
     hints = typing.get_type_hints(type(method))
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         info = info_of(field)
-        if info is not None and info.variants is None:
+        if info is None:
+            continue
+        if info.variants is None:
             _check_field(field.name, getattr(method, field.name), hints[field.name], info)
+        else:
+            _check_variant(field.name, getattr(method, field.name), hints[field.name], info)
+
+
+def _check_variant(name: str, value: object, hint: Any, info: FieldInfo) -> None:
+    if not isinstance(value, hint):
+        known = " or ".join(f"{cls.__name__}(...)" for cls in (info.variants or {}).values())
+        raise InvalidInput(f"{name}: expected {known}, got {value!r}")
 
 
 def _check_field(name: str, value: object, hint: Any, info: FieldInfo) -> None:
