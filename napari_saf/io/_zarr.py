@@ -24,6 +24,9 @@ def read_zarr(path: Path) -> ImageFile:
     described = multiscales[0]
     dataset = described["datasets"][0]
     stored: Any = group[dataset["path"]]
+    if stored.dtype.kind not in "biuf":
+        # Before a pixel is read: chunks of objects may be pickled.
+        raise ValueError(f"expected real numbers, got {stored.dtype}")
     check_room(stored.nbytes)
     array = np.asarray(stored)
     axes = [_named(axis) for axis in described.get("axes", "tczyx")][-array.ndim :]

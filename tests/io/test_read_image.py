@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import imageio.v3 as iio
@@ -8,6 +9,7 @@ import tifffile
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ome_zarr.format import FormatV04
 from ome_zarr.writer import write_image
 from PIL import Image
 
@@ -241,3 +243,15 @@ def test_sizes_stay_with_their_axes_where_planes_are_left_out():
     image = image.without_single_planes()
     assert (image.axes, image.channel_axis, image.array.shape) == ("tyx", None, (2, 4, 5))
     assert (image.scale, image.units) == ((1.0, 3.0, 4.0), ("a", "c", "d"))
+
+
+def test_chunks_of_objects_are_not_even_read(tmp_path):
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(path, mode="w", zarr_format=2)
+    write_image(STACK[0], group, axes="yx", scale_factors=[], fmt=FormatV04())
+    described = next(path.rglob(".zarray"))
+    filters = [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}]
+    objects = {"dtype": "|O", "fill_value": "", "filters": filters, "compressor": None}
+    described.write_text(json.dumps(json.loads(described.read_text()) | objects))
+    with pytest.raises(FormatError, match="expected real numbers"):
+        read_image(path)
