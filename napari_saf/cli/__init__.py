@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (SafError, MemoryError) as error:
+    except (SafError, MemoryError, OSError) as error:
         return report(error, debug="--debug" in given)
     return code if isinstance(code, int) else 0
 

@@ -154,3 +154,15 @@ def test_signs_that_a_pipe_cannot_hold_are_replaced(tmp_path):
     done = run("methods", folder=tmp_path, env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "bavardage" in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+    assert done.returncode != 0
+    assert "napari-saf: error:" in done.stderr
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
