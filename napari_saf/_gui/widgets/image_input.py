@@ -10,6 +10,7 @@ from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
 
+from napari_saf._gui.layers.beside import axis_of_features, part_of_features, part_of_labels
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, place
 from napari_saf._gui.layers.plane import (
@@ -18,7 +19,7 @@ from napari_saf._gui.layers.plane import (
     plane_on_screen,
     slice_on_screen,
 )
-from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.layers.reading import ImageJob, Index
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.scale import OddSlider, fit, fit_note
@@ -95,26 +96,24 @@ class ImageInput(QObject):
 
     def job(self, *, finite_only: bool = False) -> ImageJob:
         """Return what to read of the image that is chosen."""
-        image, mask = self.image, self._mask.layer
-        groups = self._groups.layer if self._has_groups else None
-        strokes, fixed, index = self.strokes, self._fixed(), self._index()
-        features = self._features.layer
+        mask, mask_index = self._over(self._mask.layer)
+        groups, groups_index = self._over(self._groups.layer if self._has_groups else None)
+        seeds, seeds_index = self._over(self.strokes)
+        features, features_index, features_axis = self._given_features()
         return ImageJob(
-            data=pixels_of(image),
-            index=index,
+            data=pixels_of(self.image),
+            index=self._index(),
             options=self._options(),
-            mask=None if mask is None else pixels_of(mask),
-            mask_index=() if mask is None else self._mask_index(pixels_of(mask).shape, fixed),
-            groups=None if groups is None else pixels_of(groups),
-            groups_index=() if groups is None else self._mask_index(pixels_of(groups).shape, fixed),
-            seeds=None if strokes is None else pixels_of(strokes),
-            seeds_index=()
-            if strokes is None
-            else self._mask_index(pixels_of(strokes).shape, fixed),
+            mask=mask,
+            mask_index=mask_index,
+            groups=groups,
+            groups_index=groups_index,
+            seeds=seeds,
+            seeds_index=seeds_index,
             finite_only=finite_only,
-            features=None if features is None else pixels_of(features),
-            features_index=() if features is None else self._features_index(features),
-            features_axis=-1 if features is None else self._features_axis(features, fixed),
+            features=features,
+            features_index=features_index,
+            features_axis=features_axis,
         )
 
     def other_job(self, layer: Image, job: ImageJob) -> ImageJob:
@@ -162,9 +161,9 @@ class ImageInput(QObject):
         found = place(self.image, self._axes(), {}, self._channels.currentData())
         return found, found.shape(tuple(shape[axis] for axis in self._axes()))
 
-    def index_of(self, layer: Labels) -> tuple[int | slice, ...]:
+    def index_of(self, layer: Labels) -> Index:
         """Return what to read of a layer of labels, over the part of the image."""
-        return self._mask_index(pixels_of(layer).shape, self._fixed())
+        return self._over(layer)[1]
 
     def choose_features(self, name: str) -> None:
         """Choose features by name, if they are offered."""
@@ -387,7 +386,7 @@ class ImageInput(QObject):
         sides = pixels_of(layer).shape
         return {axis: min(at, sides[axis] - 1) for axis, at in self._fixed().items()}
 
-    def _index(self) -> tuple[int | slice, ...]:
+    def _index(self) -> Index:
         fixed = self._fixed()
         return tuple(fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
 
@@ -427,40 +426,23 @@ class ImageInput(QObject):
 
     def _axis_of_features(self, layer: Layer) -> int | None:
         sides = [pixels_of(self.image).shape[axis] for axis in self._axes()]
-        return _axis_beside(pixels_of(layer).shape, sides)
+        return axis_of_features(pixels_of(layer).shape, sides)
 
-    def _features_axis(self, layer: Layer, fixed: dict[int, int]) -> int:
-        """Return the axis of the features once the slices that are not labelled are gone."""
-        axis = _axis_beside(
-            pixels_of(layer).shape, [pixels_of(self.image).shape[a] for a in self._axes()]
-        )
-        assert axis is not None
-        gone = sum(k in fixed and n < axis for n, k in enumerate(self._axes()))
-        return axis - gone
+    def _given_features(self) -> tuple[Any, Index, int]:
+        """Return the pixels of a layer of features, what to read of them, and their axis then."""
+        layer = self._features.layer
+        axis = None if layer is None else self._axis_of_features(layer)
+        if axis is None:
+            return None, (), -1
+        return pixels_of(layer), *part_of_features(axis, self._axes(), self._fixed())
 
-    def _features_index(self, layer: Layer) -> tuple[int | slice, ...]:
-        axis, fixed = self._axis_of_features(layer), self._fixed()
-        assert axis is not None
-        index: list[int | slice] = [fixed.get(a, slice(None)) for a in self._axes()]
-        index.insert(axis, slice(None))
-        return tuple(index)
-
-    def _mask_index(self, shape: tuple[int, ...], fixed: dict[int, int]) -> tuple[int | slice, ...]:
-        """Return what to read of a mask: the slice too, where it has the slices."""
-        axes = self._axes() if len(shape) == len(self._axes()) else range(self.image.ndim)
-        if len(shape) != len(axes):
-            return tuple(slice(None) for _ in shape)
-        channels = self._channels.currentData()
-        if channels in axes and shape[channels] == 1:
-            fixed = {**fixed, channels: 0}
-        where = [(fixed.get(axis), side) for axis, side in zip(axes, shape, strict=True)]
-        return tuple(slice(None) if at is None else min(at, n - 1) for at, n in where)
-
-
-def _axis_beside(shape: tuple[int, ...], sides: list[int]) -> int | None:
-    """Return the axis that a shape has beside given sides; the last one that may be meant."""
-    found = [k for k in range(len(shape)) if [*shape[:k], *shape[k + 1 :]] == sides]
-    return found[-1] if found and len(shape) == len(sides) + 1 else None
+    def _over(self, layer: Labels | None) -> tuple[Any, Index]:
+        """Return the pixels of labels, and what to read of them over the part of the image."""
+        if layer is None:
+            return None, ()
+        pixels, channels = pixels_of(layer), self._channels.currentData()
+        n_axes, fixed = self.image.ndim, self._fixed()
+        return pixels, part_of_labels(pixels.shape, n_axes, self._axes(), fixed, channels)
 
 
 def _may_hold_strokes(layer: Layer) -> bool:
