@@ -17,7 +17,7 @@ from qtpy.QtWidgets import QApplication
 import napari_saf as saf
 from napari_saf._gui.docks.help import frame_of
 from napari_saf._gui.layers.live import METADATA_KEY
-from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.runs.hub import Hub, hub_of
 from napari_saf._gui.widgets.curves import Curve, CurvePlot
 
 pytestmark = pytest.mark.gui
@@ -368,3 +368,21 @@ def test_plots_are_there_before_the_first_run(dock, diagnostics, run, qtbot):
     assert not diagnostics.plot.words
     run(dock)
     assert diagnostics.plot._rows == rows and len(diagnostics.plot.words) == 5
+
+
+def test_a_run_ends_others_that_write_to_its_layer():
+    class Other:
+        is_running = True
+
+        def __init__(self, live):
+            self.live, self.is_stopped = live, False
+
+        def stop(self):
+            self.is_stopped = True
+
+    hub, live = Hub(), object()
+    sessions = [Other(live), Other(live), Other(object()), Other(None)]
+    for session in sessions:
+        hub.join(session)
+    hub.began(sessions[1])
+    assert [session.is_stopped for session in sessions] == [True, False, False, False]

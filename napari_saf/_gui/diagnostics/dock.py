@@ -120,9 +120,6 @@ class DiagnosticsWidget(TaskDock):
 
     def run_began(self, session: Session) -> None:
         """Follow a run."""
-        own = self.session.live
-        if session is not self.session and own is not None and session.live is own:
-            self.session.stop()
         recording, request, live = session.record(), session.request, session.live
         if recording is None or request is None or live is None:
             return

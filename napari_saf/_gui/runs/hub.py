@@ -108,7 +108,10 @@ class Hub:
                 session.stop_recording()
 
     def began(self, session: Session) -> None:
-        """Tell that a run is under way."""
+        """Tell that a run is under way; another that writes to its layer ends."""
+        for other in list(self._sessions):
+            if other is not session and other.is_running and other.live is session.live:
+                other.stop()
         for watcher in list(self._watchers):
             watcher.run_began(session)
 
