@@ -288,13 +288,18 @@ def start(folder, n_images, **options):
     )
 
 
+def hear_interrupts():
+    """Let a process hear SIGINT: what runs in the background of a shell inherits it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, cli):
     folder = tmp_path / "in"
     folder.mkdir()
-    arguments, process = start(folder, 12, stderr=subprocess.PIPE)
+    arguments, process = start(folder, 12, stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
     assert process.stdout.readline()
     below = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(getattr(signal, name))

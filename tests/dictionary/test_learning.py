@@ -240,7 +240,7 @@ def test_forms_and_command_line_can_be_made_of_its_parameters():
         ([np.zeros((9, 9)) + np.arange(9)], {"shift_window": 2}, "odd"),
         ([np.zeros((9, 9))], {}, "differing"),
         ([texture(), np.stack([texture()] * 3, axis=-1)], {}, "channels"),
-        ([np.full((20, 20), np.nan)], {}, "400 of 400"),
+        ([np.full((20, 20), np.nan)], {}, "all of them are NaN"),
         ([np.random.default_rng(0).random((9, 12, 12))], {}, "2 axes"),
     ],
 )

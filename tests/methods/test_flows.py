@@ -348,7 +348,7 @@ def test_any_weighted_graph():
 @pytest.mark.parametrize(
     ("method", "arguments", "said"),
     [
-        (saf.AssignmentFlow(), {}, "prototypes: expected some, or strokes"),
+        (saf.AssignmentFlow(), {}, "prototypes: expected those of a result, or strokes"),
         (saf.AssignmentFlow(prototypes=np.ones((3, 2))), {}, r"expected shape \(2 or more, 1\)"),
         (saf.AssignmentFlow(prototypes=np.ones((1, 1))), {}, "2 or more"),
         (saf.AssignmentFlow(prototypes=np.array([[1], [np.nan]])), {}, "finite"),
