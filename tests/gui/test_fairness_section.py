@@ -186,6 +186,18 @@ def test_points_of_one_slice_lie_in_that_slice(viewer, run):
     np.testing.assert_allclose(points.data_to_world(points.data[0])[0], 3)
 
 
+def test_points_of_a_volume_lie_where_their_pixels_do(viewer, run):
+    viewer.add_image(stack(), name="stack")
+    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock.choose_method("slk")
+    dock.form.set_values({"n_clusters": 2})
+    dock.input.choose_extent("volume")
+    result = run(dock)
+    points = viewer.layers[-1]
+    places = points.data.astype(int)
+    np.testing.assert_array_equal(result.labels[tuple(places.T)], points.features["label"])
+
+
 def test_blocks_have_four_modes(dock, run):
     dock.choose_method("slk")
     dock.form.set_values({"n_clusters": 4})

@@ -192,7 +192,7 @@ class LiveLayer:
             border_color="white",
             border_width=0.15,
             size=max(3, min(sides[-2:]) / 40),
-            out_of_slice_display=len(sides) > 2,
+            projection_mode="rescale_linear",
             **self.placement.transform,
         )
         self._viewer.layers.selection.active = self.layer
