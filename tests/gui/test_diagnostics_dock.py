@@ -386,3 +386,11 @@ def test_a_run_ends_others_that_write_to_its_layer():
         hub.join(session)
     hub.began(sessions[1])
     assert [session.is_stopped for session in sessions] == [True, False, False, False]
+
+
+def test_a_closed_dock_makes_no_more_plots(viewer, diagnostics, qtbot):
+    settle(qtbot, diagnostics)
+    viewer.window.remove_dock_widget(diagnostics)
+    n_rows = len(diagnostics.plot._rows)
+    qtbot.wait(300)
+    assert len(diagnostics.plot._rows) == n_rows < 5

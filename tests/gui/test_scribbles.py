@@ -123,6 +123,15 @@ def test_a_class_erased_down_to_one_is_told(taught, settle, qtbot):
     assert not labels_of(taught).any()
 
 
+def test_a_class_is_erased_on_strokes_hidden_while_they_were_turned(taught, viewer, settle, qtbot):
+    taught.strokes.layer.visible = False
+    viewer.dims.ndisplay = 3
+    taught.classes.selectRow(0)
+    qtbot.mouseClick(taught._erase, Qt.MouseButton.LeftButton)
+    settle(taught)
+    assert taught.classes.numbers() == [2, 3, 4]
+
+
 def test_the_same_strokes_give_the_same_labels_by_whatever_way(taught, settle, paint):
     before = labels_of(taught).copy()
     paint(taught, (2, 12), 2)

@@ -213,6 +213,7 @@ class DiagnosticsWidget(TaskDock):
         hub_of(self._viewer).unwatch(self)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._timer.stop()
+        self.plot.release()
         self._choice.disconnect_viewer()
         self.branch.release()
         if self._life.has_window:

@@ -137,6 +137,8 @@ class Strokes(QObject):
         self.names.pop(number, None)
         places = np.nonzero(np.asarray(self.layer.data) == number)
         if len(places[0]):
+            # napari fails on one that was hidden while it was turned.
+            self.layer.visible = True
             self.layer.data_setitem(places, 0)
 
     def paint_with(self, number: int) -> None:

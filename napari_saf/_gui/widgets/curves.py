@@ -103,6 +103,9 @@ class CurvePlot(QWidget):
         self._times: NDArray[np.float64] = np.zeros(0)
         self._cursor = 0.0
         self._end = QLabel()
+        self._turns = QTimer(self)
+        self._turns.setInterval(_TURN_MILLISECONDS)
+        self._turns.timeout.connect(self._prepare_row)
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(3)
@@ -116,17 +119,11 @@ class CurvePlot(QWidget):
 
     def prepare(self) -> None:
         """Make the plots that most runs need, each in a turn of the event loop of its own."""
-        timer = QTimer(self)
+        self._turns.start()
 
-        def step() -> None:
-            if len(self._rows) < _USUAL_ROWS:
-                self._add_row()
-            else:
-                timer.stop()
-                timer.deleteLater()
-
-        timer.timeout.connect(step)
-        timer.start(_TURN_MILLISECONDS)
+    def release(self) -> None:
+        """Make no more plots."""
+        self._turns.stop()
 
     def show_curves(
         self, times: NDArray[np.float64], curves: Sequence[Curve], colors: Colors
@@ -166,6 +163,12 @@ class CurvePlot(QWidget):
         left = int(canvas.mapTo(self, QPoint(0, 0)).x())
         share = (x - left) / max(int(canvas.width()), 1) * (1 + 2 * _MARGIN) - _MARGIN
         return min(max(share, 0.0), 1.0) * float(self._times[-1])
+
+    def _prepare_row(self) -> None:
+        if len(self._rows) < _USUAL_ROWS:
+            self._add_row()
+        else:
+            self._turns.stop()
 
     def _add_row(self) -> None:
         row = _Row()
