@@ -558,11 +558,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--actions", type=int, default=1000)
-    parser.add_argument(
-        "--hidden",
-        action="store_true",
-        help="draw nothing: software drivers now and then crash on napari's canvas when layers go",
-    )
     parser.add_argument("--trace", action="store_true", help="print actions as they are done")
     chosen = parser.parse_args()
     faulthandler.enable()
@@ -574,7 +569,7 @@ def main() -> int:
 
         trace = sys.stdout if chosen.trace else None
         began = time.perf_counter()
-        viewer = napari.Viewer(show=not chosen.hidden)
+        viewer = napari.Viewer()
         faults, monkey = walk(viewer, chosen.seed, chosen.actions, Path(name), trace)
         viewer.close()
         QApplication.processEvents()

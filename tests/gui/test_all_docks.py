@@ -7,12 +7,13 @@ import contextlib
 import npe2
 import numpy as np
 import pytest
+from gui_cases import TIMEOUT
 from monkey import dock_names
 from napari.layers import Image, Labels, Layer, Points
 from napari.utils.key_bindings import coerce_keybinding
 from napari.utils.shortcuts import default_shortcuts
 from qtpy.QtCore import QPoint, QPointF, QRect, Qt, QUrl
-from qtpy.QtGui import QEnterEvent
+from qtpy.QtGui import QEnterEvent, QOpenGLContext
 from qtpy.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -23,6 +24,7 @@ from qtpy.QtWidgets import (
     QLabel,
     QLineEdit,
     QListWidget,
+    QOpenGLWidget,
     QScrollBar,
     QStyle,
     QStyleOptionButton,
@@ -350,6 +352,24 @@ def test_shortcuts_of_a_person_are_left_alone(viewer):
     assert viewer.keymap[coerce_keybinding("Shift-R")] is own
     viewer.window.remove_dock_widget(frame)
     assert viewer.keymap[coerce_keybinding("Shift-R")] is own
+
+
+@pytest.mark.parametrize("name", ["Segment", "Export"])
+def test_layers_go_in_the_context_of_the_canvas(make_napari_viewer, qtbot, name):
+    viewer = make_napari_viewer(show=True)
+    frame, widget = viewer.window.add_plugin_dock_widget("napari-saf", name)
+    layers = [viewer.add_image(np.eye(8)) for _ in range(2)]
+    canvas = widget.window().findChild(QOpenGLWidget)
+    qtbot.waitUntil(lambda: canvas.isValid(), timeout=TIMEOUT)
+    current = []
+    viewer.layers.events.removed.connect(lambda: current.append(QOpenGLContext.currentContext()))
+    canvas.doneCurrent()
+    viewer.layers.remove(layers[0])
+    assert current == [canvas.context()]
+    viewer.window.remove_dock_widget(frame)
+    canvas.doneCurrent()
+    viewer.layers.remove(layers[1])
+    assert current[1] is None
 
 
 def test_every_dock_is_in_a_menu_of_layers():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import Any
 
+import napari
 from qtpy.QtCore import QEvent, QObject, Qt, QTimer
-from qtpy.QtWidgets import QApplication, QDockWidget, QTabBar, QWidget
+from qtpy.QtWidgets import QApplication, QDockWidget, QOpenGLWidget, QTabBar, QWidget
 
 from napari_saf._gui.docks.help import HelpButton, frame_of
+from napari_saf._gui.runs.fluency import main_window
 
 __all__ = ["DockLife"]
 
@@ -19,8 +22,13 @@ class DockLife(QObject):
     As long as it is of use, the title of its frame has a button for help. When it comes into sight
     it joins the other docks of the plugin in tabs: one above another, none would have room.
 
+    It also keeps napari from crashing when a layer goes. napari 0.9 frees the graphics of the layer
+    in whatever context of OpenGL is current, often one of Qt's own; under Mesa a later drawing is
+    a segmentation fault then. So the context of the canvas is made current before.
+
     Parameters
     ----------
+    viewer : napari.Viewer
     dock : QWidget
         Owns this object.
     ended : callable
@@ -33,15 +41,18 @@ class DockLife(QObject):
         Whether it has its place beside the other docks.
     """
 
-    def __init__(self, dock: QWidget, ended: Callable[[], None]) -> None:
+    def __init__(
+        self, viewer: napari.viewer.Viewer, dock: QWidget, ended: Callable[[], None]
+    ) -> None:
         super().__init__(dock)
-        self._dock = dock
+        self._viewer, self._dock = viewer, dock
         self._ended = ended
         self.has_ended = self.has_joined = False
         self._help = HelpButton(dock)
         self._has_been_shown = self._is_closing = False
         self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
+        viewer.layers.events.removing.connect(self._on_layer_goes)
         QApplication.instance().aboutToQuit.connect(self.end)
 
     @property
@@ -56,6 +67,7 @@ class DockLife(QObject):
         """Call back, unless it was done."""
         if not self.has_ended:
             self.has_ended = True
+            self._viewer.layers.events.removing.disconnect(self._on_layer_goes)
             self._ended()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -81,6 +93,12 @@ class DockLife(QObject):
             # Not later: a viewer that closes itself deletes its window at once.
             self.end()
         return False
+
+    def _on_layer_goes(self, event: Any) -> None:
+        window = main_window(self._dock)
+        canvas = None if window is None else window.findChild(QOpenGLWidget)
+        if canvas is not None and canvas.isValid():
+            canvas.makeCurrent()
 
     def _join_others(self) -> None:
         frame = None if self.has_ended else frame_of(self._dock)

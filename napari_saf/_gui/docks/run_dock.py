@@ -70,7 +70,7 @@ class RunDock(QWidget):
         self._clock.setInterval(500)
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
-        self._life = DockLife(self, self._on_gone)
+        self._life = DockLife(viewer, self, self._on_gone)
         self._connect_session()
 
     def start(self) -> None:

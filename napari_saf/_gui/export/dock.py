@@ -72,7 +72,7 @@ class ExportWidget(QWidget):
         self._create_layout()
         self.setMinimumWidth(LEAST_WIDTH)
         self._connect()
-        self._life = DockLife(self, self.shut_down)
+        self._life = DockLife(viewer, self, self.shut_down)
         self.choose_layer(self._first_choice())
         self._on_labels_changed()
 

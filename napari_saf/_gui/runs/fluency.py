@@ -12,7 +12,7 @@ from napari.layers import Layer
 from qtpy.QtCore import QCoreApplication, QObject, Qt, QTimer, Signal
 from qtpy.QtWidgets import QDockWidget, QMainWindow, QWidget
 
-__all__ = ["add_in_turns", "full_collections", "painted_later", "prepare_lines"]
+__all__ = ["add_in_turns", "full_collections", "main_window", "painted_later", "prepare_lines"]
 
 _TURN_MILLISECONDS = 15
 _REST_MILLISECONDS = 3000
@@ -85,7 +85,7 @@ def painted_later(
     Full garbage collections wait.
     """
     collections = full_collections()
-    window = _main_window(widget)
+    window = main_window(widget)
     parts = [] if window is None else _parts(window)
     parts = [part for part in parts if part.updatesEnabled()]  # the others wait already
     for part in parts:
@@ -101,7 +101,7 @@ def painted_later(
             then()
 
 
-def _main_window(widget: QWidget | None) -> QMainWindow | None:
+def main_window(widget: QWidget | None) -> QMainWindow | None:
     """Return the window of a widget, or of the dock that floats with it; None without one."""
     while widget is not None and not isinstance(widget, QMainWindow):
         widget = widget.parentWidget()
