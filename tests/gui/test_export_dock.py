@@ -233,6 +233,13 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
     assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
 
 
+def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, export, done):
+    assert done.repeat.words == "Self-assignment flow, intensity or colour, scale 3."
+    layer = viewer.layers[-1]
+    layer.metadata["napari_saf"]["recipe"] = {"method": "dictionary"}
+    assert "in its own dock" in export().repeat.words
+
+
 def test_labels_without_a_pixel_are_told(viewer, export, qtbot, tmp_path):
     viewer.add_labels(LABELS * 0)
     dock = export()

@@ -102,6 +102,17 @@ def test_channels_in_front(viewer, dock, run):
     np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
 
 
+def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(viewer, dock):
+    first = add(viewer, dock, np.zeros((3, 20, 24)), name="first")
+    dock.input.choose_channels(0)
+    add(viewer, dock, np.ones((3, 16, 18)), name="second")
+    assert dock.input._channels.currentData() == 0
+    add(viewer, dock, np.ones((7, 16, 18)), name="of seven")
+    assert dock.input._channels.currentData() is None
+    dock.input.choose_image(first)
+    assert dock.input._channels.currentData() is None
+
+
 def test_rows_appear_only_where_there_is_a_choice(viewer, dock):
     section = dock.input.section
     assert not section.is_shown(dock.input._channels)

@@ -34,6 +34,7 @@ from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request, Session, connect_run
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.widgets.form_layout import FormSection
+from napari_saf._gui.widgets.image_input import FEATURE_WORDS
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.scale import fit_note, fit_window
 from napari_saf._gui.widgets.status import StatusArea
@@ -337,4 +338,5 @@ def _in_words(recipe: Recipe) -> str:
     window = recipe.options.window
     sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
     scale = f", scale {sides}" if recipe.method.uses_window else ""
-    return f"{METHODS[recipe.method.name].title}, {recipe.options.features}{scale}."
+    features = FEATURE_WORDS.get(recipe.options.features, recipe.options.features)
+    return f"{METHODS[recipe.method.name].title}, {features}{scale}."

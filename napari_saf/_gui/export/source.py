@@ -18,6 +18,7 @@ from napari_saf.errors import ComputeError, InvalidInput
 from napari_saf.io import Recipe
 from napari_saf.io._export import Labelling
 from napari_saf.io._legend import Legend
+from napari_saf.methods import METHODS
 
 __all__ = [
     "LabelSource",
@@ -122,6 +123,8 @@ def recipe_of(layer: Any) -> Recipe:
     raw = raw_recipe(layer)
     if raw is None:
         raise InvalidInput("these labels come without a recipe: they were not computed here")
+    if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
+        raise InvalidInput("what made these labels is repeated in its own dock")
     try:
         return Recipe.from_plain(raw)
     except (TypeError, ValueError, ArithmeticError) as error:

@@ -312,7 +312,9 @@ def _number_words(value: float) -> str:
 
 def _short_words(value: float) -> str:
     """Return a number in a few letters: 2e5 in place of 200000 and of 2e+05."""
-    if value == 0 or 1e-2 <= abs(value) < 1e4:
+    if 1e3 <= abs(value) < 1e4:
+        return f"{value:.0f}"
+    if value == 0 or 1e-2 <= abs(value) < 1e3:
         return f"{value:.3g}"
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits}e{int(exponent)}"

@@ -27,13 +27,13 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.problem import ImageOptions
 
-__all__ = ["ImageInput"]
+__all__ = ["FEATURE_WORDS", "ImageInput"]
 
 _DEFAULT_WINDOW = 5
 _SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
 _MAX_SIDES = (240, 480, 960)
 _COLOUR_WORDS = ("red", "green", "blue")
-_FEATURE_WORDS = {
+FEATURE_WORDS = {
     "intensity": "intensity or colour",
     "lab": "perceived colour (L*a*b*)",
     "multiscale": "edges and texture",
@@ -299,11 +299,14 @@ class ImageInput(QObject):
 
     def _on_image_changed(self, layer: Any) -> None:
         blocked = self._channels.blockSignals(True)
+        before = self._channels.currentText()
         self._channels.clear()
         self._channels.addItem("none", None)
         axes = channel_axes(layer)
         for words, axis in axes:
             self._channels.addItem(words, axis)
+        # An axis of the same name with as many channels holds channels again.
+        self._channels.setCurrentIndex(max(0, self._channels.findText(before)))
         self._channels.blockSignals(blocked)
         self.section.show_row(self._channels, bool(axes))
         self._on_channels_changed()
@@ -312,7 +315,7 @@ class ImageInput(QObject):
         self.section.show_row(self._extent, len(self._axes()) > 2)
         self._offer_volumes(len(self._axes()) > 3)
         names = [name for name in FEATURES if name != "lab" or self._n_channels() == 3]
-        self._features.set_others([(_FEATURE_WORDS.get(name, name), name) for name in names])
+        self._features.set_others([(FEATURE_WORDS.get(name, name), name) for name in names])
         self._offer_groups()
         self.axes_changed.emit()
 
