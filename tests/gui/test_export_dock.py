@@ -233,11 +233,11 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
     assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
 
 
-def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, export, done):
+def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
     assert done.repeat.words == "Self-assignment flow, intensity or colour, scale 3."
-    layer = viewer.layers[-1]
-    layer.metadata["napari_saf"]["recipe"] = {"method": "dictionary"}
-    assert "in its own dock" in export().repeat.words
+    entry = {"recipe": {"method": "dictionary"}}
+    done.choose_layer(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
+    assert "in its own dock" in done.repeat.words
 
 
 def test_labels_without_a_pixel_are_told(viewer, export, qtbot, tmp_path):
