@@ -4,6 +4,7 @@ import csv
 import gc
 import json
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -15,10 +16,11 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.export.source import image_part
+from napari_saf._gui.export.source import LabelSource, image_part
 from napari_saf._gui.export.writer import Writing
-from napari_saf.io import read_image, read_labels
+from napari_saf.io import _export, read_image, read_labels
 from napari_saf.methods import SelfAssignmentFlow
+from napari_saf.methods._method import Cancelled
 from napari_saf.problem import Problem
 
 pytestmark = pytest.mark.gui
@@ -238,6 +240,38 @@ def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
     entry = {"recipe": {"method": "dictionary"}}
     done.choose_layer(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
     assert "in its own dock" in done.repeat.words
+
+
+def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
+    tick(qtbot, done, "Figure")
+    begun = threading.Event()
+    save = _export.save_regions
+
+    def save_slowly(*arguments, **options):
+        begun.set()
+        time.sleep(0.2)
+        return save(*arguments, **options)
+
+    monkeypatch.setattr(_export, "save_regions", save_slowly)
+    assert not done._stop.isEnabled()
+    click(qtbot, done._button)
+    assert begun.wait(TIMEOUT / 1000)
+    click(qtbot, done._stop)
+    qtbot.waitUntil(lambda: not done.is_writing, timeout=TIMEOUT)
+    assert done.status.text.startswith("stopped: saved") and not done._stop.isEnabled()
+    assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
+
+
+def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, monkeypatch):
+    def read(self, cancelled):
+        while not cancelled():
+            time.sleep(0.01)
+        raise Cancelled
+
+    monkeypatch.setattr(LabelSource, "read", read)
+    click(qtbot, done._button)
+    click_and_wait(qtbot, done, done._stop)
+    assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()
 
 
 def test_labels_without_a_pixel_are_told(viewer, export, qtbot, tmp_path):

@@ -67,7 +67,8 @@ class ExportWidget(QWidget):
         self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._image = LayerChoice(viewer, self._fits, none="none")
         self._name, self._folder = QLineEdit(), QLineEdit(str(Path.home()))
-        self._browse, self._button = QToolButton(), QPushButton("Export")
+        self._browse = QToolButton()
+        self._button, self._stop = QPushButton("Export"), QPushButton("Stop")
         self._browse.setText("…")
         self._create_layout()
         self.setMinimumWidth(LEAST_WIDTH)
@@ -112,7 +113,7 @@ class ExportWidget(QWidget):
         self.repeat.release()
         writing, self._writing = self._writing, None
         if writing is not None:
-            for signal in (writing.asked, writing.wrote, writing.failed, writing.finished):
+            for signal in (*_endings(writing), writing.finished):
                 signal.disconnect()
             writing.cancel()
             writing.wait(_CLOSING_SECONDS)
@@ -129,7 +130,10 @@ class ExportWidget(QWidget):
         for widget in (rows, self.choice, where):
             inner.addWidget(widget)
             inner.addSpacing(_GAP)
-        inner.addWidget(self._button)
+        buttons = QHBoxLayout()
+        for button in (self._button, self._stop):
+            buttons.addWidget(button, stretch=1)
+        inner.addLayout(buttons)
         inner.addWidget(self.status)
         inner.addWidget(create_fold("Repeat this on …", self.repeat))
         inner.addStretch(1)
@@ -149,6 +153,8 @@ class ExportWidget(QWidget):
     def _connect(self) -> None:
         self._labels.layer_changed.connect(self._on_labels_changed)
         self._button.clicked.connect(self.start)
+        self._stop.clicked.connect(self._on_stop_clicked)
+        self._stop.setToolTip("Finish the file that is being written, and leave out the others.")
         self._browse.clicked.connect(self._on_browse_clicked)
         self.status.way_on_clicked.connect(self._on_replace_clicked)
         self._clock.timeout.connect(self._on_clock)
@@ -218,6 +224,7 @@ class ExportWidget(QWidget):
         reason = self._reason()
         self._button.setEnabled(not reason and not self.is_writing)
         self._button.setToolTip(reason or _HELP)
+        self._stop.setEnabled(self.is_writing)
         if reason and not self.is_writing:
             self.status.reset(reason)
         elif self.status.text in _REASONS:
@@ -249,9 +256,10 @@ class ExportWidget(QWidget):
         writing.asked.connect(self._on_asked)
         writing.wrote.connect(self._on_wrote)
         writing.failed.connect(self._on_failed)
+        writing.abandoned.connect(self._on_abandoned)
         writing.finished.connect(self._on_finished)
-        for ended in (writing.asked, writing.wrote, writing.failed, writing.finished):
-            ended.connect(self._clock.stop)
+        for ending in (*_endings(writing), writing.finished):
+            ending.connect(self._on_ended)
         self._clock.start()
         self.status.reset("writing …")
         self._show_what_is_possible()
@@ -259,6 +267,12 @@ class ExportWidget(QWidget):
 
     def _on_replace_clicked(self) -> None:
         self._start(may_replace=True)
+
+    def _on_stop_clicked(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._on_ended()
+            self.status.set_text("stopping …")
 
     def _on_browse_clicked(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, "Folder", self._folder.text())
@@ -269,6 +283,10 @@ class ExportWidget(QWidget):
         assert self._writing is not None
         self.status.set_text(f"writing …  {self._writing.seconds:.1f} s")
 
+    def _on_ended(self) -> None:
+        self._clock.stop()
+        self._stop.setEnabled(False)
+
     def _on_asked(self, paths: list[Path]) -> None:
         are = "is" if len(paths) == 1 else "are"
         words = "Replace it" if len(paths) == 1 else f"Replace these {len(paths)}"
@@ -276,7 +294,14 @@ class ExportWidget(QWidget):
 
     def _on_wrote(self, paths: list[Path]) -> None:
         assert self._writing is not None
-        self.status.show_progress(1.0, f"saved {_named(paths)} in {self._writing.seconds:.1f} s")
+        words = f"saved {_named(paths)}" if paths else "nothing was saved"
+        if self._writing.is_cancelled:
+            self.status.set_text(f"stopped: {words}")
+        else:
+            self.status.show_progress(1.0, f"{words} in {self._writing.seconds:.1f} s")
+
+    def _on_abandoned(self) -> None:
+        self.status.set_text("stopped: nothing was saved")
 
     def _on_failed(self, error: Exception) -> None:
         known = isinstance(error, SafError)
@@ -305,6 +330,11 @@ def _why_no_recipe(layer: Labels | None) -> str:
     except InvalidInput as error:
         return f"No recipe: {error}."
     return ""
+
+
+def _endings(writing: Writing) -> tuple[Any, ...]:
+    """Return the signals of which one tells how it ended."""
+    return writing.asked, writing.wrote, writing.failed, writing.abandoned
 
 
 def _named(paths: list[Path]) -> str:

@@ -70,18 +70,22 @@ class Hands:
 
     def wait_for_end(self, dock) -> None:
         """Wait until Stop has nothing to stop any more."""
-        stop = self.button(dock, "Stop")
-        self.wait_until(lambda: not stop.isEnabled())
+        stops = self._buttons(dock, "Stop")
+        assert stops
+        self.wait_until(lambda: not any(stop.isEnabled() for stop in stops))
 
     # look
 
     def button(self, inside: QWidget, words: str) -> QAbstractButton:
         """Return the button, tick box or fold that shows these words."""
-        return _only(
+        return _only(self._buttons(inside, words))
+
+    def _buttons(self, inside: QWidget, words: str) -> list[QAbstractButton]:
+        return [
             widget
             for widget in inside.findChildren(QAbstractButton)
             if widget.text().replace("&", "").strip("▸▾ ") == words and widget.isVisible()
-        )
+        ]
 
     def field(self, inside: QWidget, words: str) -> QWidget:
         """Return what stands beside a label."""
