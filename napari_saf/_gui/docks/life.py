@@ -96,7 +96,8 @@ class DockLife(QObject):
 
     def _on_layer_goes(self, event: Any) -> None:
         window = main_window(self._dock)
-        canvas = None if window is None else window.findChild(QOpenGLWidget)
+        center = None if window is None else window.centralWidget()
+        canvas = None if center is None else center.findChild(QOpenGLWidget)
         if canvas is not None and canvas.isValid():
             canvas.makeCurrent()
 
