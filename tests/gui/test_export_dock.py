@@ -244,12 +244,12 @@ def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
 
 def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
     tick(qtbot, done, "Figure")
-    begun = threading.Event()
+    begun, clicked = threading.Event(), threading.Event()
     save = _export.save_regions
 
     def save_slowly(*arguments, **options):
         begun.set()
-        time.sleep(0.2)
+        clicked.wait(TIMEOUT / 1000)
         return save(*arguments, **options)
 
     monkeypatch.setattr(_export, "save_regions", save_slowly)
@@ -257,6 +257,7 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
     click(qtbot, done._button)
     assert begun.wait(TIMEOUT / 1000)
     click(qtbot, done._stop)
+    clicked.set()
     qtbot.waitUntil(lambda: not done.is_writing, timeout=TIMEOUT)
     assert done.status.text.startswith("stopped: saved") and not done._stop.isEnabled()
     assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]

@@ -23,8 +23,9 @@ class DockLife(QObject):
     it joins the other docks of the plugin in tabs: one above another, none would have room.
 
     It also keeps napari from crashing when a layer goes. napari 0.9 frees the graphics of the layer
-    in whatever context of OpenGL is current, often one of Qt's own; under Mesa a later drawing is
-    a segmentation fault then. So the context of the canvas is made current before.
+    in whatever context of OpenGL is current, often one of Qt's own; with Mesa's software
+    renderers a later drawing is a segmentation fault then. So the context of the canvas is made
+    current before.
 
     Parameters
     ----------

@@ -224,7 +224,7 @@ class ExportWidget(QWidget):
         reason = self._reason()
         self._button.setEnabled(not reason and not self.is_writing)
         self._button.setToolTip(reason or _HELP)
-        self._stop.setEnabled(self.is_writing)
+        self._stop.setEnabled(self._clock.isActive())
         if reason and not self.is_writing:
             self.status.reset(reason)
         elif self.status.text in _REASONS:
@@ -259,7 +259,7 @@ class ExportWidget(QWidget):
         writing.abandoned.connect(self._on_abandoned)
         writing.finished.connect(self._on_finished)
         for ending in (*_endings(writing), writing.finished):
-            ending.connect(self._on_ended)
+            ending.connect(self._rest)
         self._clock.start()
         self.status.reset("writing …")
         self._show_what_is_possible()
@@ -271,7 +271,7 @@ class ExportWidget(QWidget):
     def _on_stop_clicked(self) -> None:
         if self._writing is not None:
             self._writing.cancel()
-            self._on_ended()
+            self._rest()
             self.status.set_text("stopping …")
 
     def _on_browse_clicked(self) -> None:
@@ -283,7 +283,8 @@ class ExportWidget(QWidget):
         assert self._writing is not None
         self.status.set_text(f"writing …  {self._writing.seconds:.1f} s")
 
-    def _on_ended(self) -> None:
+    def _rest(self) -> None:
+        """Count no more seconds: the writing is over, or was told to end."""
         self._clock.stop()
         self._stop.setEnabled(False)
 
