@@ -5,6 +5,8 @@ from scipy import sparse
 
 import napari_saf as saf
 
+from napari_saf.affinity import leading_vectors
+
 CPU = torch.device("cpu")
 
 
@@ -124,6 +126,44 @@ def test_a_given_kernel_is_taken_as_it_is(features, w, make):
     whole, quadratic = product(saf.KernelAffinity(make(kernel)), features, w)
     np.testing.assert_allclose(whole, kernel @ w, rtol=1e-10)
     np.testing.assert_allclose(quadratic, w.T @ kernel @ w, rtol=1e-10)
+
+
+def leading(affinity, features, n_vectors, seed=0):
+    like = torch.from_numpy(features)
+    operator = affinity.bind(like, np.random.default_rng(0))
+    return leading_vectors(operator, like, n_vectors, np.random.default_rng(seed)).numpy()
+
+
+def normalised(kernel):
+    roots = np.sqrt(kernel.sum(axis=1))
+    return kernel / roots[:, None] / roots
+
+
+@pytest.mark.parametrize("landmarks", [None, np.arange(0, 300, 5)])
+@pytest.mark.parametrize(("dtype", "within"), [(np.float64, 1e-6), (np.float32, 1e-4)])
+def test_leading_vectors_hold_what_the_dense_ones_do(features, landmarks, dtype, within):
+    affinity = saf.GaussianAffinity(sigma2=0.5, landmarks=landmarks)
+    kernel = product(affinity, features, np.eye(300))[0]
+    expected = np.linalg.eigvalsh(normalised(kernel))[:-6:-1]
+    vectors = leading(affinity, features.astype(dtype), 5)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(5), atol=within)
+    values = np.diag(vectors.T @ normalised(kernel) @ vectors)
+    np.testing.assert_allclose(values, expected, rtol=0.01)
+    np.testing.assert_allclose(values[0], 1, atol=within)
+
+
+def test_leading_vectors_of_separate_groups_tell_them_apart(features):
+    group = np.arange(300) % 3
+    affinity = saf.KernelAffinity(np.equal.outer(group, group).astype(float))
+    vectors = leading(affinity, features, 3)
+    projector = np.equal.outer(group, group) / 100
+    np.testing.assert_allclose(vectors @ vectors.T, projector, atol=1e-6)
+
+
+def test_there_are_no_more_leading_vectors_than_the_rank(features):
+    assert leading(saf.GaussianAffinity(landmarks=4), features, 6).shape[1] <= 4
+    nothing = saf.KernelAffinity(np.zeros((300, 300)))
+    assert np.isfinite(leading(nothing, features, 4)).all()
 
 
 def test_more_landmarks_than_nodes_are_all_nodes(features, w):

@@ -4,6 +4,7 @@ from napari_saf.affinity._basis import Basis, DenseBasis
 from napari_saf.affinity._gaussian import GaussianAffinity, LowRank
 from napari_saf.affinity._given import KernelAffinity
 from napari_saf.affinity._operator import AffinityOperator, Product
+from napari_saf.affinity._spectrum import leading_vectors
 
 __all__ = [
     "AffinityOperator",
@@ -13,4 +14,5 @@ __all__ = [
     "KernelAffinity",
     "LowRank",
     "Product",
+    "leading_vectors",
 ]

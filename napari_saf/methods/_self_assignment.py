@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity
+from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity, leading_vectors
 from napari_saf.device import float_type
-from napari_saf.geometry import cross_product, shifted_softmax, softmax
+from napari_saf.geometry import cross_product, row_blocks, shifted_softmax, softmax
 from napari_saf.graph import Averager
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import FieldMemory, Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._method import Cancelled
 from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
 from napari_saf.methods._start import (
     Start,
@@ -44,8 +46,12 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     s : float
         0 to 1: from smooth regions of similar size (0, a trace of averages) to fine features
         (1, a projection onto the span of the labels).
+    start : {"features", "spectral"}
+        Where labels are looked for first: at nodes that are far from each other in feature
+        space, or in that of the leading eigenvectors of the affinity, averaged over the
+        windows, which follows whole regions rather than odd pixels and takes longer.
     epsilon : float
-        > 0; how far from undecided the start is, per unit of distance in feature space.
+        > 0; how far from undecided the start is, per unit of distance in the space of the start.
     affinity : GaussianAffinity or KernelAffinity
         Which nodes are alike.
     seed : int
@@ -83,6 +89,15 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         maximum=1,
         step=0.05,
         ends=("smooth regions", "fine features"),
+    )
+    start: Literal["features", "spectral"] = parameter(
+        "features",
+        label="Start",
+        help="Where labels begin: at the most different pixels, or at spectral clusters, which "
+        "takes longer and often finds larger regions (k-centre in features or eigenvectors).",
+        words={"features": "most different pixels", "spectral": "spectral clusters"},
+        advanced=True,
+        at_start=True,
     )
     epsilon: float = parameter(
         1.0,
@@ -126,22 +141,28 @@ class SelfAssignmentFlow(AbstractFlowMethod):
 
     def _prepare(self, call: Call) -> Flow:
         rng, features = np.random.default_rng(self.seed), call.features
+        averager = call.problem.graph.averager(features.device, features.dtype)
+        operator: AffinityOperator | None = None
         notes: tuple[str, ...] = ()
         if call.initial is not None:
             start = Start.at(from_assignment(call.initial, features))
             check_seeds_fit(call.seeds, start.n_columns)
         else:
-            n_labels = self._n_columns(call.problem)
-            means = None if call.seeds is None else class_means(features, call.seeds)
-            centres = k_centres(features, n_labels, rng, given=means, cancelled=call.cancelled)
-            start = centres.start(features, self.epsilon)
+            n_labels, points = self._n_columns(call.problem), features
+            if self.start == "spectral":
+                with contextlib.suppress(Cancelled):
+                    operator = self.affinity.bind(features, rng, call.tick)
+                    vectors = leading_vectors(operator, features, n_labels, rng, call.tick)
+                    points = _spread(vectors, averager, call.tick)
+            means = None if call.seeds is None else class_means(points, call.seeds)
+            centres = k_centres(points, n_labels, rng, given=means, cancelled=call.cancelled)
+            start = centres.start(points, self.epsilon)
             if start.n_columns < n_labels and not call.cancelled():
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field(tick: Tick) -> SelfAssignmentField:
-            operator = self.affinity.bind(features, rng, tick)
-            averager = call.problem.graph.averager(features.device, features.dtype)
-            return SelfAssignmentField(operator, averager, features, start.n_columns, self, tick)
+            bound = operator or self.affinity.bind(features, rng, tick)
+            return SelfAssignmentField(bound, averager, features, start.n_columns, self, tick)
 
         return Flow(self, start, make_field, self.stepper, self.stop, notes)
 
@@ -154,6 +175,16 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
         dtype = float_type(self.dtype, device)
         return self.affinity.sketch_width(problem.features, device, dtype)
+
+
+def _spread(vectors: torch.Tensor, averager: Averager, tick: Tick) -> torch.Tensor:
+    """Return rows of length 1, averaged over the windows; takes the memory of the vectors."""
+    for rows in row_blocks(vectors):
+        tick()
+        torch.nn.functional.normalize(vectors[rows], dim=1, out=vectors[rows])
+    means = torch.empty_like(vectors)
+    averager(vectors, means, torch.empty_like(vectors), tick)
+    return means
 
 
 class SelfAssignmentField(FieldMemory):

@@ -26,6 +26,7 @@ METHODS = {
     "s=0": saf.SelfAssignmentFlow(max_labels=8),
     "s=0.5": saf.SelfAssignmentFlow(max_labels=8, s=0.5),
     "s=1": saf.SelfAssignmentFlow(max_labels=8, s=1.0),
+    "spectral start": saf.SelfAssignmentFlow(max_labels=8, start="spectral"),
     "af": saf.AssignmentFlow(prototypes=np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])),
 }
 
@@ -271,6 +272,39 @@ def test_fewer_distinct_features_than_labels_reduce_the_labels():
     result = saf.SelfAssignmentFlow(max_labels=9).run(saf.Problem.from_image(image))
     assert result.assignment.shape[1] == 4
     assert "labels reduced to 4" in result.notes[0]
+
+
+def test_a_spectral_start_finds_regions_where_the_other_finds_odd_pixels():
+    draw = np.random.default_rng(0)
+    halves = np.kron([[0.3, 0.7]], np.ones((32, 16)))
+    image = halves + 0.05 * draw.standard_normal(halves.shape)
+    image[8, 8] = 4
+    problem = saf.Problem.from_image(image, features=image[..., None])
+    agreement = {}
+    for start in ("features", "spectral"):
+        method = saf.SelfAssignmentFlow(max_labels=2, start=start)
+        first = next(method.iterate(problem)).labels
+        match = np.mean((first == first[0, 0]) == (halves == halves[0, 0]))
+        agreement[start] = max(match, 1 - match)
+    assert agreement["spectral"] > 0.95
+    assert agreement["features"] < 0.6
+
+
+def test_a_spectral_start_told_to_end_is_the_other_one(problem):
+    calls = iter(range(10**9))
+    method = saf.SelfAssignmentFlow(max_labels=8, start="spectral")
+    _, result = drain(method.iterate(problem, cancelled=lambda: next(calls) >= 2))
+    assert result.status is saf.Status.CANCELLED
+    assert len(np.unique(result.labels)) == 2
+
+
+def test_seeds_keep_their_labels_in_a_spectral_start(image):
+    seeds = np.zeros(image.shape, dtype=int)
+    seeds[2, 2:8], seeds[15, 15:20] = 1, 2
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    result = saf.SelfAssignmentFlow(max_labels=6, start="spectral").run(problem)
+    assert (result.labels[seeds > 0] == seeds[seeds > 0]).all()
+    assert result.n_labels > 2
 
 
 def test_a_volume_and_several_images(image):
