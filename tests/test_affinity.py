@@ -4,7 +4,6 @@ import torch
 from scipy import sparse
 
 import napari_saf as saf
-
 from napari_saf.affinity import leading_vectors
 
 CPU = torch.device("cpu")
