@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity, leading_vectors
 from napari_saf.device import float_type
 from napari_saf.geometry import cross_product, row_blocks, shifted_softmax, softmax
-from napari_saf.graph import Averager
+from napari_saf.graph import AbstractGraph, Averager
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import FieldMemory, Flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
@@ -49,7 +49,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     start : {"features", "spectral"}
         Where labels are looked for first: at nodes that are far from each other in feature
         space, or in that of the leading eigenvectors of the affinity, averaged over the
-        windows, which follows whole regions rather than odd pixels and takes longer.
+        windows, which follows whole regions rather than odd pixels; the first labels come later.
     epsilon : float
         > 0; how far from undecided the start is, per unit of distance in the space of the start.
     affinity : GaussianAffinity or KernelAffinity
@@ -93,8 +93,8 @@ class SelfAssignmentFlow(AbstractFlowMethod):
     start: Literal["features", "spectral"] = parameter(
         "features",
         label="Start",
-        help="Where labels begin: at the most different pixels, or at spectral clusters, which "
-        "takes longer and often finds larger regions (k-centre in features or eigenvectors).",
+        help="Where labels begin: at the most different pixels, or at spectral clusters, whose "
+        "first labels come later and follow whole regions (k-centre in features or eigenvectors).",
         words={"features": "most different pixels", "spectral": "spectral clusters"},
         advanced=True,
         at_start=True,
@@ -141,7 +141,6 @@ class SelfAssignmentFlow(AbstractFlowMethod):
 
     def _prepare(self, call: Call) -> Flow:
         rng, features = np.random.default_rng(self.seed), call.features
-        averager = call.problem.graph.averager(features.device, features.dtype)
         operator: AffinityOperator | None = None
         notes: tuple[str, ...] = ()
         if call.initial is not None:
@@ -153,7 +152,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
                 with contextlib.suppress(Cancelled):
                     operator = self.affinity.bind(features, rng, call.tick)
                     vectors = leading_vectors(operator, features, n_labels, rng, call.tick)
-                    points = _spread(vectors, averager, call.tick)
+                    points = _spread(vectors, call.problem.graph, call.tick)
             means = None if call.seeds is None else class_means(points, call.seeds)
             centres = k_centres(points, n_labels, rng, given=means, cancelled=call.cancelled)
             start = centres.start(points, self.epsilon)
@@ -162,6 +161,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
 
         def make_field(tick: Tick) -> SelfAssignmentField:
             bound = operator or self.affinity.bind(features, rng, tick)
+            averager = call.problem.graph.averager(features.device, features.dtype)
             return SelfAssignmentField(bound, averager, features, start.n_columns, self, tick)
 
         return Flow(self, start, make_field, self.stepper, self.stop, notes)
@@ -177,13 +177,14 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         return self.affinity.sketch_width(problem.features, device, dtype)
 
 
-def _spread(vectors: torch.Tensor, averager: Averager, tick: Tick) -> torch.Tensor:
+def _spread(vectors: torch.Tensor, graph: AbstractGraph, tick: Tick) -> torch.Tensor:
     """Return rows of length 1, averaged over the windows; takes the memory of the vectors."""
     for rows in row_blocks(vectors):
         tick()
         torch.nn.functional.normalize(vectors[rows], dim=1, out=vectors[rows])
     means = torch.empty_like(vectors)
-    averager(vectors, means, torch.empty_like(vectors), tick)
+    average = graph.averager(vectors.device, vectors.dtype)
+    average(vectors, means, torch.empty_like(vectors), tick)
     return means
 
 
