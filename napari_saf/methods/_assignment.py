@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
 
-from napari_saf.arrays import check_size
+from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
+    FLOOR,
     cross_product,
     new_field,
     shifted_softmax,
@@ -43,6 +44,8 @@ from napari_saf.tick import Tick, go_on
 
 __all__ = ["AssignmentField", "AssignmentFlow"]
 
+_MOST_LABELS = 2**31
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AssignmentFlow(AbstractFlowMethod):
@@ -50,8 +53,11 @@ class AssignmentFlow(AbstractFlowMethod):
 
     Parameters
     ----------
-    prototypes : array of shape (n_labels, n_features), optional
+    prototypes : array of shape (n_prototypes, n_features), optional
         The representative of each label. None: the seeds of each class.
+    prototype_labels : array of int of shape (n_prototypes,), optional
+        The label, 1 or more, that each prototype stands for. A label may have several: the
+        nearest counts. None: label l is prototype l.
     n_nearest : int, optional
         Where seeds stand for their class: so many of them that are nearest in feature space
         tell how far a node is from the class. None: the mean of the seeds is the prototype.
@@ -71,8 +77,8 @@ class AssignmentFlow(AbstractFlowMethod):
     Åström, Petra, Schmitzer and Schnörr, "Image labeling by assignment",
     https://doi.org/10.1007/s10851-016-0702-4. In log coordinates V the flow is
     dV/dt = softmax(A (V - D / rho)), D the Euclidean distances to the prototypes, A the
-    averages over the windows. Label l is prototype l. The objective of the history is the
-    mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
+    averages over the windows. The objective of the history is the mean distance of a node to
+    its prototypes, sum_ij W_ij D_ij / n.
 
     Where seeds stand for their class, D holds costs in place of distances: likeness to the
     seeds, paths to them (Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z), and from
@@ -88,6 +94,13 @@ class AssignmentFlow(AbstractFlowMethod):
         None,
         label="Prototypes",
         help="What each label stands for, a row of features for each; take those of a result.",
+    )
+    prototype_labels: NDArray[np.integer] | None = parameter(
+        None,
+        label="Labels of the prototypes",
+        help="The label that each prototype stands for, if not 1, 2, ...; several may stand for "
+        "one.",
+        in_form=False,
     )
 
     n_nearest: int | None = parameter(
@@ -145,17 +158,22 @@ class AssignmentFlow(AbstractFlowMethod):
         return dataclasses.replace(result, labels=to_label_image(call.problem, nodes))
 
     def _prepare(self, call: Call) -> Flow:
-        points = self._points(call)
-        return self._flow(call, distances(call.features, points), points, call.initial)
+        points, labels = self._points(call), self._labels()
+        if labels is None:
+            return self._flow(call, distances(call.features, points), points, call.initial)
+        _check_known(labels, call)
+        table = _nearest_distances(call.features, points, labels)
+        return self._flow(call, table, _means(points, labels), call.initial)
 
     def _flow(
         self, call: Call, table: torch.Tensor, points: torch.Tensor, initial: ArrayLike | None
     ) -> Flow:
-        nearest = table.argmin(dim=1)
-        start = Start(nearest, len(points), lambda tick: new_field(table, len(points), tick))
+        nearest, absent = table.argmin(dim=1), points.isnan().any(dim=1)
+        start = Start(nearest, len(points), lambda tick: _level(table, absent, tick))
         if initial is not None:
             given = _check_start(initial, call, len(points))
             undecided = given.amin(dim=1) == given.amax(dim=1)
+            given[:, absent] = FLOOR
             labels = torch.where(undecided, nearest, given.argmax(dim=1))
             start = Start(labels, len(points), lambda tick: given)
 
@@ -215,15 +233,75 @@ class AssignmentFlow(AbstractFlowMethod):
             )
         if not np.isfinite(points).all():
             raise InvalidInput("prototypes: expected finite numbers")
-        check_seeds_fit(seeds, len(points))
+        if self.prototype_labels is None:
+            check_seeds_fit(seeds, len(points))
         given = torch.from_numpy(points)
         check_size("prototypes", points, points.shape[-1], torch.finfo(features.dtype).max)
         return (given - call.origin).to(features.dtype).to(features.device)
 
+    def _labels(self) -> NDArray[np.int64] | None:
+        """Return the label of each prototype where they are given."""
+        if self.prototypes is None or self.prototype_labels is None:
+            return None
+        labels = np.ravel(as_array(self.prototype_labels, "prototype_labels"))
+        if len(labels) != len(self.prototypes):
+            raise InvalidInput(
+                f"prototype_labels: expected one for each of {len(self.prototypes)} prototypes, "
+                f"got {len(labels)}"
+            )
+        numbers = [as_whole(label) for label in labels]
+        if not all(number is not None and 1 <= number < _MOST_LABELS for number in numbers):
+            raise InvalidInput(
+                f"prototype_labels: expected whole numbers from 1 to {_MOST_LABELS - 1}"
+            )
+        return np.array(numbers, dtype=np.int64)
+
     def _n_columns(self, problem: Problem) -> int:
         if self.prototypes is not None:
-            return len(self.prototypes)
+            labels = self._labels()
+            return len(self.prototypes) if labels is None else int(labels.max())
         return 1 if problem.seeds is None else count_classes(problem.seeds)
+
+
+def _level(table: torch.Tensor, absent: torch.Tensor, tick: Tick) -> torch.Tensor:
+    """Return log coordinates that prefer no column, and leave out absent ones."""
+    v = new_field(table, table.shape[1], tick)
+    if absent.any():
+        v[:, absent] = FLOOR
+    return v
+
+
+def _check_known(labels: NDArray[np.int64], call: Call) -> None:
+    """Refuse seeds, and a start, of labels that have no prototype."""
+    if call.seeds is not None:
+        seeded = np.unique(call.seeds.cpu().numpy())
+        unknown = np.setdiff1d(seeded[seeded > 0], labels)
+        if len(unknown):
+            raise InvalidInput(f"seeds: class {unknown[0]} has no prototype")
+    if call.initial is not None:
+        start = _check_start(call.initial, call, int(labels.max()))
+        known = torch.from_numpy(np.unique(labels) - 1).to(start.device)
+        if (start[:, known].amax(dim=1) < start.amax(dim=1)).any():
+            raise InvalidInput("initial: prefers a label that has no prototype")
+
+
+def _nearest_distances(
+    features: torch.Tensor, points: torch.Tensor, labels: NDArray[np.int64]
+) -> torch.Tensor:
+    """Return the distances (n_nodes, n_labels) to the nearest point of each label, or infinity."""
+    table = features.new_full((len(features), int(labels.max())), torch.inf)
+    for point, label in zip(points, labels, strict=True):
+        column = table[:, label - 1]
+        torch.minimum(column, distances(features, point[None])[:, 0], out=column)
+    return table
+
+
+def _means(points: torch.Tensor, labels: NDArray[np.int64]) -> torch.Tensor:
+    """Return the mean point (n_labels, n_features) of each label, NaN where it has none."""
+    owner = torch.from_numpy(labels - 1).to(points.device)
+    n_labels = int(labels.max())
+    sums = points.new_zeros(n_labels, points.shape[1]).index_add_(0, owner, points)
+    return sums / torch.bincount(owner, minlength=n_labels)[:, None]
 
 
 def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:

@@ -229,10 +229,10 @@ class _Nodes:
 
     def tell_level(self) -> None:
         """Make nodes that prefer no column prefer the one that is shown of them, vaguely."""
-        ones = self.v.new_ones(self.v.shape[1])
         for rows in row_blocks(self.v):
             block = self.v[rows]
-            level = torch.mv(block, ones) == 0  # none is above 0
+            n_highest = (block == 0).sum(dim=1)  # none is above 0
+            level = (n_highest > 1) & (n_highest == (block > FLOOR).sum(dim=1))
             if level.any():
                 block[level] = _prefer_vaguely_(block[level], self.labels[rows][level])
 

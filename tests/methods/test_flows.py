@@ -22,12 +22,19 @@ def problem(image):
     return saf.Problem.from_image(image, window=3)
 
 
+def two_prototypes(labels):
+    return saf.AssignmentFlow(prototypes=np.array([[0.0], [1.0]]), prototype_labels=labels)
+
+
 METHODS = {
     "s=0": saf.SelfAssignmentFlow(max_labels=8),
     "s=0.5": saf.SelfAssignmentFlow(max_labels=8, s=0.5),
     "s=1": saf.SelfAssignmentFlow(max_labels=8, s=1.0),
     "spectral start": saf.SelfAssignmentFlow(max_labels=8, start="spectral"),
     "af": saf.AssignmentFlow(prototypes=np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])),
+    "labels of prototypes": saf.AssignmentFlow(
+        prototypes=np.array([[0.0], [0.25], [0.5], [0.75], [1.0]]), prototype_labels=[2, 2, 5, 1, 2]
+    ),
 }
 
 
@@ -335,6 +342,68 @@ def test_given_prototypes_keep_their_numbers(image):
     assert (result.labels == 1)[image > 0.9].mean() > 0.95
 
 
+def test_a_label_of_several_prototypes_is_as_near_as_the_nearest_of_them(image, tmp_path):
+    problem = saf.Problem.from_image(image, window=1)
+    points, labels = np.linspace(0, 1, 5)[:, None], np.array([4, 2, 4, 1, 2])
+    flow = saf.AssignmentFlow(prototypes=points, prototype_labels=labels)
+    result = flow.run(problem)
+    nearest = labels[np.abs(problem.features - points.T).argmin(axis=1)]
+    np.testing.assert_array_equal(result.labels.ravel(), nearest)
+    assert result.n_labels == 3
+    assert result.assignment.shape == (problem.n_nodes, 4)
+    np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(result.prototypes.ravel(), [0.75, 0.625, np.nan, 0.25])
+    assert all(np.isfinite(values).all() for values in result.history.measures.values())
+    replay = saf.load_recipe(saf.save_recipe(tmp_path / "r.json", result.recipe))
+    np.testing.assert_array_equal(replay.run(image).labels, result.labels)
+
+
+def test_labels_in_order_change_nothing(problem):
+    points = np.array([[0.1], [0.5], [0.9]])
+    plain = saf.AssignmentFlow(prototypes=points).run(problem)
+    named = saf.AssignmentFlow(prototypes=points, prototype_labels=[1, 2, 3]).run(problem)
+    np.testing.assert_array_equal(plain.labels, named.labels)
+    np.testing.assert_allclose(plain.assignment, named.assignment, atol=1e-6)
+    moved = saf.AssignmentFlow(prototypes=points, prototype_labels=[9, 2, 30]).run(problem)
+    np.testing.assert_array_equal(np.array([0, 9, 2, 30])[plain.labels], moved.labels)
+    np.testing.assert_allclose(plain.uncertainty, moved.uncertainty, atol=0.4)
+
+
+@pytest.mark.parametrize("n_calls", range(12))
+def test_a_run_that_is_stopped_early_has_no_label_without_prototype(problem, n_calls):
+    flow = saf.AssignmentFlow(
+        prototypes=np.array([[0.1], [0.5], [0.9]]), prototype_labels=[2, 4, 2]
+    )
+    calls = iter(range(n_calls))
+    steps = flow.iterate(problem, cancelled=lambda: next(calls, None) is None)
+    result = drain(steps)[1]
+    assert result.status is saf.Status.CANCELLED
+    assert set(np.unique(result.labels)) == {2, 4}
+    np.testing.assert_array_equal(result.assignment.argmax(axis=1) + 1, result.labels.ravel())
+
+
+def test_a_start_goes_with_the_labels_of_prototypes(problem):
+    points, labels = np.array([[0.1], [0.9]]), [1, 3]
+    flow = saf.AssignmentFlow(prototypes=points, prototype_labels=labels)
+    initial = np.full((problem.n_nodes, 3), 1 / 3)
+    result = flow.run(problem, initial=initial)
+    np.testing.assert_array_equal(result.labels, flow.run(problem).labels)
+    initial[0] = (0, 1, 0)
+    with pytest.raises(saf.InvalidInput, match="initial: prefers a label that has no prototype"):
+        flow.run(problem, initial=initial)
+
+
+def test_seeds_go_with_the_labels_of_prototypes(image):
+    seeds = np.zeros(image.shape, int)
+    seeds[5, 5], seeds[15, 30] = 1, 3
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    result = two_prototypes([3, 1]).run(problem)
+    assert (result.labels[5, 5], result.labels[15, 30]) == (1, 3)
+    assert result.labels[5, 18] == 1  # as bright as the prototype of label 1
+    with pytest.raises(saf.InvalidInput, match="class 1 has no prototype"):
+        two_prototypes([3, 2]).run(problem)
+
+
 @pytest.mark.parametrize("window", [1, 5])
 def test_assignment_flow_with_one_pixel_windows_takes_the_nearest_prototype(image, window):
     problem = saf.Problem.from_image(image, window=window)
@@ -386,6 +455,11 @@ def test_any_weighted_graph():
         (saf.AssignmentFlow(prototypes=np.ones((3, 2))), {}, r"expected shape \(2 or more, 1\)"),
         (saf.AssignmentFlow(prototypes=np.ones((1, 1))), {}, "2 or more"),
         (saf.AssignmentFlow(prototypes=np.array([[1], [np.nan]])), {}, "finite"),
+        (two_prototypes([1]), {}, "one for each of 2 prototypes, got 1"),
+        (two_prototypes([0, 1]), {}, "whole numbers from 1"),
+        (two_prototypes([1.5, 1]), {}, "whole numbers from 1"),
+        (two_prototypes([1, 2**31]), {}, "whole numbers from 1"),
+        (two_prototypes([1, np.nan]), {}, "whole numbers from 1"),
         (saf.SelfAssignmentFlow(), {"initial": np.ones((3, 2))}, "initial: expected shape"),
         (saf.SelfAssignmentFlow(), {"initial": np.ones((720, 2))}, "sum to 1"),
         (saf.SelfAssignmentFlow(), {"initial": np.full((720, 2), np.nan)}, "finite"),
