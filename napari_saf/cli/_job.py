@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,8 @@ class Settings:
         A label image of seeds.
     groups : Path or None
         A label image of groups.
+    names, colors : mapping
+        By label, for masks whose format keeps them.
     """
 
     method: AbstractMethod
@@ -71,6 +73,8 @@ class Settings:
     mask: str | None = None
     seeds: Path | None = None
     groups: Path | None = None
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
 
     @property
     def files(self) -> dict[str, Path]:
@@ -118,7 +122,7 @@ def run_job(
     }
     with _saving_recipe(job, recipe):
         for image, one, mask in zip(images, labels, job.masks, strict=True):
-            save_labels(image, one, mask, channel_axis)
+            save_labels(image, one, mask, channel_axis, settings.names, settings.colors)
     for place in (*job.masks, job.recipe):
         remove_leftovers(place)
     lines = [_line(mask, one, result) for one, mask in zip(labels, job.masks, strict=True)]
@@ -206,21 +210,34 @@ def problem_of(images: list[ImageFile], options: ImageOptions, settings: Setting
 
 
 def save_labels(
-    image: ImageFile, labels: NDArray[Any], mask: Path, channel_axis: int | None
+    image: ImageFile,
+    labels: NDArray[Any],
+    mask: Path,
+    channel_axis: int | None,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
     make_folder(mask.parent)
     _, used = channels_last(image.array, channel_axis)
     if used == image.channel_axis:
-        names, kept = image.label_axes, list(range(labels.ndim))
+        letters, kept = image.label_axes, list(range(labels.ndim))
     elif image.channel_axis is None:
         kept = [axis for axis in range(image.array.ndim) if axis != used]
-        names = "".join(image.axes[axis] for axis in kept) if image.axes else ""
+        letters = "".join(image.axes[axis] for axis in kept) if image.axes else ""
     else:
-        names, kept = "", []
+        letters, kept = "", []
     scale = image.scale and tuple(image.scale[axis] for axis in kept)
     units = image.units and tuple(image.units[axis] for axis in kept)
-    save_masks(mask, labels, axes=names or None, scale=scale or None, units=units or None)
+    save_masks(
+        mask,
+        labels,
+        axes=letters or None,
+        scale=scale or None,
+        units=units or None,
+        names=names,
+        colors=colors,
+    )
 
 
 def _line(mask: Path, labels: NDArray[Any], result: Segmentation) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import click
 
 from napari_saf.cli._values import ParameterValue
+from napari_saf.io import PrototypeSet
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, build, describe, values_of
 
@@ -76,7 +77,7 @@ def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod |
     """Make a method of a class; see `make_method`."""
     values = {} if base is None else values_of(base)
     known = {item.name: item for item in describe(method)}
-    given = {_own_name(key, known): value for key, value in given.items()}
+    given = {_own_name(key, known): value for key, value in _spread(method, given, known)}
     values |= given
     for key in given:
         if key not in known:
@@ -87,6 +88,22 @@ def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod |
         if need is not None and values.get(need[0], known[need[0]].default) not in need[1]:
             raise click.UsageError(f"{_flag(key)}: goes with {_condition(need)}")
     return build(method, values)
+
+
+def _spread(
+    method: type[AbstractMethod], given: Mapping[str, object], known: Collection[str]
+) -> Iterator[tuple[str, object]]:
+    """Yield what is given, prototypes of a file as the parameters that they are."""
+    for key, value in given.items():
+        if not isinstance(value, PrototypeSet):
+            yield key, value
+            continue
+        arguments = value.arguments()
+        if not arguments.keys() <= set(known):
+            raise click.UsageError(
+                f"{_flag(key)}: the method {method.name!r} takes no file of prototypes"
+            )
+        yield from arguments.items()
 
 
 def _own_name(name: str, known: Collection[str]) -> str:

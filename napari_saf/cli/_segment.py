@@ -23,7 +23,7 @@ from napari_saf.cli._values import ValueRange, WindowSize
 from napari_saf.errors import FormatError
 from napari_saf.features import FEATURES, Scaling
 from napari_saf.image_options import WEIGHTS, ImageOptions
-from napari_saf.io import MASK_SUFFIXES, Recipe, load_recipe
+from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, load_recipe
 from napari_saf.methods import METHODS
 
 __all__ = ["command"]
@@ -73,7 +73,8 @@ def _segment(ctx: click.Context, /, **values: Any) -> int:
 
 
 def _settings(request: _Request, given: dict[str, object]) -> Settings:
-    recipe = None if request.recipe is None else load_recipe(request.recipe)
+    prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
+    recipe = _recipe(request, prototypes)
     if recipe is None:
         options, method = ImageOptions(), make_method(request.method or "saf", given)
     else:
@@ -88,11 +89,25 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
     return Settings(
         method,
         dataclasses.replace(options, **changes),
-        axis_from_file=recipe is None and request.channel_axis is None,
+        axis_from_file=request.recipe is None
+        and (options.channel_axis is None and request.channel_axis is None),
         mask=request.mask,
         seeds=request.seeds,
         groups=groups_file,
+        names={} if prototypes is None else prototypes.names,
+        colors={} if prototypes is None else prototypes.colors,
     )
+
+
+def _recipe(request: _Request, prototypes: PrototypeSet | None) -> Recipe | None:
+    """Return what is to be repeated: the recipe of a file, or that of prototypes."""
+    if request.recipe is not None:
+        return load_recipe(request.recipe)
+    if prototypes is None:
+        return None
+    known = dataclasses.replace(prototypes, options=prototypes.options or ImageOptions())
+    recipe = known.recipe()
+    return recipe if request.method in (None, recipe.method.name) else None
 
 
 def _recipe_options(recipe: Recipe, request: _Request) -> ImageOptions:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
-from napari_saf.io import load_prototypes
+from napari_saf.io import PrototypeSet, load_prototypes
 from napari_saf.io._array import read_array
 
 __all__ = ["ParameterValue", "ValueRange", "WindowSize"]
@@ -100,10 +100,10 @@ class ValueRange(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not two numbers, the lower first, such as 0,255", param, ctx)
 
 
-def _read_rows(path: str) -> NDArray[Any]:
-    """Read an array, or the vectors of prototypes that were saved."""
+def _read_rows(path: str) -> NDArray[Any] | PrototypeSet:
+    """Read an array, or prototypes with what is known of them."""
     if Path(path).suffix.lower() == ".json":
-        return load_prototypes(path).vectors
+        return load_prototypes(path)
     return read_array(path)
 
 

@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.io._array import read_array
-from napari_saf.io._recipe import refuse_options
+from napari_saf.io._recipe import Recipe, refuse_options
 from napari_saf.io._replace import replacing
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
+from napari_saf.methods import method_with_prototypes
 from napari_saf.problem import ImageOptions
 
 __all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
@@ -82,6 +83,22 @@ class PrototypeSet:
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
         object.__setattr__(self, "colors", colors)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the parameters of the assignment flow that labels by these prototypes."""
+        return {"prototypes": self.vectors, "prototype_labels": self.labels}
+
+    def recipe(self) -> Recipe:
+        """Return what labels other images by these prototypes, in the same features and scaling.
+
+        Raises
+        ------
+        InvalidInput
+            If it is not known what the prototypes are made of.
+        """
+        if self.options is None:
+            raise InvalidInput("it is not known what the prototypes are made of")
+        return Recipe(method_with_prototypes(self.vectors, labels=self.labels), self.options, {})
 
     def by_label(self) -> dict[int, NDArray[np.float32]]:
         """Return the prototypes (n_own, n_features) of each label, by label, ascending."""

@@ -27,12 +27,15 @@ def restarting(method: AbstractMethod) -> AbstractMethod:
 
 
 def method_with_prototypes(
-    prototypes: NDArray[np.floating], like: AbstractMethod | None = None
+    prototypes: NDArray[np.floating],
+    like: AbstractMethod | None = None,
+    labels: NDArray[np.integer] | None = None,
 ) -> AbstractMethod:
-    """Return the method that labels by prototypes (n_prototypes, n_features), a column each.
+    """Return the method that labels by prototypes (n_prototypes, n_features).
 
-    With the parameters that another method has, too, such as the device.
+    Each is a column, or one of the label (n_prototypes,) that is given for it. With the
+    parameters that another method has, too, such as the device.
     """
     names = [field.name for field in dataclasses.fields(AbstractFlowMethod)]
     values = {name: getattr(like, name) for name in names if hasattr(like, name)}
-    return AssignmentFlow(prototypes=prototypes, **values)
+    return AssignmentFlow(prototypes=prototypes, prototype_labels=labels, **values)

@@ -1,13 +1,19 @@
+import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
 import zarr
 from ome_zarr.writer import write_image
+from PIL import Image
 
+import napari_saf as saf
 from napari_saf import METHODS, Problem, SelfAssignmentFlow
-from napari_saf.io import MASK_SUFFIXES, read_image
+from napari_saf.features import Scaling
+from napari_saf.image_options import ImageOptions
+from napari_saf.io import MASK_SUFFIXES, read_image, read_labels
 
 FEW = ("--max-labels", "2")
 
@@ -115,6 +121,56 @@ def test_prototypes_come_from_npy_or_csv(cli, picture, tmp_path):
         mask = labels_of(f"{name}.tif")
         assert (mask[:, :7] == 2).all()
         assert (mask[:, 9:] == 1).all()
+
+
+@pytest.fixture
+def taught(tmp_path):
+    """A file of prototypes: label 2 is as bright as 180 of 255, label 5 as 60 or 300."""
+    found = saf.PrototypeSet(
+        np.array([[0.2], [0.6], [1.0]], np.float32),
+        [5, 2, 5],
+        {5: "tissue"},
+        {2: (1.0, 0.5, 0.0)},
+        ImageOptions(window=(5, 5), weights="nonlocal", scaling=Scaling(0.0, 300.0)),
+    )
+    return str(saf.save_prototypes(tmp_path / "taught.prototypes.json", found))
+
+
+def test_a_file_of_prototypes_is_all_that_another_image_needs(cli, picture, taught):
+    command = ("segment", picture(), "-o", "out", "--prototypes", taught, "--format", ".png")
+    outcome = cli(*command)
+    assert outcome.code == 0, outcome.err
+    (mask,) = Path("out").glob("*.png")
+    labels = read_labels(mask).array
+    assert (labels[:, :7] == 5).all()
+    assert (labels[:, 9:] == 2).all()
+    assert Image.open(mask).getpalette()[6:9] == [255, 128, 0]
+    (recipe,) = Path("out").glob("*.recipe.json")
+    again = saf.load_recipe(recipe)
+    assert again.options == saf.load_prototypes(taught).options
+    assert cli("segment", "a.png", "-o", "again.tif", "--recipe", recipe).code == 0
+    np.testing.assert_array_equal(labels_of("again.tif"), labels)
+    assert "done" in cli(*command).out
+
+
+def test_names_of_prototypes_are_kept_where_a_mask_has_names(cli, picture, taught):
+    assert cli("segment", picture(), "-o", "m.ome.zarr", "--prototypes", taught).code == 0
+    found = json.loads(next(Path("m.ome.zarr").rglob("zarr.json")).read_text())
+    assert "tissue" in json.dumps(found)
+
+
+def test_options_beside_prototypes_take_precedence(cli, picture, taught):
+    assert cli("segment", picture(), "-o", "m.tif", "--prototypes", taught, "--window", "3",
+               "--scaling", "0,180", "--rho", "0.3").code == 0  # fmt: skip
+    recipe = saf.load_recipe("m.recipe.json")
+    assert (recipe.options.window, recipe.method.rho) == (3, 0.3)
+    assert (labels_of("m.tif") == 5).all()
+
+
+def test_only_a_method_that_takes_prototypes_is_given_a_file(cli, picture, taught):
+    outcome = cli("segment", picture(), "-o", "m.tif", "--method", "slk", "--prototypes", taught)
+    assert outcome.code == 2
+    assert "'slk' takes no file of prototypes" in outcome.err
 
 
 def test_seeds_name_the_labels(cli, picture):

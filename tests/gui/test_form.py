@@ -35,7 +35,7 @@ def test_a_fresh_form_reads_as_the_defaults(form_of, name):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_parameter_has_a_field(form_of, name):
     form = form_of(name)
-    wanted = {p.name for p in describe(saf.METHODS[name])}
+    wanted = {p.name for p in describe(saf.METHODS[name]) if p.in_form}
     assert wanted == {p.name for p, _, _ in form._rows}
 
 
@@ -154,6 +154,23 @@ def test_prototypes_of_a_result_label_another_image(viewer, dock, run):
     assert same > 0.98
     scaling = first.recipe["input"]["scaling"]
     assert second.recipe["input"]["scaling"] == scaling
+
+
+def test_prototypes_of_edited_labels_keep_their_numbers(viewer, dock, run):
+    """Label 1 was deleted; 2 and 3 were merged, and 2 keeps the prototypes of both."""
+    rows = run(dock).prototypes
+    (source,) = [layer for layer in viewer.layers if "napari_saf" in layer.metadata]
+    table = rows.copy()
+    table[[0, 2]] = np.nan
+    source.metadata["napari_saf"] |= {"prototypes": table, "parts": {2: rows[1:3]}}
+    dock.choose_method("af")
+    dock.form.prototypes_field._choice.choose(source)
+    values = dock.form.values()
+    np.testing.assert_array_equal(values["prototypes"], rows[1:])
+    assert values["prototype_labels"].tolist() == [2, 2, *range(4, len(rows) + 1)]
+    result = run(dock)
+    assert set(np.unique(result.labels)) <= {0, 2, *range(4, len(rows) + 1)}
+    assert not dock.status.is_error
 
 
 def test_af_without_prototypes_says_so(dock, run):

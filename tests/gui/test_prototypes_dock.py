@@ -7,6 +7,7 @@ from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
 
 from napari_saf._gui.widgets.swatches import fill_color
+from napari_saf.io import Recipe
 
 pytestmark = [pytest.mark.gui]
 
@@ -297,6 +298,8 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, viewer, settle, press
     settle(dock)
     made = viewer.layers["blocks [AF]"]
     assert (made.data == np.where(QUADRANTS == 4, 1, QUADRANTS)).mean() > 0.98
+    replay = Recipe.from_plain(made.metadata["napari_saf"]["recipe"])
+    np.testing.assert_array_equal(replay.run(blocks()).labels, made.data)
     for _ in range(3):
         dock.undo()
     assert dock.book.layer == layer

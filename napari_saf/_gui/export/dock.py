@@ -22,9 +22,9 @@ from napari_saf._gui.docks.life import DockLife
 from napari_saf._gui.docks.run_dock import LEAST_WIDTH
 from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
-from napari_saf._gui.export.source import prototypes_of, recipe_of, source_of
+from napari_saf._gui.export.source import recipe_of, source_of
 from napari_saf._gui.export.writer import Writing
-from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
+from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image, prototypes_of
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_scroll_area
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.status import StatusArea

@@ -11,7 +11,7 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.part import entry_of, image_part, kept_axes
+from napari_saf._gui.layers.part import entry_of, image_part, kept_axes, prototypes_of
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.errors import ComputeError, InvalidInput
@@ -23,7 +23,6 @@ from napari_saf.methods import METHODS
 __all__ = [
     "LabelSource",
     "class_names",
-    "prototypes_of",
     "raw_recipe",
     "recipe_of",
     "source_of",
@@ -99,12 +98,6 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
         () if part is None else part[0],
         known,
     )
-
-
-def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
-    """Return the prototypes that a layer carries, or None."""
-    prototypes = entry_of(layer).get("prototypes")
-    return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
 
 
 def raw_recipe(layer: Any) -> object:

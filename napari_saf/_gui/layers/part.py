@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import napari
+import numpy as np
 from napari.layers import Image, Labels
+from numpy.typing import NDArray
 
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index
 
 __all__ = [
     "METADATA_KEY",
+    "PARTS_KEY",
     "channels_of",
     "entry_of",
     "image_part",
@@ -20,17 +23,42 @@ __all__ = [
     "labelled_axes",
     "origin_of",
     "own_image",
+    "points_of",
+    "prototypes_of",
 ]
 
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
 part of which image it is."""
 
+PARTS_KEY = "parts"
+"""Entry of that: the prototypes of labels that have several, by label."""
+
 
 def entry_of(layer: Any) -> dict[str, Any]:
     """Return what a layer carries as a result; empty if it is none."""
     entry = layer.metadata.get(METADATA_KEY)
     return entry if isinstance(entry, dict) else {}
+
+
+def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
+    """Return the prototypes that a layer carries, row l - 1 for label l, or None."""
+    prototypes = entry_of(layer).get("prototypes")
+    return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
+
+
+def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
+    """Return the prototypes (n_own, n_features) of each label that has some, ascending.
+
+    Merged labels keep those of all that they were.
+    """
+    table, parts = prototypes_of(layer), entry_of(layer).get(PARTS_KEY)
+    if table is None:
+        return {}
+    finite = np.isfinite(table).all(axis=1)
+    points = {int(k) + 1: table[k : k + 1] for k in np.flatnonzero(finite)}
+    several = parts if isinstance(parts, dict) else {}
+    return points | {label: own for label, own in several.items() if label in points}
 
 
 def origin_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -17,7 +17,7 @@ from napari_saf._gui.prototypes.edits import Canvas, delete, merge, refine, spli
 from napari_saf._gui.prototypes.elsewhere import ElsewhereSection, load_book, save_book, use_request
 from napari_saf._gui.prototypes.history import Moment
 from napari_saf._gui.prototypes.label_rows import LabelTable, rows_of
-from napari_saf._gui.prototypes.restart import ColumnNumbers, count_pixels
+from napari_saf._gui.prototypes.restart import count_pixels
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold
 from napari_saf._gui.widgets.layer_choice import LayerChoice
@@ -126,8 +126,7 @@ class PrototypesWidget(EditDock):
         except SafError as error:
             self._show_error(str(error))
             return
-        assert isinstance(request.origin, ColumnNumbers)
-        self._run_of = (f"use on {image.name}", book, book.sheet, request.origin)
+        self._run_of = (f"use on {image.name}", book, book.sheet, None)
         self.session.start(request.masked() if finite_only else request)
 
     def save_to(self, path: str) -> None:

@@ -13,7 +13,7 @@ from napari_saf._gui.docks.task_dock import TaskDock
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.prototypes.edits import Canvas, Edited
 from napari_saf._gui.prototypes.history import History, Moment, PackedLabels
-from napari_saf._gui.prototypes.restart import ColumnNumbers, Restart
+from napari_saf._gui.prototypes.restart import Restart
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook, Sheet
 from napari_saf._gui.runs.session import Request
 from napari_saf.errors import InvalidInput
@@ -45,7 +45,7 @@ class EditDock(TaskDock):
         self._books: list[LayerBook] = []
         self._files: list[FileBook] = []
         self._next: Request | None = None
-        self._run_of: tuple[str, Book, Sheet, ColumnNumbers] | None = None
+        self._run_of: tuple[str, Book, Sheet, Restart | None] | None = None
         self._undone: Moment | None = None
         self._wanted: tuple[int, ...] = ()
         viewer.layers.events.removed.connect(self._on_layer_removed)
@@ -228,15 +228,15 @@ class EditDock(TaskDock):
         found, live, request = self._run_of, self.session.live, self.session.request
         if found is None or request is None:
             return
-        name, book, sheet, columns = found
+        name, book, sheet, restart = found
         words = f"{name}: {STATUS_WORDS[result.status]} in {self.session.seconds:.1f} s"
         self.status.show_progress(1.0, self.session.words(words, result))
         if live is None or live.layer not in self._viewer.layers:
             return
-        if isinstance(columns, Restart):
+        if restart is not None:
             # A run that does not hold the other labels has its prototypes from the sheet.
-            if columns.holds:
-                book.sheet = book.sheet.followed(columns.numbers, result.prototypes)
+            if restart.holds:
+                book.sheet = book.sheet.followed(restart.numbers, result.prototypes)
         else:
             self.book_of(live.layer).sheet = Sheet(sheet.names, points=sheet.points)
             self.history.push(Moment(name, book, added=live.layer))

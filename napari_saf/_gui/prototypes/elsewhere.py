@@ -15,16 +15,14 @@ from napari_saf._gui.export.repeat import repeat_request
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.part import labelled_axes
-from napari_saf._gui.prototypes.restart import ColumnNumbers
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io import PrototypeSet, Recipe, load_prototypes, save_prototypes
+from napari_saf.io import PrototypeSet, load_prototypes, save_prototypes
 from napari_saf.io._legend import file_stem
-from napari_saf.methods import method_with_prototypes
 
 __all__ = ["ElsewhereSection", "load_book", "prototype_set", "use_request"]
 
@@ -152,27 +150,14 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
         If there are no prototypes, their features are not known, or the image has too few axes.
     """
     found = prototype_set(book)
-    if found.options is None:
-        raise InvalidInput("it is not known what the prototypes are made of")
-    assert found.labels is not None
-    method = method_with_prototypes(found.vectors)
-    recipe = Recipe(method, found.options, {})
+    recipe = found.recipe()
     request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found, image), book.layer)
     _check_channels(request, found)
     colors = np.zeros((N_COLORS + 1, 4))
     colors[1:] = book.colors(np.arange(1, N_COLORS + 1))
-    live = LiveLayer(
-        viewer, image, method.name.upper(), request.placement, colors=colors.astype(np.float32)
-    )
-    return Request(
-        image,
-        request.job,
-        method,
-        request.placement,
-        live=live,
-        origin=ColumnNumbers(found.labels),
-        note=request.note,
-    )
+    name, place = recipe.method.name.upper(), request.placement
+    live = LiveLayer(viewer, image, name, place, colors=colors.astype(np.float32))
+    return Request(image, request.job, recipe.method, place, live=live, note=request.note)
 
 
 def _check_channels(request: Request, found: PrototypeSet) -> None:

@@ -18,7 +18,7 @@ from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["ColumnNumbers", "Restart", "count_pixels", "free_number", "mean_points", "split_label"]
+__all__ = ["Restart", "count_pixels", "free_number", "mean_points", "split_label"]
 
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""
@@ -26,50 +26,13 @@ _MOST_SAMPLES = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ColumnNumbers(Origin):
-    """The label on screen of each column of a run, ascending; several may be of one label.
-
-    Attributes
-    ----------
-    numbers : array of int of shape (n_columns,)
-    """
-
-    is_recorded: ClassVar[bool] = False
-    numbers: NDArray[np.int64]
-
-    def begin(self, problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
-        """Return the problem to solve, and the numbers on screen of its columns."""
-        return problem, self.numbers
-
-    def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
-        """Return labels on screen for columns counted from 1, 0 for outside."""
-        table = np.concatenate([[0], self.numbers])
-        return np.asarray(table.astype(np.min_scalar_type(int(table.max())))[columns])
-
-    def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
-        """Return the result with labels as on screen; row l - 1 of the prototypes is label l."""
-        assert not isinstance(result.labels, list)
-        by_rank = np.concatenate([[0], result.columns + 1])
-        labels = self.paint(by_rank[result.labels], numbers)
-        rows = np.full(
-            (int(self.numbers.max()), result.prototypes.shape[1]), np.nan, dtype=np.float32
-        )
-        for number in np.unique(self.numbers):
-            own = result.prototypes[self.numbers[result.columns] == number]
-            own = own[np.isfinite(own).all(axis=1)]
-            if len(own):
-                rows[number - 1] = own.mean(axis=0)
-        return dataclasses.replace(
-            result, labels=labels, prototypes=rows, columns=np.arange(len(rows))
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Restart(ColumnNumbers):
+class Restart(Origin):
     """Edited labels from which a run goes on.
 
     Attributes
     ----------
+    numbers : array of int of shape (n_columns,)
+        The label on screen of each column of the run, ascending; several may be of one label.
     labels : array of int, image-shaped
         As edited; 0 outside and where a label is sought.
     free : array of bool, image-shaped
@@ -79,6 +42,8 @@ class Restart(ColumnNumbers):
         labels at the end: seeds would outweigh the features of their neighbours.
     """
 
+    is_recorded: ClassVar[bool] = False
+    numbers: NDArray[np.int64]
     labels: NDArray[Any]
     free: NDArray[np.bool_]
     holds: bool = True
@@ -104,8 +69,26 @@ class Restart(ColumnNumbers):
 
     def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
         """Return labels on screen; pixels that are not free keep theirs."""
-        new = ColumnNumbers.paint(self, columns, numbers)
+        table = np.concatenate([[0], self.numbers])
+        new = table.astype(np.min_scalar_type(int(table.max())))[columns]
         return np.asarray(np.where(self.free, new, self.labels), dtype=self.labels.dtype)
+
+    def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
+        """Return the result with labels as on screen; row l - 1 of the prototypes is label l."""
+        assert not isinstance(result.labels, list)
+        by_rank = np.concatenate([[0], result.columns + 1])
+        labels = self.paint(by_rank[result.labels], numbers)
+        rows = np.full(
+            (int(self.numbers.max()), result.prototypes.shape[1]), np.nan, dtype=np.float32
+        )
+        for number in np.unique(self.numbers):
+            own = result.prototypes[self.numbers[result.columns] == number]
+            own = own[np.isfinite(own).all(axis=1)]
+            if len(own):
+                rows[number - 1] = own.mean(axis=0)
+        return dataclasses.replace(
+            result, labels=labels, prototypes=rows, columns=np.arange(len(rows))
+        )
 
     def _nodes(self, problem: Problem) -> NDArray[np.int64]:
         """Return the column of each node, -1 where it has none."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.export.source import class_names, prototypes_of, raw_recipe, recipe_of
+from napari_saf._gui.export.source import class_names, raw_recipe, recipe_of
 from napari_saf._gui.layers.label_colors import N_COLORS
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.part import METADATA_KEY, PARTS_KEY, entry_of, points_of
 from napari_saf._gui.scribbles.strokes import NAMES_KEY
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet
@@ -20,7 +19,6 @@ from napari_saf.problem import ImageOptions
 
 __all__ = ["FileBook", "LayerBook", "Sheet"]
 
-_PARTS = "parts"
 _EDITS = "edits"
 Points = Mapping[int, NDArray[np.float32]]
 
@@ -151,15 +149,8 @@ class LayerBook:
     @property
     def sheet(self) -> Sheet:
         """What is known now; runs and other docks change it, too."""
-        entry = self._entry()
-        table, parts = prototypes_of(self.layer), entry.get(_PARTS)
-        points = {}
-        if table is not None:
-            finite = np.isfinite(table).all(axis=1)
-            points = {int(k) + 1: table[k : k + 1] for k in np.flatnonzero(finite)}
-        if isinstance(parts, dict):
-            points |= {n: own for n, own in parts.items() if n in points}
-        return Sheet(class_names(self.layer), self._locked, points, entry.get(_EDITS, ()))
+        edits = entry_of(self.layer).get(_EDITS, ())
+        return Sheet(class_names(self.layer), self._locked, points_of(self.layer), edits)
 
     @sheet.setter
     def sheet(self, sheet: Sheet) -> None:
@@ -168,9 +159,9 @@ class LayerBook:
         if raw_recipe(self.layer) is None:
             return
         several = {n: own for n, own in sheet.points.items() if len(own) > 1}
-        self.layer.metadata[METADATA_KEY] = self._entry() | {
+        self.layer.metadata[METADATA_KEY] = entry_of(self.layer) | {
             "prototypes": sheet.table(),
-            _PARTS: several,
+            PARTS_KEY: several,
             _EDITS: sheet.edits,
         }
 
@@ -188,10 +179,6 @@ class LayerBook:
         colormap = self.layer.colormap.model_copy(update={"use_selection": False})
         found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
         return np.asarray(np.clip(found, 0, 1))
-
-    def _entry(self) -> dict[str, Any]:
-        entry = self.layer.metadata.get(METADATA_KEY)
-        return entry if isinstance(entry, dict) else {}
 
 
 class FileBook:

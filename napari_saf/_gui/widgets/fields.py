@@ -25,6 +25,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.layers.live import METADATA_KEY, is_result
+from napari_saf._gui.layers.part import points_of
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
@@ -237,8 +238,15 @@ class PrototypesField(Field):
 
     @property
     def value(self) -> object:
-        entry = self._entry()
-        return None if entry is None else _without_empty(entry["prototypes"])
+        points = self._points()
+        return np.concatenate(list(points.values())) if points else None
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The label of each prototype, None if they are 1, 2, ..."""
+        points = self._points()
+        labels = np.repeat(list(points), [len(own) for own in points.values()])
+        return None if np.array_equal(labels, np.arange(1, len(labels) + 1)) else labels
 
     def input_entry(self, name: str) -> object:
         """Return what the recipe of the chosen result says of its input, or None."""
@@ -256,6 +264,10 @@ class PrototypesField(Field):
 
     def release(self) -> None:
         self._choice.disconnect_viewer()
+
+    def _points(self) -> dict[int, NDArray[np.floating]]:
+        layer = self._choice.layer
+        return {} if layer is None else points_of(layer)
 
     def _entry(self) -> dict[str, Any] | None:
         layer = self._choice.layer
@@ -280,10 +292,6 @@ def create_field(parameter: Parameter, viewer: napari.Viewer) -> Field:
         field = kinds[parameter.kind](parameter)
     field.set_value(parameter.default)
     return field
-
-
-def _without_empty(prototypes: NDArray[np.floating]) -> NDArray[np.floating]:
-    return np.asarray(prototypes[np.isfinite(prototypes).all(axis=1)])
 
 
 def _small(text: str) -> QLabel:

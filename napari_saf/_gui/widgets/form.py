@@ -53,7 +53,7 @@ class MethodForm(QObject):
         self.basic, self.advanced = FormSection(), FormSection()
         self._rows: list[tuple[Parameter, Field, FormSection]] = []
         for parameter in describe(method):
-            if parameter.kind == "array" and not asks_prototypes:
+            if not parameter.in_form or (parameter.kind == "array" and not asks_prototypes):
                 continue
             if parameter.at_start and not asks_start:
                 continue
@@ -83,7 +83,10 @@ class MethodForm(QObject):
 
     def values(self) -> dict[str, object]:
         """Return the value of every parameter that exists under the present choices."""
-        return {p.name: field.value for p, field, _ in self._rows if self._holds(p)}
+        values = {p.name: field.value for p, field, _ in self._rows if self._holds(p)}
+        if self.prototypes_field is not None and self.prototypes_field.labels is not None:
+            values["prototype_labels"] = self.prototypes_field.labels
+        return values
 
     def set_values(self, values: dict[str, object]) -> None:
         """Show values by dotted name; choices first, since others depend on them."""
@@ -107,7 +110,7 @@ class MethodForm(QObject):
             field.release()
 
     def _holds(self, parameter: Parameter) -> bool:
-        if not parameter.in_form or (parameter.for_seeds and not self._has_seeds):
+        if parameter.for_seeds and not self._has_seeds:
             return False
         if parameter.depends_on is None:
             return True
