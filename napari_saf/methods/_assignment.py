@@ -15,7 +15,6 @@ from scipy.ndimage import label as label_regions
 from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import (
-    FLOOR,
     cross_product,
     new_field,
     shifted_softmax,
@@ -44,7 +43,7 @@ from napari_saf.tick import Tick, go_on
 
 __all__ = ["AssignmentField", "AssignmentFlow"]
 
-_MOST_LABELS = 2**31
+_MOST_LABELS = 2**16 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -161,21 +160,32 @@ class AssignmentFlow(AbstractFlowMethod):
         points, labels = self._points(call), self._labels()
         if labels is None:
             return self._flow(call, distances(call.features, points), points, call.initial)
-        _check_known(labels, call)
-        table = _nearest_distances(call.features, points, labels)
-        return self._flow(call, table, _means(points, labels), call.initial)
+        known = np.unique(labels)
+        _check_seeds(call.seeds, known)
+        own = [points[torch.from_numpy(np.flatnonzero(labels == label))] for label in known]
+        table = torch.stack([_nearest_distances(call.features, some) for some in own], dim=1)
+        means = torch.stack([some.mean(dim=0) for some in own])
+        return self._flow(call, table, means, call.initial, known)
 
     def _flow(
-        self, call: Call, table: torch.Tensor, points: torch.Tensor, initial: ArrayLike | None
+        self,
+        call: Call,
+        table: torch.Tensor,
+        points: torch.Tensor,
+        initial: ArrayLike | None,
+        known: NDArray[np.int64] | None = None,
     ) -> Flow:
-        nearest, absent = table.argmin(dim=1), points.isnan().any(dim=1)
-        start = Start(nearest, len(points), lambda tick: _level(table, absent, tick))
+        nearest, n_columns, active = table.argmin(dim=1), len(points), None
+        if known is not None:
+            n_columns, active = int(known.max()), torch.from_numpy(known - 1).to(table.device)
+        start = Start(nearest, n_columns, lambda tick: new_field(table, len(points), tick), active)
         if initial is not None:
-            given = _check_start(initial, call, len(points))
+            given = _check_start(initial, call, n_columns)
+            if active is not None:
+                given = _take_known(given, active)
             undecided = given.amin(dim=1) == given.amax(dim=1)
-            given[:, absent] = FLOOR
             labels = torch.where(undecided, nearest, given.argmax(dim=1))
-            start = Start(labels, len(points), lambda tick: given)
+            start = Start(labels, n_columns, lambda tick: given, active)
 
         def make_field(tick: Tick) -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
@@ -227,7 +237,8 @@ class AssignmentFlow(AbstractFlowMethod):
             return means
         points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))
         n_features = features.shape[1]
-        if points.ndim != 2 or points.shape[1] != n_features or len(points) < 2:
+        is_one = len(points) < 2 and self.prototype_labels is None
+        if points.ndim != 2 or points.shape[1] != n_features or is_one:
             raise InvalidInput(
                 f"prototypes: expected shape (2 or more, {n_features}), got {points.shape}"
             )
@@ -241,67 +252,55 @@ class AssignmentFlow(AbstractFlowMethod):
 
     def _labels(self) -> NDArray[np.int64] | None:
         """Return the label of each prototype where they are given."""
-        if self.prototypes is None or self.prototype_labels is None:
+        if self.prototype_labels is None:
             return None
         labels = np.ravel(as_array(self.prototype_labels, "prototype_labels"))
-        if len(labels) != len(self.prototypes):
+        if self.prototypes is None or len(labels) != len(self.prototypes):
+            n_prototypes = 0 if self.prototypes is None else len(self.prototypes)
             raise InvalidInput(
-                f"prototype_labels: expected one for each of {len(self.prototypes)} prototypes, "
+                f"prototype_labels: expected one for each of {n_prototypes} prototypes, "
                 f"got {len(labels)}"
             )
         numbers = [as_whole(label) for label in labels]
-        if not all(number is not None and 1 <= number < _MOST_LABELS for number in numbers):
-            raise InvalidInput(
-                f"prototype_labels: expected whole numbers from 1 to {_MOST_LABELS - 1}"
-            )
+        if not all(number is not None and 1 <= number <= _MOST_LABELS for number in numbers):
+            raise InvalidInput(f"prototype_labels: expected whole numbers from 1 to {_MOST_LABELS}")
         return np.array(numbers, dtype=np.int64)
 
     def _n_columns(self, problem: Problem) -> int:
+        labels = self._labels()
+        if labels is not None:
+            return len(np.unique(labels))
         if self.prototypes is not None:
-            labels = self._labels()
-            return len(self.prototypes) if labels is None else int(labels.max())
+            return len(self.prototypes)
         return 1 if problem.seeds is None else count_classes(problem.seeds)
 
-
-def _level(table: torch.Tensor, absent: torch.Tensor, tick: Tick) -> torch.Tensor:
-    """Return log coordinates that prefer no column, and leave out absent ones."""
-    v = new_field(table, table.shape[1], tick)
-    if absent.any():
-        v[:, absent] = FLOOR
-    return v
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
+        labels = self._labels()
+        return 0 if labels is None else int(labels.max())
 
 
-def _check_known(labels: NDArray[np.int64], call: Call) -> None:
-    """Refuse seeds, and a start, of labels that have no prototype."""
-    if call.seeds is not None:
-        seeded = np.unique(call.seeds.cpu().numpy())
-        unknown = np.setdiff1d(seeded[seeded > 0], labels)
+def _check_seeds(seeds: torch.Tensor | None, known: NDArray[np.int64]) -> None:
+    """Refuse seeds of labels that have no prototype."""
+    if seeds is not None:
+        unknown = np.setdiff1d(seeds[seeds > 0].cpu().numpy(), known)
         if len(unknown):
             raise InvalidInput(f"seeds: class {unknown[0]} has no prototype")
-    if call.initial is not None:
-        start = _check_start(call.initial, call, int(labels.max()))
-        known = torch.from_numpy(np.unique(labels) - 1).to(start.device)
-        if (start[:, known].amax(dim=1) < start.amax(dim=1)).any():
-            raise InvalidInput("initial: prefers a label that has no prototype")
 
 
-def _nearest_distances(
-    features: torch.Tensor, points: torch.Tensor, labels: NDArray[np.int64]
-) -> torch.Tensor:
-    """Return the distances (n_nodes, n_labels) to the nearest point of each label, or infinity."""
-    table = features.new_full((len(features), int(labels.max())), torch.inf)
-    for point, label in zip(points, labels, strict=True):
-        column = table[:, label - 1]
-        torch.minimum(column, distances(features, point[None])[:, 0], out=column)
-    return table
+def _take_known(given: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
+    """Return the log coordinates of the columns that there are."""
+    known = given[:, active]
+    if (known.amax(dim=1) < 0).any():
+        raise InvalidInput("initial: prefers a label that has no prototype")
+    return known
 
 
-def _means(points: torch.Tensor, labels: NDArray[np.int64]) -> torch.Tensor:
-    """Return the mean point (n_labels, n_features) of each label, NaN where it has none."""
-    owner = torch.from_numpy(labels - 1).to(points.device)
-    n_labels = int(labels.max())
-    sums = points.new_zeros(n_labels, points.shape[1]).index_add_(0, owner, points)
-    return sums / torch.bincount(owner, minlength=n_labels)[:, None]
+def _nearest_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    """Return the distances (n_nodes,) to the nearest of some points."""
+    nearest = distances(features, points[:1])[:, 0]
+    for point in points[1:]:
+        torch.minimum(nearest, distances(features, point[None])[:, 0], out=nearest)
+    return nearest
 
 
 def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:
@@ -377,5 +376,5 @@ class AssignmentField(FieldMemory):
         self._points = self._points[kept]
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        """Return the given prototypes that are left."""
+        """Return the prototypes that are left, the mean of those of a label."""
         return self._points.float().cpu().numpy()

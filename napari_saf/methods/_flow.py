@@ -189,7 +189,9 @@ class _Nodes:
     v : Tensor of shape (n_nodes, n_active)
         Log coordinates; made when they are first asked for.
     active : Tensor of int of shape (n_active,)
-        The columns of the start that are left.
+        The columns of the start that are left, ascending.
+    n_possible : int
+        How many there were.
     labels : Tensor of int of shape (n_nodes,)
         Which of them each node prefers.
     """
@@ -197,9 +199,13 @@ class _Nodes:
     def __init__(self, start: Start, seeds: torch.Tensor | None) -> None:
         self.n_start_columns = start.n_columns
         self.active = torch.arange(start.n_columns, device=start.labels.device)
+        if start.active is not None:
+            self.active = start.active
+        self.n_possible = len(self.active)
         self.labels = start.labels
         if seeds is not None:
-            self.labels = torch.where(seeds > 0, seeds - 1, start.labels)
+            place = torch.searchsorted(self.active, (seeds - 1).clamp(min=0))
+            self.labels = torch.where(seeds > 0, place, start.labels)
         self._seeds = seeds
         self._start: Start | None = start
         self._v: torch.Tensor | None = None
@@ -222,17 +228,17 @@ class _Nodes:
 
     def make_vague(self, like: torch.Tensor) -> None:
         """Make log coordinates that tell little but which column each node prefers."""
-        v = like.new_empty((len(self.labels), self.n_start_columns))
+        v = like.new_empty((len(self.labels), len(self.active)))
         for rows in row_blocks(v):
             _prefer_vaguely_(v[rows], self.labels[rows])
         self._v = self._hold_seeds(v)
 
     def tell_level(self) -> None:
         """Make nodes that prefer no column prefer the one that is shown of them, vaguely."""
+        ones = self.v.new_ones(self.v.shape[1])
         for rows in row_blocks(self.v):
             block = self.v[rows]
-            n_highest = (block == 0).sum(dim=1)  # none is above 0
-            level = (n_highest > 1) & (n_highest == (block > FLOOR).sum(dim=1))
+            level = torch.mv(block, ones) == 0  # none is above 0
             if level.any():
                 block[level] = _prefer_vaguely_(block[level], self.labels[rows][level])
 
@@ -291,6 +297,7 @@ class _State:
             call.began,
             nodes.columns,
             nodes.whole_logarithm,
+            n_possible=nodes.n_possible,
             keeps_numbers=flow.fixed_meaning or call.seeds is not None,
         )
         self.records = self._reporter.records
@@ -351,7 +358,7 @@ class _State:
     def _uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the share of flow time that nodes took to decide; see `Segmentation`."""
         time = self.records[-1].time if self.records else 0.0
-        scale = self._nodes.n_start_columns / max(self._nodes.n_start_columns - 1, 1)
+        scale = self._nodes.n_possible / max(self._nodes.n_possible - 1, 1)
         if time > 0:
             doubt = self._doubt.mul_(scale / time)
         else:
@@ -416,8 +423,11 @@ class _State:
     def _whole_assignment(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         if len(self._nodes.active) < self._nodes.n_start_columns:
             own = assignment
-            assignment = with_columns(self._field.scratch[0], self._nodes.n_start_columns).zero_()
-            assignment.index_copy_(1, self._nodes.active, own)
+            if self._nodes.n_possible == self._nodes.n_start_columns:
+                assignment = with_columns(self._field.scratch[0], self._nodes.n_start_columns)
+            else:
+                assignment = own.new_empty((len(own), self._nodes.n_start_columns))
+            assignment.zero_().index_copy_(1, self._nodes.active, own)
         whole: NDArray[np.float32] = assignment.float().cpu().numpy()
         return whole
 

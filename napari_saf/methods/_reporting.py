@@ -36,6 +36,8 @@ class Reporter:
         Returns the column of the start, of shape (n_nodes,), that each node prefers now.
     logarithm : callable
         Returns log coordinates of the state now, of shape (n_nodes, n_columns).
+    n_possible : int, optional
+        How many of them a node can have; None: all.
     keeps_numbers : bool
         Whether label l is column l - 1, rather than the l-th largest.
     """
@@ -49,12 +51,14 @@ class Reporter:
         columns_of_nodes: Callable[[], torch.Tensor],
         logarithm: Callable[[], torch.Tensor],
         *,
+        n_possible: int | None = None,
         keeps_numbers: bool,
     ) -> None:
         self.records: list[Record] = []
         self._method = method
         self._problem = problem
         self._n_columns = n_columns
+        self._n_possible = n_possible or n_columns
         self._began = began
         self._columns_of_nodes = columns_of_nodes
         self._logarithm = logarithm
@@ -146,8 +150,8 @@ class Reporter:
     def _first_record(self) -> Record:
         nodes = self._columns_of_nodes().cpu().numpy()
         sizes = np.bincount(nodes, minlength=self._n_columns)
-        c = float(self._n_columns)
-        return Record(0.0, 0, math.log(c), math.nan, sizes / sizes.sum(), math.nan, 0.0)
+        highest = math.log(self._n_possible)
+        return Record(0.0, 0, highest, math.nan, sizes / sizes.sum(), math.nan, 0.0)
 
 
 def _ended() -> torch.Tensor:

@@ -33,17 +33,20 @@ class Start:
     Attributes
     ----------
     labels : Tensor of int of shape (n_nodes,)
-        The column that each node prefers, or what to show of a node that prefers none.
+        Which of the active columns each node prefers, or what to show of a node that prefers none.
     n_columns : int
     logarithm : callable
-        Makes the log coordinates (n_nodes, n_columns), rows with a maximum of 0, whose memory
+        Makes the log coordinates (n_nodes, n_active), rows with a maximum of 0, whose memory
         the caller may have. It takes a function to call in between, which may end it by an
         exception.
+    active : Tensor of int of shape (n_active,), optional
+        The columns that a node can have, ascending; None: all.
     """
 
     labels: torch.Tensor
     n_columns: int
     logarithm: Callable[[Tick], torch.Tensor]
+    active: torch.Tensor | None = None
 
     @classmethod
     def at(cls, logarithm: torch.Tensor) -> Start:
