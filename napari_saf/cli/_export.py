@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.graph import GridGraph
 from napari_saf.io import (
     MASK_SUFFIXES,
     TABLE_SUFFIXES,
     ImageFile,
+    PrototypeSet,
     load_recipe,
     make_folder,
     mask_stem,
@@ -84,6 +82,9 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]
 @click.option("--figure", type=click.Choice(FIGURE_SUFFIXES), help="Image, labels and legend.")
 @click.option("--prototypes", type=click.Choice(PROTOTYPE_SUFFIXES),
               help="The mean feature of each label.")  # fmt: skip
+@click.option("--per-label", "n_each", type=click.IntRange(min=1), default=1, show_default=True,
+              metavar="N", help="So many means of each label, for labels that look in several "
+              "ways; 8 is a good number to label other images with.")  # fmt: skip
 @click.option("--recipe", is_flag=True, help="The recipe beside the labels.")
 @click.option("--name", "names", type=_Name(), multiple=True, metavar="LABEL=NAME",
               help="Name of a label; may be given again for others.")  # fmt: skip
@@ -102,6 +103,7 @@ def command(
     scale: tuple[float, ...] | None,
     unit: str | None,
     channel_axis: int | None,
+    n_each: int,
     overwrite: bool,
     **wanted: Any,
 ) -> None:
@@ -113,6 +115,8 @@ def command(
     asked = Wanted(**given)
     if asked.min_pixels > 1 and not (asked.connected or asked.numbered):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered")
+    if n_each > 1 and asked.prototypes != ".json":
+        raise click.UsageError("--per-label: goes with --prototypes .json")
     if asked.is_empty:
         asked = dataclasses.replace(asked, regions=".csv", figure=".png")
     labels = read_labels(source)
@@ -120,7 +124,7 @@ def command(
     labelling = _labelling(source, labels, image, channel_axis, dict(names))
     labelling = _with_scale(labelling, scale, unit)
     if asked.prototypes:
-        labelling = dataclasses.replace(labelling, prototypes=_prototypes(labelling))
+        labelling = dataclasses.replace(labelling, prototypes=_prototypes(labelling, n_each))
     export = Export(out, mask_stem(source), labelling, asked)
     _check_places(export, [source, image_file], overwrite)
     make_folder(out)
@@ -169,8 +173,8 @@ def _with_scale(
     return dataclasses.replace(labelling, units=(unit,) * n_axes)
 
 
-def _prototypes(labelling: Labelling) -> NDArray[np.floating]:
-    """Return the mean feature of each label, by the features that the recipe names."""
+def _prototypes(labelling: Labelling, n_each: int) -> PrototypeSet:
+    """Return means of the features of each label, by the features that the recipe names."""
     if labelling.image is None:
         raise click.UsageError("--prototypes: goes with --image")
     options = ImageOptions()
@@ -182,19 +186,13 @@ def _prototypes(labelling: Labelling) -> NDArray[np.floating]:
         raise InvalidInput(
             f"image: expected the shape {labelling.labels.shape}, got {labelling.image.shape}"
         )
-    problem = Problem.from_image(
-        labelling.image,
-        features=options.features,
-        window=1,
-        channel_axis=labelling.channel_axis,
-        mask=labelling.labels > 0,
-        scaling=options.scaling,
-    )
-    assert isinstance(problem.graph, GridGraph)
-    nodes = problem.graph.from_image(labelling.labels).astype(np.int64)
-    sums = np.stack([np.bincount(nodes, weights=f) for f in problem.features.T], axis=1)
-    with np.errstate(invalid="ignore"):
-        return np.asarray((sums / np.bincount(nodes)[:, None])[1:])
+    shared = options.arguments() | {"channel_axis": labelling.channel_axis, "groups": None}
+    quick = shared | {"window": 1, "weights": "uniform"}
+    problem = Problem.from_image(labelling.image, mask=labelling.labels > 0, **quick)
+    found = PrototypeSet.from_labels(problem, labelling.labels, n_each)
+    assert found.options is not None
+    whole = dataclasses.replace(found.options, window=options.window, weights=options.weights)
+    return dataclasses.replace(found, options=whole)
 
 
 def _check_places(export: Export, read: list[Path | None], overwrite: bool) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
@@ -38,7 +37,8 @@ class Labelling:
         Axis of its channels; None: a last axis beyond those of the labels.
     scale, units, axes, names, colors
         As in `save_masks`.
-    prototypes : array of shape (n_prototypes, n_features) or None
+    prototypes : PrototypeSet or None
+        Their names and colours are those above.
     recipe : dict or None
         What repeats the run that made the labels.
     plane : tuple of int or None
@@ -55,7 +55,7 @@ class Labelling:
     axes: str | None = None
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
-    prototypes: NDArray[np.floating] | None = None
+    prototypes: PrototypeSet | None = None
     recipe: dict[str, Any] | None = None
     plane: tuple[int, ...] | None = None
     title: str = ""
@@ -224,23 +224,19 @@ class Export:
         self._steps.append(([path], lambda: save_recipe(path, recipe)))
 
 
-def _named(prototypes: NDArray[np.floating], known: Labelling) -> PrototypeSet:
-    """Return prototypes, row l - 1 for label l, with what is known of their labels.
+def _named(prototypes: PrototypeSet, known: Labelling) -> PrototypeSet:
+    """Return prototypes with what is known of their labels.
 
     Raises
     ------
     InvalidInput
-        If none of them is finite, or what is known is malformed.
+        If what is known is malformed.
     """
-    kept = np.flatnonzero(np.isfinite(prototypes).all(axis=1))
-    said = (known.recipe or {}).get("input")
-    is_computed = isinstance(said, dict) and said.get("features") in FEATURES
-    return PrototypeSet(
-        np.asarray(prototypes, np.float32)[kept],
-        kept + 1,
-        {label: name for label, name in known.names.items() if label - 1 in kept},
-        {label: color for label, color in known.colors.items() if label - 1 in kept},
-        ImageOptions.from_plain(said) if is_computed else None,
+    said, options = (known.recipe or {}).get("input"), prototypes.options
+    if options is None and isinstance(said, dict) and said.get("features") in FEATURES:
+        options = ImageOptions.from_plain(said)
+    return PrototypeSet.from_points(
+        prototypes.by_label(), names=known.names, colors=known.colors, options=options
     )
 
 

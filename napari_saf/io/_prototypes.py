@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.cluster import KMeans
 
 from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
 from napari_saf.io._array import read_array
 from napari_saf.io._recipe import Recipe, refuse_options
 from napari_saf.io._replace import replacing
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import method_with_prototypes
-from napari_saf.problem import ImageOptions
+from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
 
@@ -31,6 +33,8 @@ _ENTRIES = {"schema", "kind", "input", "labels", "software"}
 _LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
 _MOST_LABELS = 2**31
+_MOST_SAMPLES = 10_000
+"""Of a label, for k-means."""
 _VERSION = importlib.metadata.version("napari-saf")
 
 
@@ -83,6 +87,83 @@ class PrototypeSet:
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
         object.__setattr__(self, "colors", colors)
+
+    @classmethod
+    def from_labels(
+        cls,
+        problem: Problem,
+        labels: ArrayLike | None = None,
+        n_each: int = 8,
+        *,
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, Sequence[float]] | None = None,
+    ) -> PrototypeSet:
+        """Return what stands for the labels of an image: a few means of the features of each.
+
+        What has one label often looks in several ways; one mean for all of them is like none.
+
+        Parameters
+        ----------
+        problem : Problem
+            Of the image, in the features in which others will be labelled.
+        labels : array of int, optional
+            Image-shaped or (n_nodes,), 0 where not known: a result, a corrected mask, strokes.
+            None: the seeds of the problem.
+        n_each : int
+            >= 1; means of a label at most, fewer where fewer of its nodes differ.
+        names, colors : mapping, optional
+            By label.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no labels, shapes disagree, or `n_each` is less than 1.
+        """
+        try:
+            known = problem if labels is None else problem.with_seeds(labels)
+        except InvalidInput as error:
+            raise InvalidInput(f"labels: {str(error).removeprefix('seeds: ')}") from error
+        if known.seeds is None:
+            raise InvalidInput("labels: expected some, or a problem with seeds")
+        if n_each < 1:
+            raise InvalidInput(f"n_each: expected at least 1, got {n_each}")
+        numbers = np.unique(known.seeds[known.seeds > 0])
+        points = {
+            int(number): _means(problem.features[known.seeds == number], n_each)
+            for number in numbers
+        }
+        is_computed = problem.options is not None and problem.options.features in FEATURES
+        options = problem.options if is_computed else None
+        return cls.from_points(points, names=names, colors=colors, options=options)
+
+    @classmethod
+    def from_points(
+        cls,
+        points: Mapping[int, NDArray[np.floating]],
+        *,
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, Sequence[float]] | None = None,
+        options: ImageOptions | None = None,
+    ) -> PrototypeSet:
+        """Return the prototypes (n_own, n_features) of some labels; the opposite of `by_label`.
+
+        Names and colours of other labels are left out.
+
+        Raises
+        ------
+        InvalidInput
+            If there are no labels, or as the constructor.
+        """
+        if not points:
+            raise InvalidInput("prototypes: expected those of at least one label")
+        numbers = sorted(points)
+        return cls(
+            np.concatenate([points[number] for number in numbers]),
+            np.repeat(numbers, [len(points[number]) for number in numbers]),
+            {n: name for n, name in (names or {}).items() if n in points},
+            {n: color for n, color in (colors or {}).items() if n in points},
+            options,
+        )
 
     def arguments(self) -> dict[str, Any]:
         """Return the parameters of the assignment flow that labels by these prototypes."""
@@ -154,6 +235,20 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
         if file.suffix.lower() == ".json":
             return _parse(parse_json(read_at_most(file, _MOST_BYTES)))
         return PrototypeSet(_check_vectors(read_array(file)))
+
+
+def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
+    """Return at most so many means that stand for features (n_nodes, n_features), by k-means."""
+    if n_means > 1:
+        rng = np.random.default_rng(0)
+        chosen = rng.choice(len(features), min(len(features), _MOST_SAMPLES), replace=False)
+        sample = features[chosen].astype(np.float64)
+        n_means = min(n_means, len(np.unique(sample, axis=0)))
+    if n_means == 1:
+        return np.asarray(features.mean(axis=0, dtype=np.float64, keepdims=True), np.float32)
+    found = KMeans(n_means, n_init=1, random_state=0).fit(sample)
+    means: NDArray[np.float32] = found.cluster_centers_.astype(np.float32)
+    return means
 
 
 def _from_rows(prototypes: ArrayLike) -> PrototypeSet:

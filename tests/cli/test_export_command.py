@@ -81,6 +81,24 @@ def test_prototypes_of_an_export_label_the_image_again(cli, labelled, suffix):
     assert same.mean() > 0.97
 
 
+def test_several_prototypes_of_each_label_label_another_image(cli, tmp_path):
+    """Both labels are dark and bright in places; their means are alike."""
+    image = np.kron([[10, 110, 60, 160], [160, 60, 110, 10]], np.ones((8, 8))).astype(np.uint8)
+    truth = np.kron([[3, 1, 1, 3], [3, 1, 1, 3]], np.ones((8, 8))).astype(np.uint8)
+    Image.fromarray(image).save("a.png")
+    Image.fromarray(image[:, ::-1].copy()).save("b.png")
+    np.save("m.npy", truth)
+    made = cli("export", "m.npy", "-o", "out", "--image", "a.png", "--prototypes", ".json",
+               "--per-label", "4", "--name", "3=edge")  # fmt: skip
+    assert made.code == 0, made.err
+    again = cli("segment", "b.png", "-o", "n.tif", "--prototypes", "out/m_prototypes.json")
+    assert again.code == 0, again.err
+    assert (read_labels("n.tif").array == truth[:, ::-1]).mean() > 0.97
+    wrong = cli("export", "m.npy", "-o", "out", "--image", "a.png", "--prototypes", ".csv",
+                "--per-label", "4")  # fmt: skip
+    assert wrong.code == 2 and "--per-label" in wrong.err
+
+
 def test_labels_of_other_programs_are_taken(cli, tmp_path):
     labels = np.array([[0, 1], [2, 2]], np.uint8)
     image = Image.fromarray(labels)

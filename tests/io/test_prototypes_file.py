@@ -151,8 +151,49 @@ def test_prototypes_from_a_file_label_an_image(tmp_path):
     found = saf.PrototypeSet(np.array([[0.1], [0.5], [0.9]]), [7, 3, 7])
     again = saf.load_prototypes(saf.save_prototypes(tmp_path / "p.json", found))
     problem = saf.Problem.from_image(image, scaling=Scaling(0, 1))
-    columns = saf.AssignmentFlow(prototypes=again.vectors).run(problem).labels - 1
-    np.testing.assert_array_equal(again.labels[columns], np.where(image == 0.5, 3, 7))
+    labels = saf.AssignmentFlow(**again.arguments()).run(problem).labels
+    np.testing.assert_array_equal(labels, np.where(image == 0.5, 3, 7))
+    with pytest.raises(saf.InvalidInput, match="not known what the prototypes are made of"):
+        again.recipe()
+
+
+def looks():
+    """An image of two things, each of which looks in two ways, and what is what."""
+    image = np.kron([[0.0, 0.4, 0.7, 1.0]], np.ones((8, 8)))
+    return image, np.kron([[4, 2, 4, 2]], np.ones((8, 8), int))
+
+
+def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
+    image, truth = looks()
+    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1))
+    found = saf.PrototypeSet.from_labels(
+        problem, truth, 2, names={4: "dots", 9: "none"}, colors={2: (0, 1, 0)}
+    )
+    points = {label: sorted(own[:, 0].round(4)) for label, own in found.by_label().items()}
+    np.testing.assert_allclose([points[2], points[4]], [[0.4, 1.0], [0.0, 0.7]], atol=1e-4)
+    assert (found.names, found.options) == ({4: "dots"}, problem.options)
+    np.testing.assert_array_equal(found.recipe().run(image[::-1, ::-1]).labels, truth[::-1, ::-1])
+    assert len(saf.PrototypeSet.from_labels(problem, truth).vectors) == 4  # no more look different
+    one = saf.PrototypeSet.from_labels(problem, truth, 1)
+    np.testing.assert_allclose(one.vectors, [[0.7], [0.35]], atol=1e-6)
+
+
+def test_strokes_stand_for_classes_on_a_reduced_image():
+    image, truth = looks()
+    strokes = np.where(np.arange(8)[:, None] == 3, truth, 0)
+    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1), seeds=strokes, max_side=16)
+    found = saf.PrototypeSet.from_labels(problem)
+    assert set(found.labels) == {2, 4}
+    assert (found.recipe().run(image).labels == truth).mean() > 0.9
+
+
+def test_there_must_be_labels():
+    problem = saf.Problem.from_image(looks()[0])
+    for labels in (None, np.zeros((8, 32), int), np.ones((3, 3), int), np.full((8, 32), -1)):
+        with pytest.raises(saf.InvalidInput, match=r"^labels: "):
+            saf.PrototypeSet.from_labels(problem, labels)
+    with pytest.raises(saf.InvalidInput, match="n_each: expected at least 1"):
+        saf.PrototypeSet.from_labels(problem, looks()[1], 0)
 
 
 def test_an_export_keeps_names_colours_and_scaling(tmp_path):
@@ -162,7 +203,7 @@ def test_an_export_keeps_names_colours_and_scaling(tmp_path):
         np.ones((6, 18), np.uint8),
         names={1: "dark", 2: "not there"},
         colors={1: (1, 0, 0, 1)},
-        prototypes=np.array([[0.1], [np.nan], [0.9]]),
+        prototypes=saf.PrototypeSet([[0.1], [0.9]], [1, 3]),
         recipe=saf.SelfAssignmentFlow().recipe(problem),
     )
     (path,) = Export(tmp_path, "x", labelling, Wanted(prototypes=".json")).write()

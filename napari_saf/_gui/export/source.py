@@ -11,11 +11,11 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.part import entry_of, image_part, kept_axes, prototypes_of
+from napari_saf._gui.layers.part import entry_of, image_part, kept_axes, points_of
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.errors import ComputeError, InvalidInput
-from napari_saf.io import Recipe
+from napari_saf.io import PrototypeSet, Recipe
 from napari_saf.io._export import Labelling
 from napari_saf.io._legend import Legend
 from napari_saf.methods import METHODS
@@ -76,13 +76,14 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
     """Return what is exported of a layer; axes of length 1 beside the plane are left out."""
     kept = kept_axes(layer)
     part = None if image is None else image_part(layer, image)
+    points = points_of(layer)
     known = Labelling(
         np.empty(0),
         scale=tuple(abs(float(layer.scale[axis])) for axis in kept),
         units=tuple(str(layer.units[axis]) for axis in kept),
         axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in kept]),
         names=class_names(layer),
-        prototypes=prototypes_of(layer),
+        prototypes=PrototypeSet.from_points(points) if points else None,
         recipe=entry_of(layer).get("recipe"),
         plane=_plane(viewer, layer, kept[:-2]),
         title="" if image is None else image.name,

@@ -112,16 +112,10 @@ def prototype_set(book: LayerBook | FileBook) -> PrototypeSet:
     numbers = np.array(sorted(sheet.points), dtype=np.int64)
     if not len(numbers):
         raise InvalidInput("these labels come without prototypes")
-    own = [sheet.points[int(number)] for number in numbers]
     colors = dict(zip(numbers.tolist(), book.colors(numbers)[:, :3].tolist(), strict=True))
     is_computed = options is not None and options.features in FEATURES
-    return PrototypeSet(
-        np.concatenate(own),
-        np.repeat(numbers, [len(rows) for rows in own]),
-        {n: name for n, name in sheet.names.items() if n in sheet.points},
-        colors,
-        options if is_computed else None,
-    )
+    known = options if is_computed else None
+    return PrototypeSet.from_points(sheet.points, names=sheet.names, colors=colors, options=known)
 
 
 def save_book(path: str, book: LayerBook | FileBook) -> Path:
