@@ -227,7 +227,7 @@ class Segmentation:
     assignment : array of shape (n_nodes, n_columns), float32
         Soft labels, rows sum to 1; columns as in the start.
     prototypes : array of shape (n_prototypes, n_features)
-        Row l - 1 stands for label l.
+        Row l - 1 stands for label l; NaN where there is no such label.
     columns : array of int of shape (n_prototypes,)
         Entry l - 1 is the column of label l.
     n_labels : int
@@ -248,6 +248,8 @@ class Segmentation:
     uncertainty : array of shape (n_nodes,), float32
         1 minus the largest entry of a row, scaled to [0, 1]: for the flows its mean over flow
         time, large where a node decided late; for the other methods that of the assignment.
+    parts : dict of int to array of shape (n_own, n_features)
+        The prototypes of labels that were given several, of which `prototypes` has the mean.
     """
 
     labels: LabelImage | list[LabelImage]
@@ -263,3 +265,4 @@ class Segmentation:
     notes: tuple[str, ...] = ()
     exemplars: NDArray[np.int64] | None = None
     uncertainty: NDArray[np.float32] | None = None
+    parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)

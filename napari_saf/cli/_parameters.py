@@ -78,6 +78,8 @@ def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod |
     values = {} if base is None else values_of(base)
     known = {item.name: item for item in describe(method)}
     given = {_own_name(key, known): value for key, value in _spread(method, given, known)}
+    if "prototypes" in given:  # labels that a recipe has for others go with those
+        values.pop("prototype_labels", None)
     values |= given
     for key in given:
         if key not in known:
@@ -93,8 +95,8 @@ def make_of(method: type[T], given: Mapping[str, object], base: AbstractMethod |
 def _spread(
     method: type[AbstractMethod], given: Mapping[str, object], known: Collection[str]
 ) -> Iterator[tuple[str, object]]:
-    """Yield what is given, prototypes of a file as the parameters that they are."""
-    for key, value in given.items():
+    """Yield what is given: first prototypes of a file, as the parameters that they are."""
+    for key, value in sorted(given.items(), key=lambda pair: not isinstance(pair[1], PrototypeSet)):
         if not isinstance(value, PrototypeSet):
             yield key, value
             continue

@@ -69,7 +69,7 @@ class Compared:
             found.prototypes,
             found.columns,
             _sizes(found.labels, len(found.prototypes)),
-            variant.method.follows_seeds,
+            variant.method.follows_seeds or variant.method.labels_are_given,
             float(objective[-1]) if len(objective) else float("nan"),
             found.status,
             found.n_evaluations,

@@ -21,6 +21,7 @@ from napari_saf.io._recipe import Recipe, refuse_options
 from napari_saf.io._replace import replacing
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import method_with_prototypes
+from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
@@ -179,7 +180,9 @@ class PrototypeSet:
         """
         if self.options is None:
             raise InvalidInput("it is not known what the prototypes are made of")
-        return Recipe(method_with_prototypes(self.vectors, labels=self.labels), self.options, {})
+        method = method_with_prototypes(self.vectors, labels=self.labels)
+        plain = {"method": method.name, "parameters": to_plain(method)}
+        return Recipe.from_plain({"schema": 1, "input": self.options.to_plain(), **plain})
 
     def by_label(self) -> dict[int, NDArray[np.float32]]:
         """Return the prototypes (n_own, n_features) of each label, by label, ascending."""

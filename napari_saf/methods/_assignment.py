@@ -146,10 +146,16 @@ class AssignmentFlow(AbstractFlowMethod):
         """Whether the labels are the classes of the seeds: where no prototypes are given."""
         return self.prototypes is None
 
+    @property
+    def labels_are_given(self) -> bool:
+        """Whether its parameters say what each label means: where prototypes are given."""
+        return self.prototypes is not None
+
     def _iterate(self, call: Call) -> Iteration:
         if self.prototypes is None and self.n_nearest is not None and call.seeds is not None:
             return (yield from self._learn(call, self.n_nearest))
         result = yield from run_flow(self._prepare(call), call)
+        result = dataclasses.replace(result, parts=self._parts())
         tidy = self._tidier(call)
         if tidy is None:
             return result
@@ -265,6 +271,15 @@ class AssignmentFlow(AbstractFlowMethod):
         if not all(number is not None and 1 <= number <= _MOST_LABELS for number in numbers):
             raise InvalidInput(f"prototype_labels: expected whole numbers from 1 to {_MOST_LABELS}")
         return np.array(numbers, dtype=np.int64)
+
+    def _parts(self) -> dict[int, NDArray[np.float32]]:
+        """Return the prototypes of labels that have several."""
+        labels = self._labels()
+        if labels is None:
+            return {}
+        points = np.asarray(self.prototypes, dtype=np.float32)
+        numbers, counts = np.unique(labels, return_counts=True)
+        return {int(number): points[labels == number] for number in numbers[counts > 1]}
 
     def _n_columns(self, problem: Problem) -> int:
         labels = self._labels()

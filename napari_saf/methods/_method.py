@@ -74,6 +74,11 @@ class AbstractMethod(ABC):
         return False
 
     @property
+    def labels_are_given(self) -> bool:
+        """Whether its parameters say what each label means, with or without seeds."""
+        return False
+
+    @property
     def goes_on_from_any_labels(self) -> bool:
         """Whether `initial` alone says how many labels there are, with or without seeds."""
         return False

@@ -167,6 +167,19 @@ def test_options_beside_prototypes_take_precedence(cli, picture, taught):
     assert (labels_of("m.tif") == 5).all()
 
 
+def test_prototypes_beside_a_recipe_bring_their_own_labels(cli, picture, taught):
+    assert cli("segment", picture(), "-o", "a.tif", "--prototypes", taught).code == 0
+    np.save("p.npy", [[0.6], [0.2]])
+    assert cli("segment", "a.png", "-o", "b.tif", "--recipe", "a.recipe.json",
+               "--prototypes", "p.npy").code == 0  # fmt: skip
+    assert set(np.unique(labels_of("b.tif"))) == {1, 2}
+    np.save("l.npy", [9, 8, 9])
+    for options in (("--prototype-labels", "l.npy", "--prototypes", taught),
+                    ("--prototypes", taught, "--prototype-labels", "l.npy")):  # fmt: skip
+        assert cli("segment", "a.png", "-o", "c.tif", *options, "--overwrite").code == 0
+        assert set(np.unique(labels_of("c.tif"))) == {8, 9}
+
+
 def test_only_a_method_that_takes_prototypes_is_given_a_file(cli, picture, taught):
     outcome = cli("segment", picture(), "-o", "m.tif", "--method", "slk", "--prototypes", taught)
     assert outcome.code == 2

@@ -117,6 +117,12 @@ def test_dead_labels_are_those_that_others_have(found):
     assert len(found.dead(2)) > 0
 
 
+def test_given_prototypes_keep_their_numbers_beside_other_methods():
+    flow = saf.AssignmentFlow(prototypes=[[0.0], [1.0]], prototype_labels=[7, 3])
+    found = saf.compare(picture(), variants_of([SAF(max_labels=4), flow], {}))
+    assert found.results[1].present.tolist() == [3, 7]
+
+
 def test_results_are_those_of_the_methods_up_to_numbers(found):
     problem = Problem.from_image(picture())
     for one in found.results:

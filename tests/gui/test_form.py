@@ -171,6 +171,31 @@ def test_prototypes_of_edited_labels_keep_their_numbers(viewer, dock, run):
     result = run(dock)
     assert set(np.unique(result.labels)) <= {0, 2, *range(4, len(rows) + 1)}
     assert not dock.status.is_error
+    made = viewer.layers[-1]
+    np.testing.assert_array_equal(made.metadata["napari_saf"]["parts"][2], rows[1:3])
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3, 4), (1, 2, 3, 5), (2, 5, 9, 12)])
+def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run, numbers):
+    dock.form.set_values({"max_labels": 4})
+    rows = run(dock).prototypes
+    (source,) = [layer for layer in viewer.layers if "napari_saf" in layer.metadata]
+    table = np.full((max(numbers), rows.shape[1]), np.nan, np.float32)
+    table[np.array(numbers) - 1] = rows
+    source.metadata["napari_saf"] |= {"prototypes": table}
+    wanted = np.array([0, *numbers])[source.data]
+    strokes = np.zeros_like(wanted)
+    for number in numbers[1::2]:
+        row, column = np.argwhere(wanted == number)[20]
+        strokes[row, column] = number
+    dock.choose_method("af")
+    dock.form.prototypes_field._choice.choose(source)
+    dock.input.choose_strokes(viewer.add_labels(strokes, name="strokes"))
+    result = run(dock)
+    assert not dock.status.is_error, dock.status.text
+    assert (result.labels == wanted).mean() > 0.98
+    shown = next(layer for layer in viewer.layers if "[AF]" in layer.name)
+    np.testing.assert_array_equal(shown.data, result.labels)
 
 
 def test_af_without_prototypes_says_so(dock, run):

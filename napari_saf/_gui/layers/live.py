@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.overlays import make_overlays_later
-from napari_saf._gui.layers.part import METADATA_KEY, entry_of, labelled_axes
+from napari_saf._gui.layers.part import METADATA_KEY, PARTS_KEY, entry_of, labelled_axes
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
@@ -138,6 +138,7 @@ class LiveLayer:
         self.layer.metadata[METADATA_KEY] = self.origin | {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
+            PARTS_KEY: result.parts,
             "columns": result.columns,
             "status": result.status.value,
             "history": result.history,

@@ -48,7 +48,7 @@ class Restart(Origin):
     free: NDArray[np.bool_]
     holds: bool = True
 
-    def begin(self, problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, NDArray[np.int64]]:
         """Return the problem, with seeds where other pixels hold, and the numbers of columns."""
         if self.holds and not self.free.all():
             nodes = self._nodes(problem)

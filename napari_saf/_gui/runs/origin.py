@@ -33,9 +33,9 @@ class Origin:
     is_recorded: ClassVar[bool] = True
     continues: ClassVar[bool] = False
 
-    def begin(self, problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
+    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, NDArray[np.int64]]:
         """Return the problem to solve, and the numbers on screen of its first columns."""
-        return without_gaps(problem)
+        return (problem, np.arange(0)) if method.labels_are_given else without_gaps(problem)
 
     def initial(
         self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod

@@ -117,7 +117,7 @@ class Run(AbstractTask):
 
     def _compute(self) -> Segmentation:
         read = self._reader.read(self.job, self._cancelled.is_set)
-        problem, self.numbers = self._origin.begin(read)
+        problem, self.numbers = self._origin.begin(read, self.method)
         self.problem = problem
         if self.is_cancelled:
             raise Cancelled
