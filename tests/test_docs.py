@@ -149,7 +149,8 @@ def test_command_lines_are_understood(
     Path("tables").mkdir()
     Path("tables/labels_prototypes.csv").write_text("0,0\n1,1\n", encoding="utf-8")
     [prototypes] = blocks(TEXTS[ROOT / "docs/prototypes.md"], "json")
-    Path("slide.prototypes.json").write_text(prototypes, encoding="utf-8")
+    for name in ("slide", "taught"):
+        Path(f"{name}.prototypes.json").write_text(prototypes, encoding="utf-8")
     for _, *words in lines_for_the_terminal(TEXTS[page]):
         command: click.Command = _group
         while isinstance(command, click.Group):

@@ -34,7 +34,7 @@ _ENTRIES = {"schema", "kind", "input", "labels", "software"}
 _LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
 _MOST_LABELS = 2**31
-_MOST_SAMPLES = 10_000
+_MOST_SAMPLES = 4_000
 """Of a label, for k-means."""
 _VERSION = importlib.metadata.version("napari-saf")
 

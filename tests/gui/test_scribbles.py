@@ -6,6 +6,8 @@ from gui_cases import ENDLESS, TIMEOUT, blocks, stack
 from napari.layers import Labels
 from qtpy.QtCore import Qt
 
+import napari_saf as saf
+
 pytestmark = [pytest.mark.gui]
 
 QUADRANTS = np.kron([[1, 2], [3, 4]], np.ones((16, 16), dtype=int))
@@ -323,6 +325,23 @@ def test_what_was_taught_is_applied_to_another_image(taught, viewer, settle):
     found = viewer.layers["turned [from strokes]"]
     assert (found.data == QUADRANTS[::-1, ::-1]).mean() > 0.95
     np.testing.assert_array_equal(found.scale, (2, 2))
+
+
+def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
+    taught.strokes.rename(2, "brick")
+    taught._more.save_asked.emit(str(tmp_path / "taught"))
+    assert taught.status.text.startswith("saved taught.json"), taught.status.text
+    found = saf.load_prototypes(tmp_path / "taught.json")
+    assert found.names[2] == "brick"
+    np.testing.assert_allclose(found.colors[2], taught.strokes.color(2)[:3], atol=1e-4)
+    turned = found.recipe().run(blocks()[::-1, ::-1].copy())
+    assert (turned.labels == QUADRANTS[::-1, ::-1]).mean() > 0.95
+    taught.input.choose_features("position")
+    taught._update.click()
+    settle(taught)
+    taught.save_taught(str(tmp_path / "other.json"))
+    assert taught.status.is_error and "positions" in taught.status.text
+    assert not (tmp_path / "other.json").exists()
 
 
 def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(viewer, settle):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import napari
 from napari.layers import Labels
-from qtpy.QtWidgets import QAbstractButton, QCheckBox, QPushButton
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QAbstractButton, QCheckBox, QFileDialog, QPushButton
 
 from napari_saf._gui.scribbles.kept import RestoreButton
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 
 __all__ = ["MoreSection", "StrokeButtons"]
+
+_FILTER = "Prototypes (*.json)"
 
 
 class StrokeButtons:
@@ -55,6 +59,8 @@ class MoreSection(FormSection):
         Tells of a layer whether it can be labelled by the strokes on the image.
     """
 
+    save_asked = Signal(str)
+
     def __init__(
         self, viewer: napari.viewer.Viewer, is_other_image: Callable[[object], bool]
     ) -> None:
@@ -62,6 +68,7 @@ class MoreSection(FormSection):
         self.base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
         self.other = LayerChoice(viewer, is_other_image, none="choose an image")
         self.apply, self.go_on = QPushButton("Apply"), QCheckBox()
+        self.save = QPushButton("Save …")
         self.add_row(
             "Start from",
             self.base,
@@ -76,6 +83,20 @@ class MoreSection(FormSection):
         )
         self.add_row("Apply to", self.other, "Another image to label by these strokes.")
         self.add_row("", self.apply, "Label that image by the strokes on this one.")
+        self.add_row(
+            "For others",
+            self.save,
+            "Keep what the classes look like in a small file, to label other images with: in the "
+            "Prototypes dock, or a folder of them on the command line.",
+        )
+        self.save.clicked.connect(self._on_save_clicked)
+
+    def _on_save_clicked(self) -> None:
+        path, _ = QFileDialog.getSaveFileName(
+            self, "Save what was taught", str(Path.cwd() / "taught.prototypes.json"), _FILTER
+        )
+        if path:
+            self.save_asked.emit(path)
 
     def release(self) -> None:
         """Let go of the viewer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import napari
@@ -27,7 +28,8 @@ from napari_saf._gui.widgets.form import MethodForm
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_row
 from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.method_choice import MethodChoice
-from napari_saf.errors import SafError
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import save_prototypes
 from napari_saf.io._strokes import load_strokes
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 from napari_saf.problem import ImageOptions
@@ -142,6 +144,21 @@ class ScribblesWidget(RunDock):
         """Label another image by the strokes on this one."""
         self._start(other=layer)
 
+    def save_taught(self, path: str) -> None:
+        """Save what the classes look like as prototypes, to label other images with."""
+        result, numbers = self._part.result, self.strokes.classes()
+        try:
+            if result is None:
+                raise InvalidInput("there are no labels yet: paint a stroke of each class")
+            names = {number: self.strokes.name(number) for number in numbers}
+            colors = {number: self.strokes.color(number)[:3].tolist() for number in numbers}
+            found = result.taught(names, colors)
+            saved = save_prototypes(path if Path(path).suffix else f"{path}.json", found)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        self.status.reset(f"saved {saved.name}: load it in the Prototypes dock to label others")
+
     def suggest(self) -> None:
         """Mark the place where a stroke would help most, and go there."""
         result = self._part.result
@@ -204,6 +221,7 @@ class ScribblesWidget(RunDock):
         self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
         self._show_doubt.toggled.connect(self._on_doubt_toggled)
         self._apply.clicked.connect(self._on_apply_clicked)
+        self._more.save_asked.connect(self.save_taught)
         self.methods.form_changed.connect(self._on_form_changed)
         self._base.layer_changed.connect(self._on_base_chosen)
         self._other.layer_changed.connect(self._show_what_is_possible)
@@ -465,6 +483,7 @@ class ScribblesWidget(RunDock):
         for button in (self._erase, self._update, self._suggest):
             button.setEnabled(has_strokes)
         self._apply.setEnabled(has_strokes and self._other.layer is not None)
+        self._more.save.setEnabled(has_strokes)
         image = None if has_strokes else self.input.image
         self._restore.offer(image, () if image is None else self.input.whole()[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import napari
@@ -16,6 +16,9 @@ from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.origin import WarmStart
 from napari_saf._gui.scribbles.strokes import NAMES_KEY
+from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
+from napari_saf.io import PrototypeSet
 from napari_saf.io._legend import count_labels
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
@@ -82,6 +85,27 @@ class StrokeResult:
         """Keep how a run ended."""
         self._last = (problem, result)
         self.warm = WarmStart(result.assignment, numbers)
+
+    def taught(
+        self, names: Mapping[int, str], colors: Mapping[int, Sequence[float]]
+    ) -> PrototypeSet:
+        """Return what the classes look like, to label other images with.
+
+        Raises
+        ------
+        InvalidInput
+            If nothing is known yet, or the features are of this image alone.
+        """
+        if self._last is None:
+            raise InvalidInput("there are no labels yet: paint a stroke of each class")
+        problem, _ = self._last
+        features = "" if problem.options is None else problem.options.features
+        if features not in FEATURES or features == "position":
+            raise InvalidInput(
+                "features: those of a layer, and positions, are known for one image only; choose "
+                "others under Features first, such as perceived colour"
+            )
+        return PrototypeSet.from_labels(problem, self.live.labels(), names=names, colors=colors)
 
     def measure(self, result: Segmentation, words: str) -> None:
         """Keep the words for how a run ended, and the shares of the classes."""
