@@ -162,7 +162,8 @@ def test_prototypes_of_edited_labels_keep_their_numbers(viewer, dock, run):
     (source,) = [layer for layer in viewer.layers if "napari_saf" in layer.metadata]
     table = rows.copy()
     table[[0, 2]] = np.nan
-    source.metadata["napari_saf"] |= {"prototypes": table, "parts": {2: rows[1:3]}}
+    parts = {2: rows[1:3], 4: np.ones((2, 9)), 5: "none", 1: rows[:1]}
+    source.metadata["napari_saf"] |= {"prototypes": table, "parts": parts}
     dock.choose_method("af")
     dock.form.prototypes_field._choice.choose(source)
     values = dock.form.values()

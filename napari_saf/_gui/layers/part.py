@@ -58,7 +58,12 @@ def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
     finite = np.isfinite(table).all(axis=1)
     points = {int(k) + 1: table[k : k + 1] for k in np.flatnonzero(finite)}
     several = parts if isinstance(parts, dict) else {}
-    return points | {label: own for label, own in several.items() if label in points}
+    width = table.shape[1:]
+    return points | {
+        label: own
+        for label, own in several.items()
+        if label in points and isinstance(own, np.ndarray) and own.shape[1:] == width and len(own)
+    }
 
 
 def origin_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
