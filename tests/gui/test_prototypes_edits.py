@@ -32,7 +32,7 @@ def canvas_of(book, image=IMAGE):
 
 def run(edited):
     """Return the labels after the run that an edit asks for."""
-    problem, numbers = edited.restart.begin(ProblemReader().read(edited.job, never))
+    problem, numbers = edited.restart.begin(ProblemReader().read(edited.job, never), edited.method)
     start = edited.restart.initial(problem, numbers, edited.method)
     return edited.restart.finish(edited.method.run(problem, start), numbers)
 
