@@ -81,7 +81,7 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]
               help="Leave connected regions of fewer pixels out of both.")  # fmt: skip
 @click.option("--figure", type=click.Choice(FIGURE_SUFFIXES), help="Image, labels and legend.")
 @click.option("--prototypes", type=click.Choice(PROTOTYPE_SUFFIXES),
-              help="The mean feature of each label.")  # fmt: skip
+              help="The mean feature of each label, or several.")  # fmt: skip
 @click.option("--per-label", "n_each", type=click.IntRange(min=1), default=1, show_default=True,
               metavar="N", help="So many means of each label, for labels that look in several "
               "ways; 8 is a good number to label other images with.")  # fmt: skip
@@ -124,7 +124,10 @@ def command(
     labelling = _labelling(source, labels, image, channel_axis, dict(names))
     labelling = _with_scale(labelling, scale, unit)
     if asked.prototypes:
-        labelling = dataclasses.replace(labelling, prototypes=_prototypes(labelling, n_each))
+        stated = None if image is None else image.stated_channel_axis
+        axis = stated if channel_axis is None else channel_axis
+        found = _prototypes(labelling, axis, n_each)
+        labelling = dataclasses.replace(labelling, prototypes=found)
     export = Export(out, mask_stem(source), labelling, asked)
     _check_places(export, [source, image_file], overwrite)
     make_folder(out)
@@ -173,7 +176,7 @@ def _with_scale(
     return dataclasses.replace(labelling, units=(unit,) * n_axes)
 
 
-def _prototypes(labelling: Labelling, n_each: int) -> PrototypeSet:
+def _prototypes(labelling: Labelling, channel_axis: int | None, n_each: int) -> PrototypeSet:
     """Return means of the features of each label, by the features that the recipe names."""
     if labelling.image is None:
         raise click.UsageError("--prototypes: goes with --image")
@@ -186,12 +189,13 @@ def _prototypes(labelling: Labelling, n_each: int) -> PrototypeSet:
         raise InvalidInput(
             f"image: expected the shape {labelling.labels.shape}, got {labelling.image.shape}"
         )
-    shared = options.arguments() | {"channel_axis": labelling.channel_axis, "groups": None}
-    quick = shared | {"window": 1, "weights": "uniform"}
+    # The window counts: it says along which axes a reduced size is reduced.
+    quick = options.arguments() | {"weights": "uniform", "groups": None}
+    quick["channel_axis"] = channel_axis
     problem = Problem.from_image(labelling.image, mask=labelling.labels > 0, **quick)
     found = PrototypeSet.from_labels(problem, labelling.labels, n_each)
     assert found.options is not None
-    whole = dataclasses.replace(found.options, window=options.window, weights=options.weights)
+    whole = dataclasses.replace(found.options, weights=options.weights)
     return dataclasses.replace(found, options=whole)
 
 

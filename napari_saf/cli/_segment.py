@@ -83,6 +83,12 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
     names = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
     changes = {name: getattr(request, name) for name in names}
     changes = {name: value for name, value in changes.items() if value is not None}
+    known = None if prototypes is None else prototypes.options
+    features = changes.get("features", options.features)
+    if known is not None and known.features != features:
+        raise click.UsageError(
+            f"--prototypes: those of the file are made of {known.features!r}, not of {features!r}"
+        )
     source, groups_file = read_group_option(request.groups)
     if request.groups is not None:
         changes["groups"] = source

@@ -214,6 +214,10 @@ class Export:
         prototypes = self._labelling.prototypes
         if prototypes is None:
             raise InvalidInput("prototypes: these labels come without any")
+        if path.suffix != ".json":  # a row for each label
+            points = prototypes.by_label().items()
+            means = {label: own.mean(axis=0, keepdims=True) for label, own in points}
+            prototypes = PrototypeSet.from_points(means)
         named = _named(prototypes, self._labelling)
         self._steps.append(([path], lambda: save_prototypes(path, named)))
 

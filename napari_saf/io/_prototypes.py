@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 
+from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._array import read_array
@@ -33,7 +34,7 @@ _KIND = "prototypes"
 _ENTRIES = {"schema", "kind", "input", "labels", "software"}
 _LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
-_MOST_LABELS = 2**31
+_MOST_LABELS = 2**16
 _MOST_SAMPLES = 4_000
 """Of a label, for k-means."""
 _VERSION = importlib.metadata.version("napari-saf")
@@ -78,7 +79,8 @@ class PrototypeSet:
                 f"of shape {given.shape}"
             )
         if given.min() < 1 or given.max() >= _MOST_LABELS:
-            raise InvalidInput(f"labels: expected 1 to {_MOST_LABELS - 1}, got {given.tolist()}")
+            wrong = given.min() if given.min() < 1 else given.max()
+            raise InvalidInput(f"labels: expected 1 to {_MOST_LABELS - 1}, got {wrong}")
         for label, name in self.names.items():
             if not isinstance(name, str) or not name.strip():
                 raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
@@ -126,11 +128,12 @@ class PrototypeSet:
             raise InvalidInput(f"labels: {str(error).removeprefix('seeds: ')}") from error
         if known.seeds is None:
             raise InvalidInput("labels: expected some, or a problem with seeds")
-        if n_each < 1:
-            raise InvalidInput(f"n_each: expected at least 1, got {n_each}")
+        n_means = as_whole(n_each)
+        if n_means is None or n_means < 1:
+            raise InvalidInput(f"n_each: expected at least 1, a whole number, got {n_each!r}")
         numbers = np.unique(known.seeds[known.seeds > 0])
         points = {
-            int(number): _means(problem.features[known.seeds == number], n_each)
+            int(number): _means(problem.features[known.seeds == number], n_means)
             for number in numbers
         }
         is_computed = problem.options is not None and problem.options.features in FEATURES

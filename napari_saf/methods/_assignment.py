@@ -261,8 +261,8 @@ class AssignmentFlow(AbstractFlowMethod):
         if self.prototype_labels is None:
             return None
         labels = np.ravel(as_array(self.prototype_labels, "prototype_labels"))
-        if self.prototypes is None or len(labels) != len(self.prototypes):
-            n_prototypes = 0 if self.prototypes is None else len(self.prototypes)
+        n_prototypes = 0 if self.prototypes is None else len(np.atleast_2d(self.prototypes))
+        if len(labels) != n_prototypes:
             raise InvalidInput(
                 f"prototype_labels: expected one for each of {n_prototypes} prototypes, "
                 f"got {len(labels)}"
@@ -277,7 +277,7 @@ class AssignmentFlow(AbstractFlowMethod):
         labels = self._labels()
         if labels is None:
             return {}
-        points = np.asarray(self.prototypes, dtype=np.float32)
+        points = np.atleast_2d(np.asarray(self.prototypes, dtype=np.float32))
         numbers, counts = np.unique(labels, return_counts=True)
         return {int(number): points[labels == number] for number in numbers[counts > 1]}
 

@@ -165,7 +165,10 @@ class AbstractFieldMethod(AbstractMethod):
     def _check_memory(
         self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
     ) -> None:
-        n_columns = self._n_columns(problem) if initial is None else np.shape(initial)[-1]
+        if initial is None or self.labels_are_given:
+            n_columns = self._n_columns(problem)
+        else:
+            n_columns = np.shape(initial)[-1]
         per_node = self._n_fields() * n_columns + self._n_extra_columns(problem, device)
         per_node += 4 * problem.features.shape[1]
         need = itemsize * problem.n_nodes * per_node

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from napari_saf.io import read_image, read_labels, save_masks
+import napari_saf as saf
+from napari_saf.io import read_image, read_labels, save_masks, save_recipe
 
 
 @pytest.fixture
@@ -97,6 +98,31 @@ def test_several_prototypes_of_each_label_label_another_image(cli, tmp_path):
     wrong = cli("export", "m.npy", "-o", "out", "--image", "a.png", "--prototypes", ".csv",
                 "--per-label", "4")  # fmt: skip
     assert wrong.code == 2 and "--per-label" in wrong.err
+
+
+def test_slices_are_not_mixed_at_a_reduced_size(cli):
+    stack = np.full((4, 60, 60), 0.2)
+    stack[1::2] = 0.8
+    problem = saf.Problem.from_image(stack, window=(1, 5, 5), max_side=20)
+    save_recipe("m.recipe.json", saf.SelfAssignmentFlow().recipe(problem))
+    np.save("z.npy", stack)
+    np.save("m.npy", 1 + (stack > 0.5).astype(np.uint8))
+    assert cli("export", "m.npy", "-o", "o", "--image", "z.npy", "--prototypes", ".json").code == 0
+    found = saf.load_prototypes("o/m_prototypes.json")
+    np.testing.assert_allclose(found.vectors.ravel(), [0, 1], atol=1e-3)
+    assert found.options == problem.options
+
+
+@pytest.mark.parametrize("n_channels", [3, 4])
+def test_prototypes_of_rgb_images_have_three_channels(cli, n_channels):
+    image = np.zeros((8, 9, n_channels), np.uint8)
+    image[:, 4:, 0], image[..., 3:] = 200, 255
+    Image.fromarray(image).save("a.png")
+    np.save("m.npy", 1 + (image[..., 0] > 0).astype(np.uint8))
+    assert cli("export", "m.npy", "-o", "o", "--image", "a.png", "--prototypes", ".json").code == 0
+    found = saf.load_prototypes("o/m_prototypes.json")
+    assert found.vectors.shape == (2, 3)
+    assert found.options.channel_axis is None
 
 
 def test_labels_of_other_programs_are_taken(cli, tmp_path):

@@ -180,6 +180,13 @@ def test_prototypes_beside_a_recipe_bring_their_own_labels(cli, picture, taught)
         assert set(np.unique(labels_of("c.tif"))) == {8, 9}
 
 
+def test_prototypes_are_for_the_features_that_they_are_made_of(cli, picture, taught):
+    outcome = cli("segment", picture(), "-o", "m.tif", "--prototypes", taught,
+                  "--features", "multiscale")  # fmt: skip
+    assert outcome.code == 2
+    assert "made of 'intensity', not of 'multiscale'" in outcome.err
+
+
 def test_only_a_method_that_takes_prototypes_is_given_a_file(cli, picture, taught):
     outcome = cli("segment", picture(), "-o", "m.tif", "--method", "slk", "--prototypes", taught)
     assert outcome.code == 2

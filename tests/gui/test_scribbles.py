@@ -329,9 +329,9 @@ def test_what_was_taught_is_applied_to_another_image(taught, viewer, settle):
 
 def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.strokes.rename(2, "brick")
-    taught._more.save_asked.emit(str(tmp_path / "taught"))
-    assert taught.status.text.startswith("saved taught.json"), taught.status.text
-    found = saf.load_prototypes(tmp_path / "taught.json")
+    taught._more.save_asked.emit(str(tmp_path / "taught.csv"))
+    assert taught.status.text.startswith("saved taught.csv.json"), taught.status.text
+    found = saf.load_prototypes(tmp_path / "taught.csv.json")
     assert found.names[2] == "brick"
     np.testing.assert_allclose(found.colors[2], taught.strokes.color(2)[:3], atol=1e-4)
     turned = found.recipe().run(blocks()[::-1, ::-1].copy())
@@ -342,6 +342,38 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.save_taught(str(tmp_path / "other.json"))
     assert taught.status.is_error and "positions" in taught.status.text
     assert not (tmp_path / "other.json").exists()
+
+
+def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path):
+    scribbles._new.click()
+    scribbles.save_taught(str(tmp_path / "a.json"))
+    assert "no labels to save yet" in scribbles.status.text
+    for number, corner in enumerate(CORNERS[:2], start=1):
+        paint(scribbles, corner, number)
+    scribbles.follow(False)
+    paint(scribbles, CORNERS[2], 3)
+    scribbles.save_taught(str(tmp_path / "a.json"))
+    assert "press Update first" in scribbles.status.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_prototypes_of_classes_with_gaps_are_those_of_their_numbers(
+    scribbles, viewer, paint, settle
+):
+    scribbles._new.click()
+    scribbles.input.choose_features("intensity")
+    numbers = (3, 20, 7, 9)
+    for number, corner in zip(numbers, CORNERS, strict=True):
+        paint(scribbles, corner, number)
+    settle(scribbles)
+    layer = viewer.layers["blocks [from strokes]"]
+    table = layer.metadata["napari_saf"]["prototypes"]
+    problem = saf.Problem.from_image(blocks())
+    nodes = np.asarray(layer.data).reshape(-1)
+    assert np.flatnonzero(np.isfinite(table[:, 0])).tolist() == [2, 6, 8, 19]
+    for number in numbers:
+        mean = problem.features[nodes == number].mean(axis=0)
+        np.testing.assert_allclose(table[number - 1], mean, atol=0.15)
 
 
 def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(viewer, settle):

@@ -194,6 +194,15 @@ def test_there_must_be_labels():
             saf.PrototypeSet.from_labels(problem, labels)
     with pytest.raises(saf.InvalidInput, match="n_each: expected at least 1"):
         saf.PrototypeSet.from_labels(problem, looks()[1], 0)
+    with pytest.raises(saf.InvalidInput, match="n_each"):
+        saf.PrototypeSet.from_labels(problem, looks()[1], 2.5)
+
+
+def test_plain_numbers_have_a_row_for_each_label(tmp_path):
+    found = saf.PrototypeSet([[0.1], [0.3], [0.9]], [1, 1, 3])
+    labelling = Labelling(np.ones((6, 18), np.uint8), prototypes=found)
+    (path,) = Export(tmp_path, "x", labelling, Wanted(prototypes=".csv")).write()
+    np.testing.assert_allclose(saf.load_prototypes(path).vectors, [[0.2], [0.9]], atol=1e-6)
 
 
 def test_an_export_keeps_names_colours_and_scaling(tmp_path):

@@ -121,7 +121,9 @@ def prototype_set(book: LayerBook | FileBook) -> PrototypeSet:
 def save_book(path: str, book: LayerBook | FileBook) -> Path:
     """Save prototypes; see `save_prototypes` for errors."""
     target = Path(path)
-    return save_prototypes(target if target.suffix else f"{path}.json", prototype_set(book))
+    if target.suffix.lower() != ".json":
+        target = target.with_name(f"{target.name}.json")
+    return save_prototypes(target, prototype_set(book))
 
 
 def load_book(path: str | Path) -> FileBook:

@@ -90,6 +90,9 @@ class Restart(Origin):
             result, labels=labels, prototypes=rows, columns=np.arange(len(rows))
         )
 
+    def numbers_of_rows(self, numbers: NDArray[np.int64], n_rows: int) -> None:
+        """Return None: `finish` has put the rows in order."""
+
     def _nodes(self, problem: Problem) -> NDArray[np.int64]:
         """Return the column of each node, -1 where it has none."""
         found = _grid(problem).from_image(self.labels).astype(np.int64)

@@ -57,6 +57,10 @@ class Origin:
         own = result.labels[-1] if isinstance(result.labels, list) else result.labels
         return dataclasses.replace(result, labels=self.paint(own, numbers))
 
+    def numbers_of_rows(self, numbers: NDArray[np.int64], n_rows: int) -> NDArray[np.int64] | None:
+        """Return the label of each row of the prototypes of a result, None for 1, 2, ..."""
+        return numbers_of_columns(numbers, n_rows) if len(numbers) else None
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WarmStart(Origin):

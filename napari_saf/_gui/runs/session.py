@@ -261,7 +261,8 @@ class Session(QObject):
         if self._may_show():
             problem = self.problem
             with painted_later(self._widget if self.live.layer is None else None):
-                self.live.finish(result, None if problem is None else problem.graph)
+                graph = None if problem is None else problem.graph
+                self.live.finish(result, graph, run.numbers_of_prototypes(result))
             self._bring_to_sight()
         self._hub.returned(self, result)
         self.returned.emit(result)

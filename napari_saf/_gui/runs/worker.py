@@ -104,6 +104,12 @@ class Run(AbstractTask):
         """Whether it can be recorded."""
         return self._origin.is_recorded and not self.is_sweep
 
+    def numbers_of_prototypes(self, result: Segmentation) -> NDArray[np.int64] | None:
+        """Return the label of each row of the prototypes of the result, None for 1, 2, ..."""
+        if self.is_sweep:
+            return None
+        return self._origin.numbers_of_rows(self.numbers, len(result.prototypes))
+
     def cancel(self) -> None:
         """Ask the run to end with what it has; it does so within one evaluation."""
         super().cancel()

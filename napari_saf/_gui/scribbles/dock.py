@@ -148,12 +148,16 @@ class ScribblesWidget(RunDock):
         """Save what the classes look like as prototypes, to label other images with."""
         result, numbers = self._part.result, self.strokes.classes()
         try:
-            if result is None:
-                raise InvalidInput("there are no labels yet: paint a stroke of each class")
-            names = {number: self.strokes.name(number) for number in numbers}
+            if result is None or not result.is_known:
+                raise InvalidInput("there are no labels to save yet: press Update")
+            if result.followed != self._part.checksum() or self.session.is_running:
+                raise InvalidInput("strokes were painted since the last labels: press Update first")
             colors = {number: self.strokes.color(number)[:3].tolist() for number in numbers}
-            found = result.taught(names, colors)
-            saved = save_prototypes(path if Path(path).suffix else f"{path}.json", found)
+            found = result.taught(self.strokes.names, colors)
+            target = Path(path)
+            if target.suffix.lower() != ".json":
+                target = target.with_name(f"{target.name}.json")
+            saved = save_prototypes(target, found)
         except SafError as error:
             self._show_error(str(error))
             return

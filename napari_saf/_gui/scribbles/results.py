@@ -94,18 +94,18 @@ class StrokeResult:
         Raises
         ------
         InvalidInput
-            If nothing is known yet, or the features are of this image alone.
+            If the features are of this image alone.
         """
-        if self._last is None:
-            raise InvalidInput("there are no labels yet: paint a stroke of each class")
-        problem, _ = self._last
+        assert self._last is not None
+        problem, result = self._last
+        assert not isinstance(result.labels, list)
         features = "" if problem.options is None else problem.options.features
         if features not in FEATURES or features == "position":
             raise InvalidInput(
                 "features: those of a layer, and positions, are known for one image only; choose "
                 "others under Features first, such as perceived colour"
             )
-        return PrototypeSet.from_labels(problem, self.live.labels(), names=names, colors=colors)
+        return PrototypeSet.from_labels(problem, result.labels, names=names, colors=colors)
 
     def measure(self, result: Segmentation, words: str) -> None:
         """Keep the words for how a run ended, and the shares of the classes."""
