@@ -214,6 +214,10 @@ class History:
         return len(self.time)
 
 
+MOST_LABELS = 2**16 - 1
+"""The largest label that has a prototype: tables of prototypes have a row for each label."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Segmentation:
     """The outcome of a run.

@@ -24,6 +24,7 @@ from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.result import MOST_LABELS
 
 __all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
 
@@ -34,7 +35,6 @@ _KIND = "prototypes"
 _ENTRIES = {"schema", "kind", "input", "labels", "software"}
 _LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
-_MOST_LABELS = 2**16
 _MOST_SAMPLES = 4_000
 """Of a label, for k-means."""
 _VERSION = importlib.metadata.version("napari-saf")
@@ -78,9 +78,9 @@ class PrototypeSet:
                 f"labels: expected {len(vectors)} whole numbers, got {given.dtype} "
                 f"of shape {given.shape}"
             )
-        if given.min() < 1 or given.max() >= _MOST_LABELS:
+        if given.min() < 1 or given.max() > MOST_LABELS:
             wrong = given.min() if given.min() < 1 else given.max()
-            raise InvalidInput(f"labels: expected 1 to {_MOST_LABELS - 1}, got {wrong}")
+            raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong}")
         for label, name in self.names.items():
             if not isinstance(name, str) or not name.strip():
                 raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
@@ -351,7 +351,7 @@ def _parse(raw: object) -> PrototypeSet:
 def _parse_label(raw: object, where: str) -> dict[str, Any]:
     row = _object(raw, _LABEL_ENTRIES, {"label", "prototypes"}, where)
     label = row["label"]
-    if not isinstance(label, int) or isinstance(label, bool) or not 0 < label < _MOST_LABELS:
+    if not isinstance(label, int) or isinstance(label, bool) or not 0 < label <= MOST_LABELS:
         raise InvalidInput(f"{where}.label: expected a whole number above 0, got {label!r:.60}")
     return row
 

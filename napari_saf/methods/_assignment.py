@@ -39,11 +39,10 @@ from napari_saf.methods._start import (
 from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
+from napari_saf.result import MOST_LABELS
 from napari_saf.tick import Tick, go_on
 
 __all__ = ["AssignmentField", "AssignmentFlow"]
-
-_MOST_LABELS = 2**16 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -268,8 +267,8 @@ class AssignmentFlow(AbstractFlowMethod):
                 f"got {len(labels)}"
             )
         numbers = [as_whole(label) for label in labels]
-        if not all(number is not None and 1 <= number <= _MOST_LABELS for number in numbers):
-            raise InvalidInput(f"prototype_labels: expected whole numbers from 1 to {_MOST_LABELS}")
+        if not all(number is not None and 1 <= number <= MOST_LABELS for number in numbers):
+            raise InvalidInput(f"prototype_labels: expected whole numbers from 1 to {MOST_LABELS}")
         return np.array(numbers, dtype=np.int64)
 
     def _parts(self) -> dict[int, NDArray[np.float32]]:

@@ -19,8 +19,6 @@ from napari_saf.result import LabelImage, Segmentation
 
 __all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
 
-_MOST_ROWS = 2**16 - 1
-
 
 def is_result(layer: object) -> bool:
     """Tell whether a layer is a result that carries prototypes."""
@@ -122,16 +120,11 @@ class LiveLayer:
                 self.layer.colormap = self._colormap()
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
-    def finish(
-        self,
-        result: Segmentation,
-        graph: AbstractGraph | None = None,
-        numbers: NDArray[np.int64] | None = None,
-    ) -> None:
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
         """Show the final labels; each region keeps its colour.
 
-        They are numbered by size, or as the strokes are: row k of the prototypes is then that
-        of label `numbers[k]`. With the graph, pixels that stand for a label are marked by points.
+        They are numbered by size, or as the strokes are. With the graph, pixels that stand for
+        a label are marked by points.
         """
         assert not isinstance(result.labels, list)
         if self.layer is None:
@@ -144,7 +137,7 @@ class LiveLayer:
             self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = self.origin | {
             "recipe": result.recipe,
-            "prototypes": _by_number(result.prototypes, numbers),
+            "prototypes": result.prototypes,
             PARTS_KEY: result.parts,
             "columns": result.columns,
             "status": result.status.value,
@@ -231,22 +224,6 @@ class LiveLayer:
         return CyclicLabelColormap(colors=colors, background_value=0)
 
 
-def _by_number(
-    prototypes: NDArray[np.floating], numbers: NDArray[np.int64] | None
-) -> NDArray[np.floating]:
-    """Return prototypes with that of label l in row l - 1, NaN where there is no such label.
-
-    Labels that would take a table of millions of rows are left out.
-    """
-    if numbers is None or np.array_equal(numbers, np.arange(1, len(prototypes) + 1)):
-        return prototypes
-    kept = numbers <= _MOST_ROWS
-    n_rows = int(numbers[kept].max(initial=0))
-    rows = np.full((n_rows, prototypes.shape[1]), np.nan, dtype=prototypes.dtype)
-    rows[numbers[kept] - 1] = prototypes[kept]
-    return rows
-
-
 class EditedLayer(LiveLayer):
     """A Labels layer that was there before, with its own colours and metadata.
 
@@ -273,12 +250,7 @@ class EditedLayer(LiveLayer):
             np.copyto(pixels, labels, where=where, casting="unsafe")
             self.layer.refresh(extent=False)
 
-    def finish(
-        self,
-        result: Segmentation,
-        graph: AbstractGraph | None = None,
-        numbers: NDArray[np.int64] | None = None,
-    ) -> None:
+    def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
         """Show the final labels; metadata are for the one who edits."""
         assert not isinstance(result.labels, list)
         if not self.is_lost:

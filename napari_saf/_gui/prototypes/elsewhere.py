@@ -19,6 +19,7 @@ from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.paths import PROTOTYPE_FILTER, json_path
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, load_prototypes, save_prototypes
@@ -26,7 +27,6 @@ from napari_saf.io._legend import file_stem
 
 __all__ = ["ElsewhereSection", "load_book", "prototype_set", "use_request"]
 
-_FILTER = "Prototypes (*.json)"
 _USE_HELP = "Label that image with these prototypes, in the same features and scaling (f*)."
 
 
@@ -89,13 +89,15 @@ class ElsewhereSection(FormSection):
     def _on_save_clicked(self) -> None:
         name = f"{file_stem(self._stem)}.prototypes.json"
         path, _ = QFileDialog.getSaveFileName(
-            self, "Save prototypes", str(Path.cwd() / name), _FILTER
+            self, "Save prototypes", str(Path.cwd() / name), PROTOTYPE_FILTER
         )
         if path:
             self.save_asked.emit(path)
 
     def _on_load_clicked(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self, "Load prototypes", str(Path.cwd()), _FILTER)
+        path, _ = QFileDialog.getOpenFileName(
+            self, "Load prototypes", str(Path.cwd()), PROTOTYPE_FILTER
+        )
         if path:
             self.load_asked.emit(path)
 
@@ -120,10 +122,7 @@ def prototype_set(book: LayerBook | FileBook) -> PrototypeSet:
 
 def save_book(path: str, book: LayerBook | FileBook) -> Path:
     """Save prototypes; see `save_prototypes` for errors."""
-    target = Path(path)
-    if target.suffix.lower() != ".json":
-        target = target.with_name(f"{target.name}.json")
-    return save_prototypes(target, prototype_set(book))
+    return save_prototypes(json_path(path), prototype_set(book))
 
 
 def load_book(path: str | Path) -> FileBook:

@@ -90,8 +90,11 @@ class Restart(Origin):
             result, labels=labels, prototypes=rows, columns=np.arange(len(rows))
         )
 
-    def numbers_of_rows(self, numbers: NDArray[np.int64], n_rows: int) -> None:
-        """Return None: `finish` has put the rows in order."""
+    def prototypes_by_label(
+        self, prototypes: NDArray[np.float32], numbers: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return the prototypes as they are: `finish` has put the rows in order."""
+        return prototypes
 
     def _nodes(self, problem: Problem) -> NDArray[np.int64]:
         """Return the column of each node, -1 where it has none."""

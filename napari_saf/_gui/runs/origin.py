@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.recording import StateMoment
-from napari_saf.result import LabelImage, Segmentation
+from napari_saf.result import MOST_LABELS, LabelImage, Segmentation
 
 __all__ = ["MomentStart", "Origin", "WarmStart", "numbers_of_columns", "without_gaps"]
 
@@ -57,9 +57,21 @@ class Origin:
         own = result.labels[-1] if isinstance(result.labels, list) else result.labels
         return dataclasses.replace(result, labels=self.paint(own, numbers))
 
-    def numbers_of_rows(self, numbers: NDArray[np.int64], n_rows: int) -> NDArray[np.int64] | None:
-        """Return the label of each row of the prototypes of a result, None for 1, 2, ..."""
-        return numbers_of_columns(numbers, n_rows) if len(numbers) else None
+    def prototypes_by_label(
+        self, prototypes: NDArray[np.float32], numbers: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return prototypes of a result with that of label l on screen in row l - 1.
+
+        Rows of labels that there are not are NaN; labels above `MOST_LABELS` are left out.
+        """
+        shown = numbers_of_columns(numbers, len(prototypes))
+        if (shown == np.arange(1, len(prototypes) + 1)).all():
+            return prototypes
+        kept = shown <= MOST_LABELS
+        n_rows = int(shown[kept].max(initial=0))
+        rows = np.full((n_rows, prototypes.shape[1]), np.nan, dtype=np.float32)
+        rows[shown[kept] - 1] = prototypes[kept]
+        return rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -262,7 +262,7 @@ class Session(QObject):
             problem = self.problem
             with painted_later(self._widget if self.live.layer is None else None):
                 graph = None if problem is None else problem.graph
-                self.live.finish(result, graph, run.numbers_of_prototypes(result))
+                self.live.finish(run.by_label(result), graph)
             self._bring_to_sight()
         self._hub.returned(self, result)
         self.returned.emit(result)

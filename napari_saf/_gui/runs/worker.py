@@ -104,11 +104,12 @@ class Run(AbstractTask):
         """Whether it can be recorded."""
         return self._origin.is_recorded and not self.is_sweep
 
-    def numbers_of_prototypes(self, result: Segmentation) -> NDArray[np.int64] | None:
-        """Return the label of each row of the prototypes of the result, None for 1, 2, ..."""
+    def by_label(self, result: Segmentation) -> Segmentation:
+        """Return the result with its prototypes in rows by the labels on screen."""
         if self.is_sweep:
-            return None
-        return self._origin.numbers_of_rows(self.numbers, len(result.prototypes))
+            return result
+        rows = self._origin.prototypes_by_label(result.prototypes, self.numbers)
+        return dataclasses.replace(result, prototypes=rows)
 
     def cancel(self) -> None:
         """Ask the run to end with what it has; it does so within one evaluation."""

@@ -13,10 +13,9 @@ from qtpy.QtWidgets import QAbstractButton, QCheckBox, QFileDialog, QPushButton
 from napari_saf._gui.scribbles.kept import RestoreButton
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.widgets.paths import PROTOTYPE_FILTER
 
 __all__ = ["MoreSection", "StrokeButtons"]
-
-_FILTER = "Prototypes (*.json)"
 
 
 class StrokeButtons:
@@ -93,7 +92,10 @@ class MoreSection(FormSection):
 
     def _on_save_clicked(self) -> None:
         path, _ = QFileDialog.getSaveFileName(
-            self, "Save what was taught", str(Path.cwd() / "taught.prototypes.json"), _FILTER
+            self,
+            "Save what was taught",
+            str(Path.cwd() / "taught.prototypes.json"),
+            PROTOTYPE_FILTER,
         )
         if path:
             self.save_asked.emit(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import napari
@@ -28,6 +27,7 @@ from napari_saf._gui.widgets.form import MethodForm
 from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_row
 from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.method_choice import MethodChoice
+from napari_saf._gui.widgets.paths import json_path
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import save_prototypes
 from napari_saf.io._strokes import load_strokes
@@ -154,10 +154,7 @@ class ScribblesWidget(RunDock):
                 raise InvalidInput("strokes were painted since the last labels: press Update first")
             colors = {number: self.strokes.color(number)[:3].tolist() for number in numbers}
             found = result.taught(self.strokes.names, colors)
-            target = Path(path)
-            if target.suffix.lower() != ".json":
-                target = target.with_name(f"{target.name}.json")
-            saved = save_prototypes(target, found)
+            saved = save_prototypes(json_path(path), found)
         except SafError as error:
             self._show_error(str(error))
             return

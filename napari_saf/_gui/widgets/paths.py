@@ -7,9 +7,17 @@ from pathlib import Path
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
 
-__all__ = ["FolderField"]
+__all__ = ["PROTOTYPE_FILTER", "FolderField", "json_path"]
+
+PROTOTYPE_FILTER = "Prototypes (*.json)"
 
 _BUTTON_WIDTH = 30
+
+
+def json_path(path: str) -> Path:
+    """Return a path that ends in .json, be it added."""
+    target = Path(path)
+    return target if target.suffix.lower() == ".json" else target.with_name(f"{target.name}.json")
 
 
 class FolderField(QWidget):
