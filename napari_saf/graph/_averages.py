@@ -10,7 +10,7 @@ import torch
 from napari_saf.graph._box import BoxSum
 from napari_saf.tick import Tick, go_on
 
-__all__ = ["MaskedMean", "NeighbourSum", "WeightedAverage", "through_grid"]
+__all__ = ["MaskedMean", "NeighbourSum", "WeightedAverage"]
 
 
 class MaskedMean:
@@ -19,12 +19,12 @@ class MaskedMean:
     def __init__(self, box: BoxSum, inside: torch.Tensor, dtype: torch.dtype) -> None:
         self._box, self._inside = box, inside
         ones = torch.ones(len(inside), 1, dtype=dtype, device=inside.device)
-        self._counts = through_grid(box, ones, inside)
+        self._counts = _through_grid(box, ones, inside)
 
     def __call__(
         self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
     ) -> None:
-        torch.div(through_grid(self._box, values, self._inside, tick), self._counts, out=out)
+        torch.div(_through_grid(self._box, values, self._inside, tick), self._counts, out=out)
 
 
 class NeighbourSum:
@@ -39,7 +39,7 @@ class NeighbourSum:
         if self._inside is None:
             self._box(values, out, scratch, tick)
         else:
-            out.copy_(through_grid(self._box, values, self._inside, tick))
+            out.copy_(_through_grid(self._box, values, self._inside, tick))
         out.sub_(values)
 
 
@@ -93,7 +93,7 @@ def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -
     return full.index_copy_(0, inside, values)
 
 
-def through_grid(
+def _through_grid(
     box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None, tick: Tick = go_on
 ) -> torch.Tensor:
     """Return box sums at the nodes inside a mask, of values there."""

@@ -14,7 +14,7 @@ from scipy import sparse
 from napari_saf.arrays import as_whole, own_floats
 from napari_saf.device import check_memory
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._averages import MaskedMean, NeighbourSum, WeightedAverage, through_grid
+from napari_saf.graph._averages import MaskedMean, NeighbourSum, WeightedAverage
 from napari_saf.graph._box import BoxSum
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
@@ -41,8 +41,8 @@ class GridGraph(AbstractGraph):
     mask : array of bool of shape `shape`, optional
         Where the nodes are. None stands for everywhere.
     stride : int
-        >= 1; positions of the window are offsets that are multiples of it. More than 1 only
-        with weights.
+        >= 1; positions of the window are offsets that are multiples of it, and the nearest pixel
+        on either side along each axis. More than 1 only with weights.
 
     Attributes
     ----------
@@ -83,11 +83,12 @@ class GridGraph(AbstractGraph):
         image: ArrayLike,
         *,
         window: int | Sequence[int],
-        patch_size: int,
+        patch_size: int | Sequence[int],
         rho: float,
         channel_axis: int | None = None,
         mask: ArrayLike | None = None,
         stride: int = 1,
+        noise_variance: float = 0.0,
         tick: Tick = go_on,
     ) -> GridGraph:
         """Return a grid whose weights follow the likeness of the patches around two pixels.
@@ -98,7 +99,7 @@ class GridGraph(AbstractGraph):
             Values near [0, 1].
         window : int or sequence of int
             Odd side length of the window.
-        patch_size : int
+        patch_size : int or sequence of int
             Odd side length of the patches that are compared.
         rho : float
             Width, > 0: a weight is proportional to exp(-d / rho) with d the sum of squared
@@ -108,7 +109,10 @@ class GridGraph(AbstractGraph):
         mask : array of bool, optional
             Where the nodes are.
         stride : int
-            Compare with every so manieth pixel of the window only.
+            Compare with every `stride`-th pixel of the window, and with the nearest ones.
+        noise_variance : float
+            >= 0; variance of the noise of a pixel, summed over the channels. What noise adds to a
+            distance on average, twice as much a pixel of the patch, is subtracted.
         tick : callable, optional
             Called between parts of the work; what it raises ends it.
 
@@ -119,7 +123,8 @@ class GridGraph(AbstractGraph):
 
         Notes
         -----
-        Non-local means weights of Buades, Coll and Morel, https://doi.org/10.1137/040616024.
+        Non-local means weights of Buades, Coll and Morel, https://doi.org/10.1137/040616024; with
+        the noise subtracted as in https://doi.org/10.5201/ipol.2011.bcm_nlm.
         """
         values = np.asarray(image, dtype=np.float32)
         values = values[None] if channel_axis is None else np.moveaxis(values, channel_axis, 0)
@@ -131,7 +136,8 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"stride: expected 1 or more, got {stride}")
         grid = cls(shape, window=window, mask=mask)
         grid.stride = stride
-        grid.weights = grid._normalize_(grid._patch_weights(values, patch, rho, tick), tick)
+        bias = 2 * noise_variance * math.prod(patch)
+        grid.weights = grid._normalize_(grid._patch_weights(values, patch, rho, bias, tick), tick)
         return grid
 
     @property
@@ -312,7 +318,13 @@ class GridGraph(AbstractGraph):
     def _offsets(self) -> list[tuple[int, ...]]:
         """Return the positions of the window, in C order."""
         reach = [side // 2 // self.stride * self.stride for side in self.window]
-        return list(itertools.product(*(range(-r, r + 1, self.stride) for r in reach)))
+        found = set(itertools.product(*(range(-r, r + 1, self.stride) for r in reach)))
+        # Without the nearest pixels, those of other remainders by the stride would never meet.
+        for axis, side in enumerate(self.window):
+            if side > 1:
+                step = (0,) * axis + (1,) + (0,) * (len(self.window) - axis - 1)
+                found |= {step, tuple(-o for o in step)}
+        return sorted(found)
 
     def _shifts(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
         """Yield, for each window offset in C order, the slices of nodes and of neighbours."""
@@ -327,15 +339,16 @@ class GridGraph(AbstractGraph):
         return np.asarray(self.gather(there), dtype=bool)
 
     def _patch_weights(
-        self, values: NDArray[np.float32], patch: tuple[int, ...], rho: float, tick: Tick
+        self,
+        values: NDArray[np.float32],
+        patch: tuple[int, ...],
+        rho: float,
+        bias: float,
+        tick: Tick,
     ) -> NDArray[np.float32]:
         rim = [(0, 0), *((side // 2, side // 2) for side in patch)]
         padded = np.pad(values, rim, mode="symmetric")
         shape = padded.shape[1:]
-        box = BoxSum(shape, patch, torch.device("cpu"), torch.float32, mean=False)
-        keep = tuple(
-            slice(side // 2, side // 2 + n) for side, n in zip(patch, self.shape, strict=True)
-        )
         weights = self._new_weights()
         for k, offset in enumerate(self._offsets()):
             tick()
@@ -343,12 +356,24 @@ class GridGraph(AbstractGraph):
             total = np.zeros(shape, dtype=np.float32)
             for channel in padded:
                 total[target] += np.square(channel[source] - channel[target])
-            if max(patch) > 1:
-                square = torch.from_numpy(total.reshape(-1, 1))
-                total = through_grid(box, square, None).numpy().reshape(shape)
-            np.maximum(total, 0, out=total)
-            weights[:, k] = self.gather(np.exp(total[keep] / -rho))
+            for axis, side in enumerate(patch):
+                total = _sum_along(total, axis, side)
+            if bias:
+                total = np.maximum(total - np.float32(bias), 0)
+            weights[:, k] = self.gather(np.exp(total / -rho))
         return weights
+
+
+def _sum_along(image: NDArray[np.float32], axis: int, side: int) -> NDArray[np.float32]:
+    """Return the sums of `side` pixels in a row that lie wholly inside; patches are small."""
+    if side == 1:
+        return image
+    length = image.shape[axis] - side + 1
+    moved = np.moveaxis(image, axis, 0)
+    total = moved[:length] + moved[1 : length + 1]
+    for start in range(2, side):
+        total += moved[start : start + length]
+    return np.moveaxis(total, 0, axis)
 
 
 def _shift(

@@ -64,19 +64,57 @@ def test_steps_of_a_network_are_its_edges():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_stride_takes_every_second_pixel_of_the_window(dtype):
+def test_a_stride_takes_every_second_pixel_of_the_window_and_the_nearest(dtype):
     rng = np.random.default_rng(0)
     image = rng.random((9, 11))
     options = {"window": 5, "patch_size": 1, "rho": 0.1}
     coarse = saf.GridGraph.nonlocal_means(image, **options, stride=2)
     dense = saf.GridGraph.nonlocal_means(image, **options)
-    weights = dense.weights.reshape(-1, 5, 5)[:, ::2, ::2].reshape(-1, 9)
+    counts = np.zeros((5, 5), dtype=bool)
+    counts[::2, ::2] = counts[2, 1:4] = counts[1:4, 2] = True
+    weights = dense.weights[:, counts.ravel()]
     expected = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(coarse.weights, expected, rtol=1e-5)
-    full = np.zeros((99, 5, 5))
-    full[:, ::2, ::2] = expected.reshape(-1, 3, 3)
-    same = saf.GridGraph((9, 11), window=5, weights=full.reshape(99, 25))
+    full = np.zeros((99, 25))
+    full[:, counts.ravel()] = expected
+    same = saf.GridGraph((9, 11), window=5, weights=full)
     values = rng.random((99, 3)).astype(dtype)
     np.testing.assert_allclose(coarse.average(values), same.average(values), rtol=1e-5)
     with pytest.raises(saf.InvalidInput, match="stride"):
         saf.GridGraph((9, 11), window=5, stride=2)
+
+
+@pytest.mark.parametrize("shape", [(19, 17), (11, 12, 15)])
+@pytest.mark.parametrize("window", [3, 5, 7, 9, 11])
+def test_every_pixel_is_reached_whatever_the_window(shape, window):
+    graph = saf.Problem.from_image(
+        np.random.default_rng(0).random(shape), window=window, weights="contrast"
+    ).graph
+    found = np.zeros((graph.n_nodes, 1))
+    found[0] = 1
+    for _ in range(sum(shape)):
+        found = (graph.average(found) > 0).astype(float)
+    assert found.all()
+
+
+@pytest.mark.parametrize("noise_variance", [0.0, 0.02])
+def test_patch_weights_are_those_of_the_formula(noise_variance):
+    """exp(-max(sum |difference|^2 - 2 sigma^2 m, 0) / rho), m pixels of the patch."""
+    image = np.random.default_rng(0).random((7, 8, 2))
+    grid = saf.GridGraph.nonlocal_means(
+        image,
+        window=3,
+        patch_size=(3, 1),
+        rho=0.4,
+        channel_axis=-1,
+        noise_variance=noise_variance,
+    )
+    padded = np.pad(image, [(1, 1), (0, 0), (0, 0)], mode="symmetric")
+    place, weights = (3, 4), []
+    for step in np.ndindex(3, 3):
+        other = tuple(np.add(place, step) - 1)
+        here, there = (padded[row : row + 3, column] for row, column in (place, other))
+        distance = np.square(here - there).sum() - 2 * noise_variance * 3
+        weights.append(np.exp(-max(distance, 0) / 0.4))
+    found = grid.weights[np.ravel_multi_index(place, (7, 8))]
+    np.testing.assert_allclose(found, np.array(weights) / sum(weights), rtol=1e-5)

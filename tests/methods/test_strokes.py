@@ -28,6 +28,31 @@ def test_a_class_of_two_colours_needs_more_than_their_mean():
     assert (by_means == truth).mean() < 0.9
 
 
+@pytest.mark.parametrize("window", [5, 7, 9, 13])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_noise_makes_no_isolated_pixels_where_contrast_counts(window, seed):
+    """A step of 0.3 in noise of 0.12, strokes on both sides."""
+    image = np.full((120, 160), 0.35)
+    image[:, 80:] += 0.3
+    image += np.random.default_rng(seed).normal(0, 0.12, image.shape)
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[30:90, 30:33], strokes[30:90, 120:123] = 1, 2
+    problem = saf.Problem.from_image(image, window=window, weights="contrast", seeds=strokes)
+    labels = saf.AssignmentFlow().run(problem).labels
+    regions = saf.number_regions(labels)
+    assert np.bincount(regions.ravel())[1:].min() > 1
+    assert (labels == np.where(np.arange(160) < 80, 1, 2)).mean() >= 0.995
+
+
+def test_edges_and_shading_are_no_noise():
+    """The weights of an image without noise do not reach over its edges."""
+    shading = np.linspace(0, 0.1, 60)[:, None]
+    image = shading + np.where(np.arange(60) % 20 < 10, 0.0, 0.9)
+    grid = saf.Problem.from_image(image, window=3, weights="contrast").graph
+    beside_an_edge = grid.weights.reshape(60, 60, 3, 3)[30, 10]
+    assert beside_an_edge[:, 0].max() < 1e-6 < 0.1 < beside_an_edge[:, 1:].min()
+
+
 def test_the_mean_of_the_strokes_is_a_prototype_as_if_it_were_given():
     image, strokes, _ = scene()
     problem = saf.Problem.from_image(image, seeds=strokes)
