@@ -34,6 +34,9 @@ class ImageOptions:
         Axis of the channels; None if a last axis of 3 or 4 is RGB(A), others have none.
     scaling : Scaling or None
         Values that became 0 and 1; None: found from the image.
+    rescale : bool
+        Whether `scaling` was found from the image, so that any other image is scaled by its own
+        values; False: others are scaled as this one.
     groups : str or None
         What made the groups, see `Problem.from_image`; None if there are none, or arrays.
     max_side : int or None
@@ -47,10 +50,23 @@ class ImageOptions:
     scaling: Scaling | None = None
     groups: str | None = None
     max_side: int | None = None
+    rescale: bool = False
+
+    def for_others(self, rescale: bool | None = None) -> ImageOptions:
+        """Return the options with which another image becomes a problem.
+
+        Parameters
+        ----------
+        rescale : bool, optional
+            Whether it is scaled by its own values; None: as `rescale` says.
+        """
+        by_itself = self.rescale if rescale is None else rescale
+        return dataclasses.replace(self, scaling=None if by_itself else self.scaling, rescale=False)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which `Problem.from_image` does the same again."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        names = [field.name for field in dataclasses.fields(self) if field.name != "rescale"]
+        return {name: getattr(self, name) for name in names}
 
     def to_plain(self) -> dict[str, Any]:
         """Return the options as values that JSON can hold."""

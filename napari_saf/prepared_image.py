@@ -28,8 +28,6 @@ from napari_saf.tick import Tick
 
 __all__ = ["PreparedImage", "prepare_images"]
 
-_MOST_OUTSIDE = 0.5
-"""From this share of the values outside a given scaling on, a note tells of it."""
 _PATCH_RHO = 0.02
 """Width of the non-local weights, per value of a patch."""
 _CONTRAST_RHO = 0.005
@@ -110,8 +108,17 @@ def prepare_images(
     masks: list[Any],
     given: list[NDArray[np.floating]] | None,
     options: ImageOptions,
-) -> tuple[list[PreparedImage], ImageOptions, tuple[str, ...]]:
-    """Scale images, compute or check their features, and return what was found on the way."""
+) -> tuple[list[PreparedImage], ImageOptions, float]:
+    """Scale images, compute or check their features.
+
+    Returns
+    -------
+    parts : list of PreparedImage
+    options : ImageOptions
+        With the scaling, whether it was given or found.
+    clipped : float
+        Share of the values that lie outside a scaling that was given.
+    """
     arrays = [channels_last(image, options.channel_axis)[0] for image in images]
     if len({array.shape[-1] for array in arrays}) > 1:
         counts = [array.shape[-1] for array in arrays]
@@ -122,8 +129,8 @@ def prepare_images(
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     is_scaled = given is None or options.weights != "uniform"
     scaling = options.scaling or (Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0))
-    notes = _notes_on(scaling, seen) if is_scaled and options.scaling is not None else ()
-    options = dataclasses.replace(options, scaling=scaling)
+    clipped = scaling.share_outside(seen) if is_scaled and options.scaling is not None else 0.0
+    options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups: Sequence[NDArray[np.int64] | None] = [None] * len(arrays)
     if options.groups is not None:
         groups = image_groups(options.groups, arrays, inside)
@@ -140,7 +147,7 @@ def prepare_images(
         if features is None:
             features = FEATURES[options.features](scaled)
         parts.append(PreparedImage(scaled, features, small, groups[k], whole, mask))
-    return parts, options, notes
+    return parts, options, clipped
 
 
 def _contrast_stride(window: Sequence[int]) -> int:
@@ -174,17 +181,6 @@ def _noise_variances(
         # The median of a normal variable's size is 0.6745 sigma; 1, -2, 1 have the norm sqrt(6).
         found.append(float(np.median(size)) ** 2 / (0.6745**2 * 6 ** len(axes)))
     return np.array(found)
-
-
-def _notes_on(scaling: Scaling, images: Sequence[NDArray[np.generic]]) -> tuple[str, ...]:
-    share = scaling.share_outside(images)
-    if share < _MOST_OUTSIDE:
-        return ()
-    low, high = scaling.low, scaling.high
-    return (
-        f"{100 * share:.0f} % of the values lie outside {low:g} to {high:g}, the scaling that was "
-        "given, and became 0 or 1: is it that of another kind of image?",
-    )
 
 
 def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:

@@ -21,6 +21,9 @@ __all__ = ["ImageOptions", "Problem"]
 
 T = TypeVar("T")
 
+_MOST_CLIPPED = 0.5
+"""From this share of the values outside a given scaling on, a note tells of it."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Problem:
@@ -39,8 +42,8 @@ class Problem:
         Group of each node, 1, 2, ...; 0 for no group.
     options : ImageOptions, optional
         How the features came from an image.
-    notes : tuple of str
-        What a person should know of the way from an image; for the notes of results.
+    clipped : float
+        Share of the image's values, 0 to 1, that lie outside a scaling that was given.
 
     Raises
     ------
@@ -55,7 +58,7 @@ class Problem:
     seeds: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
     options: ImageOptions | None = None
-    notes: tuple[str, ...] = ()
+    clipped: float = 0.0
     _memory: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +84,18 @@ class Problem:
     def n_nodes(self) -> int:
         """Number of nodes."""
         return self.graph.n_nodes
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of the way from an image."""
+        if self.clipped < _MOST_CLIPPED or self.options is None or self.options.scaling is None:
+            return ()
+        low, high = self.options.scaling.low, self.options.scaling.high
+        return (
+            f"{100 * self.clipped:.0f} % of the values lie outside {low:g} to {high:g}, the "
+            "scaling that was given, and became 0 or 1: scale each image by itself, unless "
+            "brightness means the same in all",
+        )
 
     def with_seeds(self, seeds: ArrayLike | Sequence[ArrayLike | None] | None) -> Problem:
         """Return the problem with other seeds; what was computed without them is kept.
@@ -181,7 +196,7 @@ class Problem:
         """
         given = None if isinstance(features, str) else [own_floats(features, "features")]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
-        parts, options, notes = prepare_images([image], [mask], given, options)
+        parts, options, clipped = prepare_images([image], [mask], given, options)
         grid = parts[0].grid(options, tick)
         found = groups if parts[0].groups is None else parts[0].groups
         return cls(
@@ -190,7 +205,7 @@ class Problem:
             seeds=_pick(grid, seeds, "seeds"),
             groups=_pick(grid, found, "groups"),
             options=options,
-            notes=notes,
+            clipped=clipped,
         )
 
     @classmethod
@@ -237,7 +252,7 @@ class Problem:
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         is_word = isinstance(masks, str)
         every_mask = [masks] * count if is_word else _each(masks, count, "masks")
-        parts, options, notes = prepare_images(list(images), every_mask, given, options)
+        parts, options, clipped = prepare_images(list(images), every_mask, given, options)
         grids = [part.grid(options, tick) for part in parts]
         union = GraphUnion(grids)
         found = [part.groups for part in parts] if isinstance(groups, str) else groups
@@ -248,7 +263,7 @@ class Problem:
             seeds=_join(grids, seed_list, "seeds"),
             groups=_join(grids, group_list, "groups"),
             options=options,
-            notes=notes,
+            clipped=clipped,
         )
 
 

@@ -97,7 +97,7 @@ def _tell(outcome: Outcome, *, debug: bool) -> None:
     for line in outcome.lines:
         click.echo(line)
     for note in outcome.notes:
-        click.echo(f"napari-saf: note: {note}", err=True)
+        click.echo(f"napari-saf: note: {outcome.title}: {note}", err=True)
     if outcome.error is not None:
         if debug:
             click.echo(outcome.trace, err=True)

@@ -183,6 +183,7 @@ def _prototypes(labelling: Labelling, channel_axis: int | None, n_each: int) -> 
     options = ImageOptions()
     if labelling.recipe is not None and labelling.recipe.get("input") is not None:
         options = ImageOptions.from_plain(labelling.recipe["input"])
+    rescale = options.rescale or options.scaling is None
     if channels_last(labelling.image, labelling.channel_axis)[0].shape[:-1] != (
         labelling.labels.shape
     ):
@@ -195,7 +196,7 @@ def _prototypes(labelling: Labelling, channel_axis: int | None, n_each: int) -> 
     problem = Problem.from_image(labelling.image, mask=labelling.labels > 0, **quick)
     found = PrototypeSet.from_labels(problem, labelling.labels, n_each)
     assert found.options is not None
-    whole = dataclasses.replace(found.options, weights=options.weights)
+    whole = dataclasses.replace(found.options, weights=options.weights, rescale=rescale)
     return dataclasses.replace(found, options=whole)
 
 

@@ -110,7 +110,7 @@ def _has_same_input(recipe: Recipe, settings: Settings) -> bool:
     """Compare the inputs, but for what is found in each image by itself."""
     if recipe.options is None:
         return False
-    found = recipe.options
+    found = recipe.options.for_others()
     if settings.options.scaling is None:
         found = dataclasses.replace(found, scaling=None)
     if settings.axis_from_file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -42,7 +42,7 @@ class _Request:
     window: int | tuple[int, ...] | None
     weights: str | None
     channel_axis: int | None
-    scaling: Scaling | None
+    scaling: Scaling | Literal["each", "first"] | None
     max_side: int | None
     mask: str | None
     seeds: Path | None
@@ -80,7 +80,8 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
     else:
         options = _recipe_options(recipe, request)
         method = make_method(recipe.method.name, given, recipe.method)
-    names = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
+    options = _scaled(options, request.scaling)
+    names = ("features", "window", "weights", "channel_axis", "max_side")
     changes = {name: getattr(request, name) for name in names}
     changes = {name: value for name, value in changes.items() if value is not None}
     known = None if prototypes is None else prototypes.options
@@ -103,6 +104,17 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
         names={} if prototypes is None else prototypes.names,
         colors={} if prototypes is None else prototypes.colors,
     )
+
+
+def _scaled(
+    options: ImageOptions, wanted: Scaling | Literal["each", "first"] | None
+) -> ImageOptions:
+    """Return the options with the scaling of the images that are to be labelled."""
+    if isinstance(wanted, Scaling):
+        return dataclasses.replace(options, scaling=wanted, rescale=False)
+    if wanted == "first" and options.scaling is None:
+        raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
+    return options.for_others(None if wanted is None else wanted == "each")
 
 
 def _recipe(request: _Request, prototypes: PrototypeSet | None) -> Recipe | None:
@@ -154,9 +166,10 @@ _FIXED = [
                  help="Weights within the window. [default: uniform]"),
     click.option("--channel-axis", type=int,
                  help="Axis of the channels, if the file does not say it."),
-    click.option("--scaling", type=ValueRange(), metavar="LOW,HIGH",
-                 help="Values that become 0 and 1, the same for all images. [default: the 0.1 and "
-                 "99.9 percentiles of each]"),
+    click.option("--scaling", type=ValueRange("each", "first"), metavar="each|first|LOW,HIGH",
+                 help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, "
+                 "what they were in the image that a recipe or prototypes come from, or two "
+                 "numbers for all images. [default: as the recipe says, else each]"),
     click.option("--max-side", type=click.IntRange(min=1), metavar="PIXELS",
                  help="Work at a reduced size, no side longer; masks keep the image's size."),
     click.option("--mask", metavar="FILE|finite",

@@ -85,19 +85,27 @@ class WindowSize(click.ParamType):  # type: ignore[type-arg]
 
 
 class ValueRange(click.ParamType):  # type: ignore[type-arg]
-    """Two numbers, the lower first: ``0,255``."""
+    """Two numbers, the lower first: ``0,255``; or one of some words."""
 
     name = "range"
 
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Scaling:
-        """Return the scaling whose ends they are."""
+    ) -> Scaling | str:
+        """Return the scaling whose ends they are, or the word."""
+        if value in self.words:
+            return str(value)
         try:
             low, high = (float(bound) for bound in str(value).split(","))
             return Scaling.given(low, high)
         except ValueError:
-            self.fail(f"{value!r} is not two numbers, the lower first, such as 0,255", param, ctx)
+            words = "".join(f", or {word}" for word in self.words)
+            self.fail(
+                f"{value!r} is not two numbers, the lower first, such as 0,255{words}", param, ctx
+            )
 
 
 def _read_rows(path: str) -> NDArray[Any] | PrototypeSet:

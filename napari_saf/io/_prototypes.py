@@ -174,7 +174,9 @@ class PrototypeSet:
         return {"prototypes": self.vectors, "prototype_labels": self.labels}
 
     def recipe(self) -> Recipe:
-        """Return what labels other images by these prototypes, in the same features and scaling.
+        """Return what labels other images by these prototypes, in the same features.
+
+        Each image is scaled by its own values if ``options.rescale`` says so.
 
         Raises
         ------

@@ -65,15 +65,20 @@ class Recipe:
         *,
         mask: ArrayLike | Literal["finite"] | None = None,
         seeds: ArrayLike | None = None,
+        rescale: bool | None = None,
     ) -> Problem:
         """Make another image a problem in the way that the first one was made one.
 
         Parameters
         ----------
         image : array
-            With as many channels as the first; values mean what they meant there.
+            With as many channels as the first.
         mask, seeds : array, optional
             As in `Problem.from_image`; a recipe keeps neither.
+        rescale : bool, optional
+            Whether the 0.1 and 99.9 percentiles of this image become 0 and 1, for images of other
+            brightness; else the values that did in the first one. None: as the recipe says, which
+            is True unless a scaling was given.
 
         Raises
         ------
@@ -84,7 +89,8 @@ class Recipe:
         if self.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
         refuse_options(self.options)
-        return Problem.from_image(image, mask=mask, seeds=seeds, **self.options.arguments())
+        arguments = self.options.for_others(rescale).arguments()
+        return Problem.from_image(image, mask=mask, seeds=seeds, **arguments)
 
     def run(
         self,
@@ -92,6 +98,7 @@ class Recipe:
         *,
         mask: ArrayLike | Literal["finite"] | None = None,
         seeds: ArrayLike | None = None,
+        rescale: bool | None = None,
     ) -> Segmentation:
         """Repeat the run on another image: the method on `problem`, with its arguments.
 
@@ -100,7 +107,8 @@ class Recipe:
         SafError
             As `problem`, and whatever the method finds wrong.
         """
-        return self.method.run(self.problem(image, mask=mask, seeds=seeds))
+        problem = self.problem(image, mask=mask, seeds=seeds, rescale=rescale)
+        return self.method.run(problem)
 
 
 def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:
@@ -208,6 +216,8 @@ def refuse_options(options: ImageOptions) -> None:
         if not isinstance(options.groups, str):
             raise InvalidInput(f"input.groups: expected words, got {options.groups!r}")
         check_group_source(options.groups)
+    if not isinstance(options.rescale, bool):
+        raise InvalidInput(f"input.rescale: expected true or false, got {options.rescale!r}")
     scaling = options.scaling
     if scaling is not None and not -np.inf < scaling.low < scaling.high < np.inf:
         raise InvalidInput(f"input.scaling: expected low below high, got {scaling}")

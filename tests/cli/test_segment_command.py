@@ -153,6 +153,31 @@ def test_a_file_of_prototypes_is_all_that_another_image_needs(cli, picture, taug
     assert "done" in cli(*command).out
 
 
+def test_images_of_other_brightness_are_scaled_by_themselves(cli, picture, tmp_path):
+    np.save("dim.npy", np.asarray(Image.open(picture())) / 50 + 7)
+    assert cli("segment", "a.png", "-o", "a.tif", "--max-labels", "2").code == 0
+    assert cli("export", "a.tif", "-o", ".", "--image", "a.png", "--prototypes", ".json").code == 0
+    for options in (("--recipe", "a.recipe.json"), ("--prototypes", "a_prototypes.json")):
+        assert cli("segment", "dim.npy", "-o", "dim.tif", *options).code == 0
+        np.testing.assert_array_equal(labels_of("dim.tif"), labels_of("a.tif"))
+        kept = cli("segment", "dim.npy", "-o", "kept.tif", *options, "--scaling", "first")
+        assert kept.code == 0
+        assert "dim.npy: 100 % of the values lie outside" in kept.err
+        for made in ("dim", "kept"):
+            Path(f"{made}.tif").unlink()
+            Path(f"{made}.recipe.json").unlink()
+
+
+def test_files_that_keep_a_scaling_may_have_each_image_scaled_by_itself(cli, picture, taught):
+    run = ("segment", picture(), "--prototypes", taught, "-o")
+    assert cli(*run, "each.tif", "--scaling", "each").code == 0
+    assert saf.load_recipe("each.recipe.json").options.rescale
+    assert cli(*run, "kept.tif").code == 0
+    assert saf.load_recipe("kept.recipe.json").options.scaling == Scaling(0.0, 300.0)
+    first = cli("segment", "a.png", "-o", "m.tif", "--scaling", "first")
+    assert first.code == 2 and "goes with a recipe" in first.err
+
+
 def test_names_of_prototypes_are_kept_where_a_mask_has_names(cli, picture, taught):
     assert cli("segment", picture(), "-o", "m.ome.zarr", "--prototypes", taught).code == 0
     found = json.loads(next(Path("m.ome.zarr").rglob("zarr.json")).read_text())

@@ -364,14 +364,27 @@ def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
     dock.repeat.choose_image(other)
     repeat(qtbot, dock)
     layer = viewer.layers["other [SAF]"]
-    problem = Problem.from_image(
-        second, channel_axis=axis, window=5, scaling=Problem.from_image(
-            first, channel_axis=axis).options.scaling,
-    )  # fmt: skip
+    problem = Problem.from_image(second, channel_axis=axis, window=5)
     expected = SelfAssignmentFlow(max_labels=3).run(problem)
     np.testing.assert_array_equal(layer.data, expected.labels)
     assert layer.metadata["napari_saf"]["recipe"]["parameters"] == result.recipe["parameters"]
     assert dock.layer.name == "other [SAF]"
+
+
+def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(viewer, export, qtbot):
+    result = result_of(stack(), window=5)
+    add_result(viewer, result)
+    dock = export()
+    dock.repeat.choose_image(viewer.add_image(stack() * 20 + 3.0, name="bright"))
+    dock.repeat.brightness.choose(False)
+    repeat(qtbot, dock)
+    text = dock.repeat.status.text
+    assert "bright: 1" in text and "of the values lie outside" in text, text
+    assert dock.repeat.status.way_on == "Scale this image by itself"
+    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
+        dock.repeat.status._way_on.click()
+    assert dock.repeat.brightness.rescale and not dock.repeat.status.way_on
+    np.testing.assert_array_equal(viewer.layers["bright [SAF] [1]"].data, result.labels)
 
 
 def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, qtbot):

@@ -111,14 +111,6 @@ def test_features_of_another_layer_are_standardized(reader, job):
     np.testing.assert_allclose(features.var(axis=0).sum(), 1 / 12, rtol=1e-4)
 
 
-def test_one_image_learns_from_another(reader, job):
-    other = ImageJob(data=blocks(40), index=(slice(None),) * 2, options=job.options, taught=job)
-    problem = reader.read(other, never)
-    assert problem.n_nodes == 32 * 32 + 40 * 40
-    assert np.count_nonzero(problem.seeds) == 2
-    assert np.flatnonzero(problem.seeds).max() < 32 * 32
-
-
 def test_a_warm_start_prefers_what_was_and_leaves_room_for_change():
     rng = np.random.default_rng(0)
     end = rng.dirichlet((0.05, 0.05, 0.05), 50).astype(np.float32)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 import numpy as np
@@ -98,10 +97,7 @@ def in_the_app(dock, qtbot, run):
 
 
 def in_python(recipe, number, seeds):
-    options = {
-        field.name: getattr(recipe.options, field.name)
-        for field in dataclasses.fields(recipe.options)
-    }
+    options = recipe.options.arguments()  # with the scaling that was found in the app
     problem = saf.Problem.from_image(picture(number), seeds=seeds, **options)
     return recipe.method.run(problem).labels
 

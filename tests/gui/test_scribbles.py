@@ -7,6 +7,7 @@ from napari.layers import Labels
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
+from napari_saf.cli import main
 
 pytestmark = [pytest.mark.gui]
 
@@ -327,6 +328,34 @@ def test_what_was_taught_is_applied_to_another_image(taught, viewer, settle):
     np.testing.assert_array_equal(found.scale, (2, 2))
 
 
+def test_all_ways_to_another_image_give_the_same_labels(taught, viewer, settle, tmp_path, qtbot):
+    """By Apply, by the Prototypes dock, by a file on the command line, whatever the brightness."""
+    taught.input.choose_features("intensity")
+    taught._update.click()
+    settle(taught)
+    dim = (blocks()[::-1] / 5 + 20).astype(np.uint8)
+    other = viewer.add_image(dim, name="dim", rgb=True)
+    np.save(tmp_path / "dim.npy", dim)
+    for by_itself in (True, False):
+        taught._more.brightness.choose(by_itself)
+        taught.save_taught(str(tmp_path / "t.json"))
+        taught.apply_to(other)
+        settle(taught)
+        applied = viewer.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
+        prototypes = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")[1]
+        prototypes.load_from(str(tmp_path / "t.json"))
+        prototypes.elsewhere.choose_image(other)
+        assert prototypes.elsewhere.brightness.rescale == by_itself
+        with qtbot.waitSignal(prototypes.session.finished, timeout=TIMEOUT):
+            prototypes.use()
+        used = viewer.layers["dim [AF]" + " [1]" * (not by_itself)].data
+        np.testing.assert_array_equal(used, applied)
+        run = (tmp_path / "dim.npy", "-o", tmp_path / "m.npy", "--prototypes", tmp_path / "t.json")
+        assert main(["segment", *map(str, run), "--overwrite"]) == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), applied)
+        assert ((applied == QUADRANTS[::-1]).mean() > 0.95) == by_itself
+
+
 def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.strokes.rename(2, "brick")
     taught._more.save_asked.emit(str(tmp_path / "taught.csv"))
@@ -347,7 +376,7 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
 def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path):
     scribbles._new.click()
     scribbles.save_taught(str(tmp_path / "a.json"))
-    assert "no labels to save yet" in scribbles.status.text
+    assert "no labels to learn from yet" in scribbles.status.text
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(scribbles, corner, number)
     scribbles.follow(False)

@@ -54,9 +54,27 @@ def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
     np.testing.assert_array_equal(again.labels, first.labels)
 
 
-def test_another_image_keeps_the_scaling_of_the_first():
-    darker = Recipe.from_plain(GOOD).problem(IMAGE / 2, mask=IMAGE[..., 0] > 0.5)
-    assert darker.options == PROBLEM.options
+def test_another_image_is_scaled_by_itself():
+    recipe = Recipe.from_plain(GOOD)
+    dimmer = recipe.problem(3 + IMAGE / 40)
+    np.testing.assert_allclose(dimmer.features, PROBLEM.features, atol=1e-5)
+    assert dimmer.options.rescale
+    np.testing.assert_array_equal(recipe.run(3 + IMAGE / 40).labels, recipe.run(IMAGE).labels)
+
+
+def test_a_scaling_that_was_given_is_that_of_other_images_too():
+    problem = Problem.from_image(IMAGE, scaling=(0, 2))
+    recipe = Recipe.from_plain(SelfAssignmentFlow().recipe(problem))
+    dimmer = recipe.problem(IMAGE / 2)
+    np.testing.assert_allclose(dimmer.features, problem.features / 2, atol=1e-6)
+    by_itself = recipe.problem(IMAGE / 2, rescale=True)
+    np.testing.assert_allclose(by_itself.features.max(), 1, atol=1e-3)
+
+
+def test_another_image_keeps_the_scaling_of_the_first_if_that_is_wanted():
+    recipe = Recipe.from_plain(GOOD)
+    darker = recipe.problem(IMAGE / 2, mask=IMAGE[..., 0] > 0.5, rescale=False)
+    assert darker.options.scaling == PROBLEM.options.scaling
     assert darker.n_nodes == (IMAGE[..., 0] > 0.5).sum()
     nodes = PROBLEM.features.reshape(IMAGE.shape)[IMAGE[..., 0] > 0.5]
     np.testing.assert_allclose(darker.features, nodes / 2, atol=2e-3)
@@ -136,6 +154,7 @@ def changed(**changes):
         (changed(input={"scaling": {"low": -1e308, "high": 1e308}}), "input.scaling"),
         (changed(input={"scaling": {"low": 0, "high": 5e-324}}), "input.scaling"),
         (changed(input={"scaling": {"low": "a", "high": 0}}), "not a recipe"),
+        (changed(input={"rescale": 1}), "input.rescale"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, plain, words):

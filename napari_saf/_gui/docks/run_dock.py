@@ -27,13 +27,17 @@ from napari_saf.result import STATUS_WORDS
 
 __all__ = [
     "LEAST_WIDTH",
+    "RESCALE",
     "STATUS_WORDS",
     "RunDock",
     "count_labels",
     "describe_error",
+    "rescale_of",
     "way_on_of",
 ]
 
+RESCALE = "Scale this image by itself"
+"""What a button offers where many values lie outside a scaling that was kept."""
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 
@@ -200,6 +204,12 @@ def describe_error(error: Exception) -> str:
 def way_on_of(error: Exception) -> str:
     """Return what a button offers after an error, where a run can leave out pixels; or nothing."""
     return "Mask them and run" if isinstance(error, NotFinite) else ""
+
+
+def rescale_of(session: Session) -> str:
+    """Return what a button offers after a run on an image of other brightness; or nothing."""
+    problem = session.problem
+    return RESCALE if problem is not None and problem.notes else ""
 
 
 def count_labels(n_labels: int) -> str:

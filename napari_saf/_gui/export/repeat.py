@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,22 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.docks.run_dock import (
+    RESCALE,
     STATUS_WORDS,
     count_labels,
     describe_error,
+    rescale_of,
     way_on_of,
 )
 from napari_saf._gui.export.source import raw_recipe, recipe_of
-from napari_saf._gui.layers.part import channels_of, labelled_axes, origin_of
-from napari_saf._gui.layers.placement import place
-from napari_saf._gui.layers.plane import pixels_of
-from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.session import Request, Session, connect_run
+from napari_saf._gui.layers.part import labelled_axes
+from napari_saf._gui.runs.requests import repeat_request
+from napari_saf._gui.runs.session import Session, connect_run
 from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.widgets.brightness import BRIGHTNESS_HELP, BrightnessChoice
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.image_input import FEATURE_WORDS
 from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.scale import fit_note, fit_window
 from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, save_recipe
@@ -44,7 +43,7 @@ from napari_saf.io._legend import file_stem
 from napari_saf.methods import METHODS
 from napari_saf.result import Segmentation
 
-__all__ = ["RepeatSection", "repeat_request"]
+__all__ = ["RepeatSection"]
 
 _HELP = "Label this image with the same method, parameters, features and scale."
 _FOLDER_WORDS = "For a folder of images, save the recipe and type in a terminal:"
@@ -65,6 +64,7 @@ class RepeatSection(QWidget):
     session : Session
         Of the runs that are started here.
     status : StatusArea
+    brightness : BrightnessChoice
     """
 
     changed = Signal()
@@ -78,6 +78,7 @@ class RepeatSection(QWidget):
         self.session, self.status = Session(viewer), StatusArea(is_quiet=True)
         self._frame: Frame | None = None
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self.brightness, self._finite_only = BrightnessChoice(), False
         self._run, self._stop = QPushButton("Repeat"), QPushButton("Stop")
         self._save = QPushButton("Save recipe …")
         self._what, self._command = QLabel(), QPlainTextEdit()
@@ -105,6 +106,8 @@ class RepeatSection(QWidget):
             if recipe.options is None:
                 raise InvalidInput("the run was on a graph, not on an image")
             self._recipe = recipe
+            options = recipe.options
+            self.brightness.choose(options.rescale or options.scaling is None)
             self._what.setText(_in_words(recipe))
         except InvalidInput as error:
             self._what.setText(f"Nothing to repeat: {error}.")
@@ -121,19 +124,21 @@ class RepeatSection(QWidget):
 
     def start(self) -> None:
         """Label the chosen image by the recipe."""
-        self._start(finite_only=False)
+        self._finite_only = False
+        self._start()
 
-    def _start(self, *, finite_only: bool) -> None:
+    def _start(self) -> None:
         image, labels = self._image.layer, self._layer
         if self._recipe is None or labels is None:
             return
         try:
             n_axes = len(labelled_axes(labels))
-            request = repeat_request(self._viewer, self._recipe, image, n_axes, labels)
+            rescale = self.brightness.rescale
+            request = repeat_request(self._viewer, self._recipe, image, n_axes, labels, rescale)
         except SafError as error:
             self.status.show_error(str(error))
             return
-        self.session.start(request.masked() if finite_only else request)
+        self.session.start(request.masked() if self._finite_only else request)
 
     def save_to(self, path: str) -> None:
         """Save the recipe; the suffix is added where it is missing."""
@@ -170,6 +175,7 @@ class RepeatSection(QWidget):
         rows, buttons, folder = FormSection(), QHBoxLayout(), QLabel(_FOLDER_WORDS)
         folder.setWordWrap(True)
         rows.add_row("On image", self._image, "The image to label in the same way.")
+        rows.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
         for button in (self._run, self._stop):
             buttons.addWidget(button, stretch=1)
         layout = QVBoxLayout(self)
@@ -185,7 +191,7 @@ class RepeatSection(QWidget):
         self._stop.clicked.connect(self._on_stop_clicked)
         self._save.clicked.connect(self._on_save_clicked)
         self._image.layer_changed.connect(self._show_what_is_possible)
-        self.status.way_on_clicked.connect(lambda: self._start(finite_only=True))
+        self.status.way_on_clicked.connect(self._on_way_on_clicked)
         connect_run(self.session, self._clock, self)
 
     def _on_save_clicked(self) -> None:
@@ -195,6 +201,14 @@ class RepeatSection(QWidget):
         )
         if path:
             self.save_to(path)
+
+    def _on_way_on_clicked(self) -> None:
+        """Repeat again, without the pixels or the scaling that were in the way."""
+        if self.status.way_on == RESCALE:
+            self.brightness.choose(True)
+        else:
+            self._finite_only = True
+        self._start()
 
     def _on_stop_clicked(self) -> None:
         self.session.stop()
@@ -224,7 +238,7 @@ class RepeatSection(QWidget):
     def _on_returned(self, result: Segmentation) -> None:
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
         words = f"{words} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, self.session.words(words, result))
+        self.status.show_progress(1.0, self.session.words(words, result), rescale_of(self.session))
 
     def _on_failed(self, error: Exception) -> None:
         self.status.show_error(describe_error(error), way_on_of(error))
@@ -246,91 +260,6 @@ class RepeatSection(QWidget):
         self._save.setEnabled(has_recipe)
         self._command.setEnabled(has_recipe)
         self._stop.setEnabled(self.session.is_running)
-
-
-def repeat_request(
-    viewer: napari.Viewer, recipe: Recipe, image: Image | None, n_axes: int, labels: Any = None
-) -> Request:
-    """Return the run that repeats a recipe on an image layer.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-        Whose slice on screen is labelled, if the image has more axes than are wanted.
-    recipe : Recipe
-        Of a run on an image.
-    image : Image or None
-        The layer to label.
-    n_axes : int
-        Axes, without that of the channels, that were labelled.
-    labels : Labels, optional
-        The layer that the recipe made: an image with the axes of the first one is cut alike.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no image, or it has too few axes.
-    """
-    if image is None:
-        raise InvalidInput("no image: open or choose an image layer first")
-    assert recipe.options is not None
-    has_channels = recipe.options.channel_axis is not None and not image.rgb
-    across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
-    data = pixels_of(image)
-    point = image.world_to_data(viewer.dims.point[-image.ndim :])
-    fixed = {a: min(max(round(point[a]), 0), data.shape[a] - 1) for a in across}
-    index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
-    axes = tuple(axis for axis in range(image.ndim) if axis != channel)
-    kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
-    window, note = _fitting(recipe, image, [axis for axis in axes if axis not in fixed])
-    options = dataclasses.replace(recipe.options, channel_axis=kept_channel, window=window)
-    job = ImageJob(data, index, options)
-    return Request(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
-
-
-def _fitting(recipe: Recipe, image: Image, axes: list[int]) -> tuple[int | tuple[int, ...], str]:
-    """Return the window of a recipe, as far as some axes of an image allow it, and a note of it."""
-    assert recipe.options is not None
-    wanted = recipe.options.window
-    window = fit_window(wanted, [pixels_of(image).shape[axis] for axis in axes])
-    if window == wanted or isinstance(window, int) or not recipe.method.uses_window:
-        return window, ""
-    widths = (wanted,) * len(axes) if isinstance(wanted, int) else wanted
-    return window, fit_note(widths, window, [image.axis_labels[axis] for axis in axes])
-
-
-_Cut = tuple[tuple[int, ...], int | None]
-"""The axes of an image of which one slice is labelled, and that of its channels."""
-
-
-def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
-    """Return how an image is cut that has the axes of the one that was labelled first, or None."""
-    origin = None if labels is None else origin_of(labels)
-    if origin is None:
-        return None
-    axes, singletons = origin
-    own_channels = channels_of(labels)
-    if own_channels is not None:
-        across = tuple(axis for axis in singletons if axis != own_channels)
-        return (across, own_channels) if has_channels and image.ndim == len(axes) else None
-    if image.ndim != len(axes) + has_channels:
-        return None
-    if not has_channels:
-        return singletons, None
-    channel = next(axis for axis in range(image.ndim) if axis not in axes)
-    return tuple(axes[axis] for axis in singletons), channel
-
-
-def _last_axes(recipe: Recipe, image: Image, n_axes: int) -> _Cut:
-    """Return how any other image is cut: the last axes are labelled."""
-    assert recipe.options is not None
-    channel = None if image.rgb else recipe.options.channel_axis
-    n_wanted = n_axes + (channel is not None)
-    n_fixed = image.ndim - n_wanted
-    if n_fixed < 0:
-        raise InvalidInput(f"{image.name}: expected an image of {n_wanted} axes, got {image.ndim}")
-    across = tuple(range(n_fixed))
-    return across, None if channel is None else n_fixed + channel % n_wanted
 
 
 def _in_words(recipe: Recipe) -> str:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from napari_saf.device import check_memory
 from napari_saf.errors import ComputeError
 from napari_saf.features import is_rgb, standardized
-from napari_saf.graph import GraphUnion
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.tick import Tick
@@ -59,8 +58,6 @@ class ImageJob:
         The axis of theirs, after reading, that holds the features of a pixel.
     given : array or None
         Labels that hold where nothing was painted, 0 where there are none.
-    taught : ImageJob or None
-        Another image with strokes, from which this one learns; its own options count.
     others : tuple of ImageJob
         Images that are labelled together with this one; their own options do not count.
     """
@@ -79,7 +76,6 @@ class ImageJob:
     features_index: Index = ()
     features_axis: int = -1
     given: NDArray[Any] | None = None
-    taught: ImageJob | None = None
     others: tuple[ImageJob, ...] = ()
 
     def read(self, cancelled: Callable[[], bool]) -> Problem:
@@ -98,10 +94,8 @@ class ImageJob:
         """
         with _memory_errors():
             pixels = read_pixels(self.data, self.index, cancelled)
-            if self.taught is not None:
-                return self._join((self.taught,), self.taught.options, pixels, cancelled)
             if self.others:
-                return self._join(self.others, self.options, pixels, cancelled)
+                return self._join(pixels, cancelled)
             mask = None if self.mask is None else read_pixels(self.mask, self.mask_index, cancelled)
             groups: NDArray[Any] | str | None = self.options.groups
             if self.groups is not None:
@@ -121,23 +115,16 @@ class ImageJob:
         Cancelled, ComputeError
             As `read`.
         """
-        if self.taught is not None:
-            return self.taught.read_seeds(cancelled)
         if self.seeds is None:
             return None
         with _memory_errors():
             seeds = read_pixels(self.seeds, self.seeds_index, cancelled)
         return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
 
-    def _join(
-        self,
-        others: tuple[ImageJob, ...],
-        options: ImageOptions,
-        pixels: NDArray[Any],
-        cancelled: Callable[[], bool],
-    ) -> Problem:
+    def _join(self, pixels: NDArray[Any], cancelled: Callable[[], bool]) -> Problem:
         """Return the problem of several images; this one is the last."""
-        images = [read_pixels(other.data, other.index, cancelled) for other in others]
+        options = self.options
+        images = [read_pixels(other.data, other.index, cancelled) for other in self.others]
         images.append(pixels)
         return Problem.from_images(
             images,
@@ -228,9 +215,6 @@ class ProblemReader:
         seeds = job.read_seeds(cancelled)
         if seeds is None:
             return problem
-        if isinstance(problem.graph, GraphUnion):
-            others = [None] * (len(problem.graph.grids) - 1)
-            return problem.with_seeds([seeds, *others])
         return problem.with_seeds(seeds)
 
     def forget(self) -> None:
@@ -251,8 +235,7 @@ def _key_of(job: ImageJob) -> tuple[object, ...]:
         job.options,
         job.finite_only,
     )
-    beside = job.others if job.taught is None else (job.taught,)
-    return (*own, *(_key_of(other) for other in beside))
+    return (*own, *(_key_of(other) for other in job.others))
 
 
 def fingerprint(array: Any, n_values: int | None) -> int:

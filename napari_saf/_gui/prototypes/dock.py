@@ -9,7 +9,7 @@ from napari.layers import Image, Labels
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
 from napari_saf._gui.dictionary.partitions import find_heart, look_at
-from napari_saf._gui.docks.run_dock import describe_error, way_on_of
+from napari_saf._gui.docks.run_dock import RESCALE, describe_error, way_on_of
 from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
 from napari_saf._gui.layers.watch import LayerWatch
 from napari_saf._gui.prototypes.edit_dock import Book, EditDock
@@ -53,6 +53,8 @@ class PrototypesWidget(EditDock):
         super().__init__(viewer)
         self.table, self.elsewhere = LabelTable(), ElsewhereSection(viewer)
         self._sizes: dict[int, int] = {}
+        self._finite_only = False
+        self._brightness_of: Book | None = None
         self._watch = LayerWatch(self)
         self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._image = LayerChoice(viewer, self._fits, none="none")
@@ -115,26 +117,28 @@ class PrototypesWidget(EditDock):
 
     def use(self) -> None:
         """Label another image with these prototypes."""
-        self._use(finite_only=False)
+        self._finite_only = False
+        self._use()
 
-    def _use(self, *, finite_only: bool) -> None:
+    def _use(self) -> None:
         book, image = self.book, self.elsewhere.image
         if book is None or image is None or self.is_busy:
             return
         try:
-            request = use_request(self._viewer, book, image)
+            request = use_request(self._viewer, book, image, self.elsewhere.brightness.rescale)
         except SafError as error:
             self._show_error(str(error))
             return
         self._run_of = (f"use on {image.name}", book, book.sheet, None)
-        self.session.start(request.masked() if finite_only else request)
+        self.session.start(request.masked() if self._finite_only else request)
 
     def save_to(self, path: str) -> None:
         """Save the prototypes as a small file."""
         if self.book is None:
             return
         try:
-            self.status.reset(f"saved {save_book(path, self.book).name}")
+            rescale = self.elsewhere.brightness.rescale
+            self.status.reset(f"saved {save_book(path, self.book, rescale).name}")
         except SafError as error:
             self._show_error(str(error))
 
@@ -184,7 +188,7 @@ class PrototypesWidget(EditDock):
         self.table.renamed.connect(self.rename)
         self.table.lock_asked.connect(self.lock)
         self.elsewhere.use_clicked.connect(self.use)
-        self.status.way_on_clicked.connect(lambda: self._use(finite_only=True))
+        self.status.way_on_clicked.connect(self._on_way_on_clicked)
         self.elsewhere.save_asked.connect(self.save_to)
         self.elsewhere.load_asked.connect(self.load_from)
         self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
@@ -286,9 +290,20 @@ class PrototypesWidget(EditDock):
     def _on_failed(self, error: Exception) -> None:
         self._show_error(describe_error(error), way_on_of(error))
 
+    def _on_way_on_clicked(self) -> None:
+        """Use the prototypes again, without the pixels or the scaling that were in the way."""
+        if self.status.way_on == RESCALE:
+            self.elsewhere.brightness.choose(True)
+        else:
+            self._finite_only = True
+        self._use()
+
     def _show_what_is_possible(self, *changed: object) -> None:
         super()._show_what_is_possible()
         book, layer = self.book, self._labels.layer
+        if book is not None and book is not self._brightness_of and book.options is not None:
+            self.elsewhere.brightness.choose(book.options.rescale or book.options.scaling is None)
+        self._brightness_of = book
         canvas = None if layer is None else Canvas.of(layer, self._image.layer)
         reasons = self._reasons(book, canvas)
         for name, button in self._buttons.items():

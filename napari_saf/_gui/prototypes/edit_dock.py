@@ -8,7 +8,7 @@ from typing import Any
 
 import napari
 
-from napari_saf._gui.docks.run_dock import STATUS_WORDS
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, rescale_of
 from napari_saf._gui.docks.task_dock import TaskDock
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.prototypes.edits import Canvas, Edited
@@ -230,7 +230,7 @@ class EditDock(TaskDock):
             return
         name, book, sheet, restart = found
         words = f"{name}: {STATUS_WORDS[result.status]} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, self.session.words(words, result))
+        self.status.show_progress(1.0, self.session.words(words, result), rescale_of(self.session))
         if live is None or live.layer not in self._viewer.layers:
             return
         if restart is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from napari.layers import Image
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QWidget
 
-from napari_saf._gui.export.repeat import repeat_request
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
+from napari_saf._gui.runs.requests import prototypes_request
 from napari_saf._gui.runs.session import Request
+from napari_saf._gui.widgets.brightness import BRIGHTNESS_HELP, BrightnessChoice
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.paths import PROTOTYPE_FILTER, json_path
@@ -27,7 +29,7 @@ from napari_saf.io._legend import file_stem
 
 __all__ = ["ElsewhereSection", "load_book", "prototype_set", "use_request"]
 
-_USE_HELP = "Label that image with these prototypes, in the same features and scaling (f*)."
+_USE_HELP = "Label that image with these prototypes, in the same features (f*)."
 
 
 class ElsewhereSection(FormSection):
@@ -36,6 +38,10 @@ class ElsewhereSection(FormSection):
     Parameters
     ----------
     viewer : napari.Viewer
+
+    Attributes
+    ----------
+    brightness : BrightnessChoice
     """
 
     use_clicked = Signal()
@@ -49,7 +55,9 @@ class ElsewhereSection(FormSection):
         self._load = QPushButton("Load …")
         self._load.setToolTip("Open prototypes from a file, to use them on an image.")
         self._stem = "labels"
+        self.brightness = BrightnessChoice()
         self.add_row("Use on", self._image, "The image to label with these prototypes.")
+        self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
         row = QWidget()
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -102,8 +110,10 @@ class ElsewhereSection(FormSection):
             self.load_asked.emit(path)
 
 
-def prototype_set(book: LayerBook | FileBook) -> PrototypeSet:
+def prototype_set(book: LayerBook | FileBook, rescale: bool | None = None) -> PrototypeSet:
     """Return the prototypes of a layer or a file, as a file keeps them.
+
+    Other images are scaled as `rescale` says; None: as was said before.
 
     Raises
     ------
@@ -117,12 +127,14 @@ def prototype_set(book: LayerBook | FileBook) -> PrototypeSet:
     colors = dict(zip(numbers.tolist(), book.colors(numbers)[:, :3].tolist(), strict=True))
     is_computed = options is not None and options.features in FEATURES
     known = options if is_computed else None
+    if known is not None and rescale is not None:
+        known = dataclasses.replace(known, rescale=rescale)
     return PrototypeSet.from_points(sheet.points, names=sheet.names, colors=colors, options=known)
 
 
-def save_book(path: str, book: LayerBook | FileBook) -> Path:
+def save_book(path: str, book: LayerBook | FileBook, rescale: bool) -> Path:
     """Save prototypes; see `save_prototypes` for errors."""
-    return save_prototypes(json_path(path), prototype_set(book))
+    return save_prototypes(json_path(path), prototype_set(book, rescale))
 
 
 def load_book(path: str | Path) -> FileBook:
@@ -136,7 +148,9 @@ def load_book(path: str | Path) -> FileBook:
     return FileBook(f"{Path(path).name} (file)", load_prototypes(path), label_colors())
 
 
-def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image: Image) -> Request:
+def use_request(
+    viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image: Image, rescale: bool
+) -> Request:
     """Return the run that labels an image with prototypes.
 
     Raises
@@ -145,31 +159,13 @@ def use_request(viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image:
         If there are no prototypes, their features are not known, or the image has too few axes.
     """
     found = prototype_set(book)
-    recipe = found.recipe()
-    request = repeat_request(viewer, recipe, image, _n_axes(viewer, book, found, image), book.layer)
-    _check_channels(request, found)
+    n_axes = _n_axes(viewer, book, found, image)
+    request = prototypes_request(viewer, found, image, n_axes, book.layer, rescale)
     colors = np.zeros((N_COLORS + 1, 4))
     colors[1:] = book.colors(np.arange(1, N_COLORS + 1))
-    name, place = recipe.method.name.upper(), request.placement
+    name, place = request.method.name.upper(), request.placement
     live = LiveLayer(viewer, image, name, place, colors=colors.astype(np.float32))
-    return Request(image, request.job, recipe.method, place, live=live, note=request.note)
-
-
-def _check_channels(request: Request, found: PrototypeSet) -> None:
-    """Refuse an image whose channels are not those of the prototypes, where that is known."""
-    options, image = request.job.options, request.image
-    if options.features != "intensity":
-        return
-    n_channels = 3 if image.rgb else 1
-    if options.channel_axis is not None and not image.rgb:
-        pairs = zip(request.job.index, request.job.data.shape, strict=True)
-        sides = [side for at, side in pairs if isinstance(at, slice)]
-        n_channels = sides[options.channel_axis]
-    if n_channels != found.vectors.shape[1]:
-        raise InvalidInput(
-            f"{image.name}: expected as many channels as the prototypes have "
-            f"({found.vectors.shape[1]}), got {n_channels}"
-        )
+    return dataclasses.replace(request, live=live)
 
 
 def _n_axes(

@@ -125,8 +125,12 @@ class Session(QObject):
 
     def words(self, first: str, result: Segmentation) -> str:
         """Return words on the end of a run, and below them what should be known of it."""
-        note = "" if self.request is None else self.request.note
-        return "\n".join(filter(None, [first, note, *result.notes]))
+        if self.request is None:
+            return "\n".join([first, *result.notes])
+        own = () if self.problem is None else self.problem.notes
+        name = self.request.image.name
+        notes = [f"{name}: {note}" if note in own else note for note in result.notes]
+        return "\n".join(filter(None, [first, self.request.note, *notes]))
 
     def record(self) -> Recording | None:
         """Return what takes note of the run, from now on if nothing did; None where none can."""

@@ -11,6 +11,7 @@ from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QAbstractButton, QCheckBox, QFileDialog, QPushButton
 
 from napari_saf._gui.scribbles.kept import RestoreButton
+from napari_saf._gui.widgets.brightness import BRIGHTNESS_HELP, BrightnessChoice
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.paths import PROTOTYPE_FILTER
@@ -67,7 +68,7 @@ class MoreSection(FormSection):
         self.base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
         self.other = LayerChoice(viewer, is_other_image, none="choose an image")
         self.apply, self.go_on = QPushButton("Apply"), QCheckBox()
-        self.save = QPushButton("Save …")
+        self.save, self.brightness = QPushButton("Save …"), BrightnessChoice()
         self.add_row(
             "Start from",
             self.base,
@@ -80,8 +81,9 @@ class MoreSection(FormSection):
             "Go on from the last labels: faster, but what was painted first then counts for more. "
             "Without it the same strokes give the same labels in whatever order.",
         )
-        self.add_row("Apply to", self.other, "Another image to label by these strokes.")
-        self.add_row("", self.apply, "Label that image by the strokes on this one.")
+        self.add_row("Apply to", self.other, "Another image to label by what was taught here.")
+        self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
+        self.add_row("", self.apply, "Label that image by what the classes look like in this one.")
         self.add_row(
             "For others",
             self.save,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,11 +11,20 @@ import napari
 import numpy as np
 from napari.layers import Image
 
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, describe_error, way_on_of
+from napari_saf._gui.docks.run_dock import (
+    RESCALE,
+    STATUS_WORDS,
+    RunDock,
+    describe_error,
+    rescale_of,
+    way_on_of,
+)
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
+from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.watch import SliceWatch
 from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.runs.requests import prototypes_request
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.scribbles.classes import ClassTable
@@ -29,15 +39,15 @@ from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.method_choice import MethodChoice
 from napari_saf._gui.widgets.paths import json_path
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import save_prototypes
+from napari_saf.io import PrototypeSet, save_prototypes
 from napari_saf.io._strokes import load_strokes
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status
 
-__all__ = ["ScribblesWidget"]
+__all__ = ["DEFAULT_OPTIONS", "ScribblesWidget"]
 
-_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
+DEFAULT_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
 """What objects in photographs are found with best; see ``benchmarks/scribbles.py``."""
 _SCALE_HELP = (
     "Side of the window over which labels are averaged, in pixels of the size at which the dock "
@@ -71,13 +81,13 @@ class ScribblesWidget(RunDock):
         super().__init__(viewer)
         self._results = StrokeResults()
         self._index: Any = None
-        self._failed_elsewhere = False
+        self._failed_elsewhere = self._finite_only_other = False
         self._marker = SpotMarker(viewer)
         self._slices = SliceWatch(viewer, self)
         self.strokes = Strokes()
         self._kept = KeptStrokes(self.strokes)
         self.classes = ClassTable(self.strokes)
-        self.input = ImageInput(viewer, _OPTIONS, strokes="none yet: press New")
+        self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
         self.methods = MethodChoice(viewer, offered, asks_prototypes=False)
@@ -141,24 +151,49 @@ class ScribblesWidget(RunDock):
         self._start()
 
     def apply_to(self, layer: Image) -> None:
-        """Label another image by the strokes on this one."""
-        self._start(other=layer)
+        """Label another image by what the classes look like in this one."""
+        self._finite_only_other = False
+        self._apply_to(layer)
+
+    def _apply_to(self, layer: Image) -> None:
+        strokes = self.input.strokes
+        try:
+            result, found = self._taught()
+            labels = result.live.layer
+            n_axes = len(labelled_axes(labels))
+            request = prototypes_request(self._viewer, found, layer, n_axes, labels)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        live = LiveLayer(self._viewer, layer, TITLE, request.placement, strokes)
+        request = dataclasses.replace(request, strokes=strokes, live=live)
+        self.session.start(request.masked() if self._finite_only_other else request)
 
     def save_taught(self, path: str) -> None:
         """Save what the classes look like as prototypes, to label other images with."""
-        result, numbers = self._part.result, self.strokes.classes()
         try:
-            if result is None or not result.is_known:
-                raise InvalidInput("there are no labels to save yet: press Update")
-            if result.followed != self._part.checksum() or self.session.is_running:
-                raise InvalidInput("strokes were painted since the last labels: press Update first")
-            colors = {number: self.strokes.color(number)[:3].tolist() for number in numbers}
-            found = result.taught(self.strokes.names, colors)
-            saved = save_prototypes(json_path(path), found)
+            saved = save_prototypes(json_path(path), self._taught()[1])
         except SafError as error:
             self._show_error(str(error))
             return
         self.status.reset(f"saved {saved.name}: load it in the Prototypes dock to label others")
+
+    def _taught(self) -> tuple[StrokeResult, PrototypeSet]:
+        """Return the present result, and what the classes look like in it.
+
+        Raises
+        ------
+        InvalidInput
+            If the labels are not those of the strokes, or the features are of this image alone.
+        """
+        result, numbers = self._part.result, self.strokes.classes()
+        if result is None or not result.is_known:
+            raise InvalidInput("there are no labels to learn from yet: press Update")
+        if result.followed != self._part.checksum() or self.session.is_running:
+            raise InvalidInput("strokes were painted since the last labels: press Update first")
+        colors = {number: self.strokes.color(number)[:3].tolist() for number in numbers}
+        rescale = self._more.brightness.rescale
+        return result, result.taught(self.strokes.names, colors, rescale)
 
     def suggest(self) -> None:
         """Mark the place where a stroke would help most, and go there."""
@@ -219,7 +254,7 @@ class ScribblesWidget(RunDock):
         self._erase.clicked.connect(self._on_erase_clicked)
         self._update.clicked.connect(self._on_update_clicked)
         self._suggest.clicked.connect(self.suggest)
-        self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
+        self.status.way_on_clicked.connect(self._on_way_on_clicked)
         self._show_doubt.toggled.connect(self._on_doubt_toggled)
         self._apply.clicked.connect(self._on_apply_clicked)
         self._more.save_asked.connect(self.save_taught)
@@ -246,7 +281,7 @@ class ScribblesWidget(RunDock):
         self.methods.release()
         self._more.release()
 
-    def _start(self, other: Image | None = None) -> None:
+    def _start(self) -> None:
         lacking = self._part.lacks()
         if lacking:
             self.status.reset(lacking)
@@ -258,20 +293,15 @@ class ScribblesWidget(RunDock):
             if missing:
                 self._rest(missing)
                 return
-            request = self._request(job, method, other)
+            request = self._request(job, method)
         except SafError as error:
             self._show_error(str(error))
             return
         self._drop_waiting(request)
         self.session.start(request)
 
-    def _request(self, job: ImageJob, method: AbstractMethod, other: Image | None) -> Request:
+    def _request(self, job: ImageJob, method: AbstractMethod) -> Request:
         image, strokes = self.input.image, self.input.strokes
-        if other is not None:
-            job, place = self.input.other_job(other, job), self.input.other_placement(other)
-            live = LiveLayer(self._viewer, other, TITLE, place, strokes)
-            note = self.input.scale_note(job) if method.uses_window else ""
-            return Request(other, job, method, place, False, strokes, live, note=note)
         place, result = self.input.placement(), self._part.result
         if result is None:
             result = StrokeResult.create(self._viewer, image, strokes, job, place)
@@ -429,7 +459,7 @@ class ScribblesWidget(RunDock):
     def _on_returned(self, result: Segmentation) -> None:
         first = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
         words = self.session.words(first, result)
-        self.status.show_progress(1.0, words)
+        self.status.show_progress(1.0, words, rescale_of(self.session))
         shown, problem = self._result_of_session(), self.session.problem
         if shown is None or problem is None:
             return
@@ -448,10 +478,17 @@ class ScribblesWidget(RunDock):
         self._failed_elsewhere = request is not None and request.image != self.input.image
         self._show_error(describe_error(error), way_on_of(error))
 
-    def _on_mask_and_run_clicked(self) -> None:
-        """Label the image on which it failed, and leave out such pixels from now on."""
-        self._part.finite_only = True
-        self._start(self._other.layer if self._failed_elsewhere else None)
+    def _on_way_on_clicked(self) -> None:
+        """Label the image again, without the pixels or the scaling that were in the way."""
+        if self.status.way_on == RESCALE:
+            self._more.brightness.choose(True)
+            self._apply_to(self._other.layer)
+        elif self._failed_elsewhere:
+            self._finite_only_other = True
+            self._apply_to(self._other.layer)
+        else:
+            self._part.finite_only = True
+            self._start()
 
     def _on_abandoned(self) -> None:
         super()._on_abandoned()

@@ -87,9 +87,11 @@ class StrokeResult:
         self.warm = WarmStart(result.assignment, numbers)
 
     def taught(
-        self, names: Mapping[int, str], colors: Mapping[int, Sequence[float]]
+        self, names: Mapping[int, str], colors: Mapping[int, Sequence[float]], rescale: bool
     ) -> PrototypeSet:
         """Return what the classes look like, to label other images with.
+
+        These are scaled by their own values if `rescale` says so, else as this one was.
 
         Raises
         ------
@@ -105,7 +107,10 @@ class StrokeResult:
                 "features: those of a layer, and positions, are known for one image only; choose "
                 "others under Features first, such as perceived colour"
             )
-        return PrototypeSet.from_labels(problem, result.labels, names=names, colors=colors)
+        found = PrototypeSet.from_labels(problem, result.labels, names=names, colors=colors)
+        assert found.options is not None
+        options = dataclasses.replace(found.options, rescale=rescale)
+        return dataclasses.replace(found, options=options)
 
     def measure(self, result: Segmentation, words: str) -> None:
         """Keep the words for how a run ended, and the shares of the classes."""

@@ -12,10 +12,12 @@ from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QLabel, QPushButton
 
 from napari_saf._gui.docks.run_dock import (
+    RESCALE,
     STATUS_WORDS,
     RunDock,
     count_labels,
     describe_error,
+    rescale_of,
     way_on_of,
 )
 from napari_saf._gui.layers.live import LiveLayer
@@ -63,7 +65,7 @@ class SegmentWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self._was_sweep = False
+        self._was_sweep = self._finite_only = False
         self.input = ImageInput(viewer)
         self.methods = MethodChoice(
             viewer, METHODS.values(), has_seeds=self.input.strokes is not None
@@ -89,11 +91,13 @@ class SegmentWidget(RunDock):
 
     def start(self) -> None:
         """Start a run with what the form says."""
-        self._start(finite_only=False)
+        self._finite_only = False
+        self._start()
 
     def start_sweep(self) -> None:
         """Start a sweep over the fairness weight."""
-        self._start(finite_only=False, is_sweep=True)
+        self._finite_only = False
+        self._start(is_sweep=True)
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
@@ -134,17 +138,17 @@ class SegmentWidget(RunDock):
         self.input.image_changed.connect(self._forget_error)
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self._run_button.clicked.connect(self.start)
-        self.status.way_on_clicked.connect(self._on_mask_and_run_clicked)
+        self.status.way_on_clicked.connect(self._on_way_on_clicked)
         self.fairness.sweep_clicked.connect(self.start_sweep)
         self.fairness.chosen.connect(self._on_solution_chosen)
         self.session.swept.connect(self._on_swept)
 
-    def _start(self, *, finite_only: bool, is_sweep: bool = False) -> None:
+    def _start(self, *, is_sweep: bool = False, rescale: bool = False) -> None:
         if self.input.image is None:
             self._show_error("no image: open or choose an image layer first")
             return
         try:
-            method, job = self.form.read(), self._job(finite_only=finite_only)
+            method, job = self.form.read(), self._job(rescale)
             place = self.input.placement()
             strokes = self.input.strokes
             note = self.input.scale_note(job) if method.uses_window else ""
@@ -155,11 +159,11 @@ class SegmentWidget(RunDock):
         self._was_sweep = is_sweep
         self.session.start(request)
 
-    def _job(self, *, finite_only: bool) -> ImageJob:
-        """Return the job; prototypes of an earlier result are meant for its scaling."""
-        job, field = self.input.job(finite_only=finite_only), self.form.prototypes_field
+    def _job(self, rescale: bool) -> ImageJob:
+        """Return the job; prototypes of an earlier result may be meant for its scaling."""
+        job, field = self.input.job(finite_only=self._finite_only), self.form.prototypes_field
         scaling = None if field is None else field.input_entry("scaling")
-        if not isinstance(scaling, dict):
+        if rescale or not isinstance(scaling, dict) or field.input_entry("rescale"):  # type: ignore[union-attr]
             return job
         options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
         return dataclasses.replace(job, options=options)
@@ -190,8 +194,11 @@ class SegmentWidget(RunDock):
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
-    def _on_mask_and_run_clicked(self) -> None:
-        self._start(finite_only=True, is_sweep=self._was_sweep)
+    def _on_way_on_clicked(self) -> None:
+        """Run again, without the pixels or the scaling that were in the way."""
+        rescale = self.status.way_on == RESCALE
+        self._finite_only = self._finite_only or not rescale
+        self._start(is_sweep=self._was_sweep, rescale=rescale)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -215,6 +222,7 @@ class SegmentWidget(RunDock):
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
             self.session.words(words, result),
+            rescale_of(self.session),
         )
         if len(result.history):
             self._show_prototypes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import napari
@@ -23,7 +22,6 @@ from napari_saf._gui.layers.reading import ImageJob, Index
 from napari_saf._gui.widgets.form_layout import FormSection
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf._gui.widgets.scale import OddSlider, fit, fit_note
-from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.problem import ImageOptions
 
@@ -115,33 +113,6 @@ class ImageInput(QObject):
             features_index=features_index,
             features_axis=features_axis,
         )
-
-    def other_job(self, layer: Image, job: ImageJob) -> ImageJob:
-        """Return the job that labels another image by the strokes of a job on the one chosen.
-
-        Raises
-        ------
-        InvalidInput
-            If the other image has other axes, or features of the one were computed elsewhere.
-        """
-        if self._features.layer is not None:
-            raise InvalidInput("features: those of a layer are known for one image only")
-        if layer.rgb != self.image.rgb or layer.ndim != self.image.ndim:
-            raise InvalidInput(
-                f"{layer.name}: expected an image like {self.image.name}, with "
-                f"{self.image.ndim} axes{' of colour' * self.image.rgb}, got {layer.ndim} axes"
-                f"{' of colour' * layer.rgb}"
-            )
-        fixed = self._fixed_of(layer)
-        where = tuple(fixed.get(axis, at) for axis, at in enumerate(job.index))
-        options = dataclasses.replace(job.options, window=self._window(layer))
-        taught = dataclasses.replace(job, options=options)
-        data, finite_only = pixels_of(layer), job.finite_only
-        return ImageJob(data, where, options, finite_only=finite_only, taught=taught)
-
-    def other_placement(self, layer: Image) -> Placement:
-        """Return where the labels of another image lie."""
-        return place(layer, self._axes(), self._fixed_of(layer), self._channels.currentData())
 
     def scale_note(self, job: ImageJob) -> str:
         """Return where the window of a job is smaller than the scale, and by that much."""
@@ -384,11 +355,6 @@ class ImageInput(QObject):
             return {}
         return slice_on_screen(self._viewer, self.image, self._axes())
 
-    def _fixed_of(self, layer: Image) -> dict[int, int]:
-        """Return which slice of another image is labelled: its last one where it has fewer."""
-        sides = pixels_of(layer).shape
-        return {axis: min(at, sides[axis] - 1) for axis, at in self._fixed().items()}
-
     def _index(self) -> Index:
         fixed = self._fixed()
         return tuple(fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
@@ -412,13 +378,10 @@ class ImageInput(QObject):
         kept = (axis for axis in self._axes() if axis not in fixed)
         return {axis: self.scale.value if axis in together else 1 for axis in kept}
 
-    def _window(self, *others: Image) -> int | tuple[int, ...]:
-        """Return the scale, along each axis no larger than the image and others are."""
-        shapes = [pixels_of(layer).shape for layer in (self.image, *others)]
-        window = tuple(
-            min(fit(width, shape[axis]) for shape in shapes)
-            for axis, width in self._widths().items()
-        )
+    def _window(self) -> int | tuple[int, ...]:
+        """Return the scale, along each axis no larger than the image is."""
+        shape = pixels_of(self.image).shape
+        window = tuple(fit(width, shape[axis]) for axis, width in self._widths().items())
         return self.scale.value if set(window) == {self.scale.value} else window
 
     def _may_be_features(self, layer: Layer) -> bool:

@@ -76,10 +76,10 @@ class StatusArea(QWidget):
         self._set_bar(0)
         self._say(text)
 
-    def show_progress(self, fraction: float, text: str) -> None:
-        """Show how much is done."""
+    def show_progress(self, fraction: float, text: str, way_on: str = "") -> None:
+        """Show how much is done and, where there is one, a button that leads on."""
         self._set_bar(round(fraction * _STEPS))
-        self._say(text)
+        self._say(text, way_on=way_on)
 
     def show_error(self, text: str, way_on: str = "") -> None:
         """Show an error and, where there is one, a button that leads on."""

@@ -1,0 +1,150 @@
+"""Runs that label another image as one was labelled: by a recipe, or by prototypes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import napari
+from napari.layers import Image
+
+from napari_saf._gui.layers.part import channels_of, origin_of
+from napari_saf._gui.layers.placement import place
+from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.runs.session import Request
+from napari_saf._gui.widgets.scale import fit_note, fit_window
+from napari_saf.errors import InvalidInput
+from napari_saf.io import PrototypeSet, Recipe
+
+__all__ = ["prototypes_request", "repeat_request"]
+
+
+def repeat_request(
+    viewer: napari.viewer.Viewer,
+    recipe: Recipe,
+    image: Image | None,
+    n_axes: int,
+    labels: Any = None,
+    rescale: bool | None = None,
+) -> Request:
+    """Return the run that repeats a recipe on an image layer.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+        Whose slice on screen is labelled, if the image has more axes than are wanted.
+    recipe : Recipe
+        Of a run on an image.
+    image : Image or None
+        The layer to label.
+    n_axes : int
+        Axes, without that of the channels, that were labelled.
+    labels : Labels, optional
+        The layer that the recipe made: an image with the axes of the first one is cut alike.
+    rescale : bool, optional
+        See `Recipe.problem`.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no image, or it has too few axes.
+    """
+    if image is None:
+        raise InvalidInput("no image: open or choose an image layer first")
+    assert recipe.options is not None
+    has_channels = recipe.options.channel_axis is not None and not image.rgb
+    across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
+    data = pixels_of(image)
+    point = image.world_to_data(viewer.dims.point[-image.ndim :])
+    fixed = {a: min(max(round(point[a]), 0), data.shape[a] - 1) for a in across}
+    index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
+    axes = tuple(axis for axis in range(image.ndim) if axis != channel)
+    kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
+    window, note = _fitting(recipe, image, [axis for axis in axes if axis not in fixed])
+    kept = recipe.options.for_others(rescale)
+    options = dataclasses.replace(kept, channel_axis=kept_channel, window=window)
+    job = ImageJob(data, index, options)
+    return Request(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
+
+
+def prototypes_request(
+    viewer: napari.viewer.Viewer,
+    found: PrototypeSet,
+    image: Image | None,
+    n_axes: int,
+    labels: Any = None,
+    rescale: bool | None = None,
+) -> Request:
+    """Return the run that labels an image layer by prototypes; see `repeat_request`.
+
+    Raises
+    ------
+    InvalidInput
+        As `repeat_request`, and if it is not known what the prototypes are made of, or the image
+        has other channels.
+    """
+    request = repeat_request(viewer, found.recipe(), image, n_axes, labels, rescale)
+    _check_channels(request, found)
+    return request
+
+
+def _check_channels(request: Request, found: PrototypeSet) -> None:
+    """Refuse an image whose channels are not those of the prototypes, where that is known."""
+    options, image = request.job.options, request.image
+    expected = {"intensity": found.vectors.shape[1], "lab": 3}.get(options.features)
+    n_channels = 3 if image.rgb else 1
+    if options.channel_axis is not None and not image.rgb:
+        pairs = zip(request.job.index, request.job.data.shape, strict=True)
+        sides = [side for at, side in pairs if isinstance(at, slice)]
+        n_channels = sides[options.channel_axis]
+    if expected not in (None, n_channels):
+        raise InvalidInput(
+            f"{image.name}: expected as many channels as the prototypes have ({expected}), "
+            f"got {n_channels}"
+        )
+
+
+def _fitting(recipe: Recipe, image: Image, axes: list[int]) -> tuple[int | tuple[int, ...], str]:
+    """Return the window of a recipe, as far as some axes of an image allow it, and a note of it."""
+    assert recipe.options is not None
+    wanted = recipe.options.window
+    window = fit_window(wanted, [pixels_of(image).shape[axis] for axis in axes])
+    if window == wanted or isinstance(window, int) or not recipe.method.uses_window:
+        return window, ""
+    widths = (wanted,) * len(axes) if isinstance(wanted, int) else wanted
+    return window, fit_note(widths, window, [image.axis_labels[axis] for axis in axes])
+
+
+_Cut = tuple[tuple[int, ...], int | None]
+"""The axes of an image of which one slice is labelled, and that of its channels."""
+
+
+def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
+    """Return how an image is cut that has the axes of the one that was labelled first, or None."""
+    origin = None if labels is None else origin_of(labels)
+    if origin is None:
+        return None
+    axes, singletons = origin
+    own_channels = channels_of(labels)
+    if own_channels is not None:
+        across = tuple(axis for axis in singletons if axis != own_channels)
+        return (across, own_channels) if has_channels and image.ndim == len(axes) else None
+    if image.ndim != len(axes) + has_channels:
+        return None
+    if not has_channels:
+        return singletons, None
+    channel = next(axis for axis in range(image.ndim) if axis not in axes)
+    return tuple(axes[axis] for axis in singletons), channel
+
+
+def _last_axes(recipe: Recipe, image: Image, n_axes: int) -> _Cut:
+    """Return how any other image is cut: the last axes are labelled."""
+    assert recipe.options is not None
+    channel = None if image.rgb else recipe.options.channel_axis
+    n_wanted = n_axes + (channel is not None)
+    n_fixed = image.ndim - n_wanted
+    if n_fixed < 0:
+        raise InvalidInput(f"{image.name}: expected an image of {n_wanted} axes, got {image.ndim}")
+    across = tuple(range(n_fixed))
+    return across, None if channel is None else n_fixed + channel % n_wanted
