@@ -59,6 +59,19 @@ class Recipe:
         """
         return _parse(raw)
 
+    def with_rescale(self, rescale: bool) -> Recipe:
+        """Return the recipe by which other images are scaled by their own values, or as the first.
+
+        Parameters
+        ----------
+        rescale : bool
+            See `problem`.
+        """
+        if self.options is None or self.options.scaling is None:
+            return self
+        options = dataclasses.replace(self.options, rescale=rescale)
+        return Recipe(self.method, options, self.raw | {"input": options.to_plain()})
+
     def problem(
         self,
         image: ArrayLike,

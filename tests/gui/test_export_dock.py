@@ -18,7 +18,7 @@ import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.export.source import LabelSource, image_part
 from napari_saf._gui.export.writer import Writing
-from napari_saf.io import _export, read_image, read_labels
+from napari_saf.io import _export, load_recipe, read_image, read_labels
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import Problem
@@ -371,7 +371,9 @@ def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
     assert dock.layer.name == "other [SAF]"
 
 
-def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(viewer, export, qtbot):
+def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
+    viewer, export, qtbot, tmp_path
+):
     result = result_of(stack(), window=5)
     add_result(viewer, result)
     dock = export()
@@ -384,6 +386,10 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(view
     with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
         dock.repeat.status._way_on.click()
     assert dock.repeat.brightness.rescale and not dock.repeat.status.way_on
+    for by_itself in (True, False):
+        dock.repeat.brightness.choose(by_itself)
+        dock.repeat.save_to(str(tmp_path / "r.json"))
+        assert load_recipe(tmp_path / "r.json").options.rescale == by_itself
     np.testing.assert_array_equal(viewer.layers["bright [SAF] [1]"].data, result.labels)
 
 

@@ -148,7 +148,7 @@ class RepeatSection(QWidget):
         if target.suffix.lower() != ".json":
             target = target.with_name(f"{target.name}.recipe.json")
         try:
-            save_recipe(target, self._recipe.raw)
+            save_recipe(target, self._recipe.with_rescale(self.brightness.rescale).raw)
         except SafError as error:
             self.status.show_error(str(error))
         else:
