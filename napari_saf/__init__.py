@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 from typing import TYPE_CHECKING
+
+if "OMP_WAIT_POLICY" not in os.environ:
+    # Before torch is loaded: the threads of GNU OpenMP turn 300,000 times while they wait for one
+    # another, which keeps a busy machine's cores from the thread that they wait for. After 2,000
+    # turns they sleep: about as fast on an idle machine, and no slower than one thread on a busy
+    # one (`benchmarks/busy.py`).
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 if TYPE_CHECKING:
     from napari_saf import metrics as metrics
