@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["all_finite", "as_array", "as_whole", "check_size", "own_floats"]
+__all__ = [
+    "all_finite",
+    "as_array",
+    "as_dict",
+    "as_list",
+    "as_whole",
+    "check_size",
+    "own_floats",
+]
 
 
 def as_whole(value: object) -> int | None:
@@ -18,6 +27,23 @@ def as_whole(value: object) -> int | None:
         return None
     is_whole = isinstance(value, (int, np.integer)) or float(value).is_integer()
     return int(value) if is_whole else None
+
+
+def as_list(values: Any, name: str) -> list[Any]:
+    """Return the members of a sequence, an array or an iterable; InvalidInput for anything else."""
+    if isinstance(values, (str, bytes)):
+        raise InvalidInput(f"{name}: expected several values, got {values!r}")
+    try:
+        return list(values)
+    except TypeError as error:
+        raise InvalidInput(f"{name}: expected several values, got {values!r}") from error
+
+
+def as_dict(values: Any, name: str) -> dict[Any, Any]:
+    """Return a mapping as a dictionary; InvalidInput for anything else."""
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"{name}: expected a mapping by label, got {values!r:.60}")
+    return dict(values)
 
 
 def as_array(values: ArrayLike, name: str) -> NDArray[Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 import psutil
@@ -12,18 +15,27 @@ import torch
 
 from napari_saf.errors import ComputeError, InvalidInput
 
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None
+
 __all__ = [
     "DeviceName",
     "FloatName",
     "check_memory",
     "float_type",
+    "free_memory",
     "memory_limit",
     "resolve_device",
+    "shortage_told",
 ]
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FloatName = Literal["float32", "float64"]
 
+_OWN_GROUP = Path("/proc/self/cgroup")
 _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 
 
@@ -90,27 +102,83 @@ def memory_limit(n_bytes: float | None) -> Iterator[None]:
         _limit.reset(token)
 
 
-def check_memory(n_bytes: float, device: torch.device, proposal: str) -> None:
+def check_memory(
+    n_bytes: float, device: torch.device, proposal: str | Callable[[float], str]
+) -> None:
     """Raise ComputeError if a device has not `n_bytes` free, or a limit forbids them.
 
-    The message ends with a proposal that fits.
+    Parameters
+    ----------
+    n_bytes : float
+        What is needed.
+    device : torch.device
+        Where.
+    proposal : str or callable
+        What to do instead, the end of the message; called with the share of `n_bytes` that fits.
     """
-    free, limit = _free_memory(device), _limit.get()
+    free, limit = _free_on(device), _limit.get()
     room, there = float(free), f"are free on {device.type}"
     if limit is not None and limit < free:
         room, there = limit, "may be taken"
     if n_bytes > room:
+        words = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
         raise ComputeError(
             f"not enough memory: the run needs about {_gib(n_bytes)} and {_gib(room)} {there}; "
-            f"{proposal}"
+            f"{words}"
         )
+
+
+@contextmanager
+def shortage_told(
+    proposal: str = "use fewer labels, a mask, or a smaller image",
+) -> Iterator[None]:
+    """Turn what torch and numpy raise where memory or a device fails them into ComputeError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        is_shortage = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
+        if is_shortage or "memory" in words:
+            words = f"not enough memory ({words}); {proposal}"
+        raise ComputeError(words) from error
+
+
+def free_memory() -> int:
+    """Return how many bytes of main memory this process may still take.
+
+    That is what is free, or less where the process (RLIMIT_AS) or its container (cgroup v2) is
+    limited.
+    """
+    free = min(psutil.virtual_memory().available, _free_in_group())
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            free = min(free, limit - psutil.Process().memory_info().vms)
+    return max(0, int(free))
+
+
+def _free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) -> float:
+    """Return the least that is free in the groups of processes that this one belongs to."""
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return math.inf
+    name = next((line[4:] for line in lines if line.startswith("0::/")), "")
+    folder, free = root / name, math.inf
+    for group in (folder, *folder.parents):
+        with suppress(OSError, ValueError, LookupError):
+            limit = int((group / "memory.max").read_text(encoding="utf-8"))
+            used = int((group / "memory.current").read_text(encoding="utf-8"))
+            counts = (group / "memory.stat").read_text(encoding="utf-8").split()
+            # Pages of files that nobody looks at are given away where memory is short.
+            used -= int(counts[counts.index("inactive_file") + 1])
+            free = min(free, limit - used)
+    return free
 
 
 def _gib(n_bytes: float) -> str:
     return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**30:.2g} GiB"
 
 
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+def _free_on(device: torch.device) -> int:
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_memory()

@@ -120,7 +120,7 @@ def check_options(
         raise InvalidInput(
             f"features: expected {', '.join(FEATURES)} or an array, got {features!r}"
         )
-    if weights not in WEIGHTS:
+    if not isinstance(weights, str) or weights not in WEIGHTS:
         raise InvalidInput(f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}")
     given = np.asarray(window)
     sides = [side for side in map(as_whole, given.ravel().tolist()) if side is not None]

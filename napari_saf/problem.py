@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import all_finite, own_floats
+from napari_saf.arrays import all_finite, as_list, own_floats
+from napari_saf.device import shortage_told
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
@@ -137,6 +138,7 @@ class Problem:
         return found
 
     @classmethod
+    @shortage_told("use a mask or a smaller image")
     def from_image(
         cls,
         image: ArrayLike,
@@ -209,6 +211,7 @@ class Problem:
         )
 
     @classmethod
+    @shortage_told("use masks, or smaller or fewer images")
     def from_images(
         cls,
         images: Sequence[ArrayLike],
@@ -245,14 +248,17 @@ class Problem:
         InvalidInput
             As `from_image`, and if the lengths of the sequences differ.
         """
-        count = len(images)
+        every_image = as_list(images, "images")
+        count = len(every_image)
         if not count:
             raise InvalidInput("images: expected at least one")
-        given = None if isinstance(features, str) else [own_floats(x, "features") for x in features]
+        given = None
+        if not isinstance(features, str):
+            given = [own_floats(x, "features") for x in as_list(features, "features")]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         is_word = isinstance(masks, str)
         every_mask = [masks] * count if is_word else _each(masks, count, "masks")
-        parts, options, clipped = prepare_images(list(images), every_mask, given, options)
+        parts, options, clipped = prepare_images(every_image, every_mask, given, options)
         grids = [part.grid(options, tick) for part in parts]
         union = GraphUnion(grids)
         found = [part.groups for part in parts] if isinstance(groups, str) else groups
@@ -270,9 +276,10 @@ class Problem:
 def _each(values: Any, count: int, name: str) -> list[Any]:
     if values is None:
         return [None] * count
-    if len(values) != count:
-        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(values)}")
-    return list(values)
+    found = as_list(values, name)
+    if len(found) != count:
+        raise InvalidInput(f"{name}: expected one for each of {count} images, got {len(found)}")
+    return found
 
 
 def _pick(grid: GridGraph, values: ArrayLike | None, name: str) -> NDArray[np.int64] | None:

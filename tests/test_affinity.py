@@ -110,7 +110,9 @@ def test_what_a_node_takes_in_the_sketch_is_known_before(n_values, always_shared
     if len(basis.rows) < 300:
         width += (basis.nodes.order.numel() + basis.nodes.group.numel()) / 300
     assert (len(basis.rows) < 300) == (n_values is not None)
-    assert affinity.sketch_width(features, CPU, torch.float32) == pytest.approx(width)
+    expected, most = affinity.sketch_width(features, CPU, torch.float32)
+    assert expected == pytest.approx(width)
+    assert expected <= most
 
 
 def test_the_sketch_does_not_depend_on_where_the_features_lie(features, w):

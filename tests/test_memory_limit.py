@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 
+import imageio.v3 as iio
 import numpy as np
 import pytest
+import torch
 
 import napari_saf as saf
-from napari_saf.device import memory_limit
+from napari_saf import device
+from napari_saf.device import memory_limit, shortage_told
 
 
 @pytest.fixture
@@ -63,3 +69,100 @@ def test_weights_as_a_matrix_are_counted_as_such():
     grid = saf.GridGraph((40, 40), window=5)
     with memory_limit(10 * 4 * 40 * 40 * 25), pytest.raises(saf.ComputeError, match="window"):
         grid.contrast_weights(np.random.default_rng(0).random((1600, 1)), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [((60, 90), 3), ((12, 40, 40), (1, 3, 3)), ((16, 18, 20), 3), ((5, 200), 3)],
+)
+@pytest.mark.parametrize("n_values", [2, 1000])
+def test_the_size_that_is_proposed_fits_and_the_next_does_not(shape, window, n_values):
+    image = np.random.default_rng(0).integers(n_values, size=shape).astype(float)
+    method = saf.SelfAssignmentFlow(max_labels=4)
+
+    def run(**options):
+        problem = saf.Problem.from_image(image, window=window, **options)
+        return method.run(problem, max_iterations=1)
+
+    with memory_limit(150_000):
+        with pytest.raises(saf.ComputeError, match="max_side") as caught:
+            run()
+        side = int(re.search(r"longest side of (\d+) \(max_side\) it fits", str(caught.value))[1])
+        assert run(max_side=side).labels.shape == shape
+        if n_values == 1000:
+            with pytest.raises(saf.ComputeError, match="max_side"):
+                run(max_side=2 * side)
+
+
+def test_many_images_or_a_network_have_no_side(problem):
+    images = [np.random.default_rng(k).random((9, 9)) for k in range(3)]
+    several = saf.Problem.from_images(images)
+    with memory_limit(10_000), pytest.raises(saf.ComputeError, match="fewer images at once"):
+        saf.SelfAssignmentFlow().run(several)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory"), "not enough memory .*; do less"),
+        (MemoryError("Unable to allocate 9 GiB"), "not enough memory .*9 GiB.*; do less"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "not enough memory .*do less"),
+        (RuntimeError("CUDA error: device lost"), "^CUDA error: device lost$"),
+    ],
+)
+def test_what_torch_and_numpy_raise_is_a_compute_error(error, words):
+    with pytest.raises(saf.ComputeError, match=words) as caught, shortage_told("do less"):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_memory_that_is_missing_within_a_run_is_a_compute_error(problem, monkeypatch):
+    def fail(*arguments, **options):
+        return torch.empty(2**60)
+
+    monkeypatch.setattr(saf.SelfAssignmentFlow, "_prepare", fail)
+    with pytest.raises(saf.ComputeError, match="not enough memory"):
+        saf.SelfAssignmentFlow().run(problem)
+
+
+def test_the_limits_of_a_group_of_processes_count(tmp_path):
+    def group(name, limit, current, inactive):
+        folder = tmp_path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{current}\n")
+        (folder / "memory.stat").write_text(f"anon 7\ninactive_file {inactive}\nslab 3\n")
+
+    own = tmp_path / "own"
+    own.write_text("0::/all/mine\n")
+    assert device._free_in_group(tmp_path, own) == float("inf")
+    group("all/mine", "max", 10, 0)
+    assert device._free_in_group(tmp_path, own) == float("inf")
+    group("all", 1000, 600, 100)
+    assert device._free_in_group(tmp_path, own) == 500
+    group("all/mine", 300, 10, 5)
+    assert device._free_in_group(tmp_path, own) == 295
+    assert device._free_in_group(tmp_path, tmp_path / "none") == float("inf")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tmp_path):
+    resource = pytest.importorskip("resource")
+    (tmp_path / "in").mkdir()
+    rng = np.random.default_rng(0)
+    for name, side in (("a_large.png", 4096), ("b_small.png", 24)):
+        iio.imwrite(tmp_path / "in" / name, rng.integers(255, size=(side, side), dtype=np.uint8))
+    script = "import sys; from napari_saf.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "segment", "in", "-o", "out"]
+    room = 2**31 + 2**30
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 1, done.stderr
+    assert re.search(
+        r"error: in/a_large\.png: not enough memory.*\(max_side\) it fits", done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out" / "b_small_labels.tif").exists()

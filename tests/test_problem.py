@@ -345,3 +345,13 @@ def test_contrast_counts_few_pixels_of_a_wide_window(shape, window, count):
     assert grid.weights.shape == (image.size, count)
     reach = np.max(window) // 2
     assert reach // grid.stride * grid.stride >= 0.6 * reach
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_mask_with_nan_is_refused(photo, dtype):
+    mask = np.ones((20, 24), dtype)
+    mask[3, 4:7] = np.nan
+    with pytest.raises(saf.InvalidInput, match=r"mask: .* 3 of 480 pixels are NaN"):
+        saf.Problem.from_image(photo, mask=mask)
+    mask[3, 4:7] = 0
+    assert saf.Problem.from_image(photo, mask=mask).n_nodes == 477

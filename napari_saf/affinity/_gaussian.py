@@ -99,20 +99,27 @@ class GaussianAffinity:
 
     def sketch_width(
         self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
-    ) -> float:
-        """Return how many numbers a node takes in the sketch, about: as in a sample of them."""
+    ) -> tuple[float, float]:
+        """Return how many numbers a node takes in the sketch, by a sample of nodes, and at most."""
         if self.landmarks is None:
-            return 0
+            return 0, 0
         step = max(1, len(features) // _SAMPLE_ROWS)
         sample = torch.from_numpy(np.ascontiguousarray(features[::step])).to(dtype)
         given = isinstance(self.landmarks, np.ndarray)
         drawn = self._draw(len(features if given else sample), np.random.default_rng(0))
         rank = len(drawn)
+        most = rank
         if rank <= _MOST_SAMPLED_LANDMARKS:
             chosen = torch.from_numpy(features[drawn]).to(dtype) if given else sample[drawn]
-            rank = _Sketch((chosen - chosen.mean(dim=0)) / self.sigma2**0.5).rank
+            # Between nodes lie the features of an image that is reduced.
+            share = torch.linspace(0, 1, rank, dtype=dtype)[:, None]
+            rank, mixed = (self._rank(x) for x in (chosen, chosen.lerp(chosen.roll(1, 0), share)))
+            most = max(rank, mixed) + 2
         nodes = _shared_rows(sample.to(device), rank)
-        return rank if nodes is None else rank * nodes.n_groups / len(sample) + 2
+        return rank if nodes is None else rank * nodes.n_groups / len(sample) + 2, most
+
+    def _rank(self, chosen: torch.Tensor) -> int:
+        return _Sketch((chosen - chosen.mean(dim=0)) / self.sigma2**0.5).rank
 
     def _draw(self, n_nodes: int, rng: np.random.Generator) -> NDArray[np.int64]:
         if not isinstance(self.landmarks, np.ndarray):

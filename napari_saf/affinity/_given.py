@@ -72,9 +72,9 @@ class KernelAffinity:
 
     def sketch_width(
         self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
-    ) -> float:
+    ) -> tuple[float, float]:
         """Return 0: there is no sketch."""
-        return 0
+        return 0, 0
 
 
 class _Given:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import check_size
+from napari_saf.device import shortage_told
 from napari_saf.dictionary._distance import check_odd
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.dictionary._symmetries import all_transforms
@@ -181,6 +182,7 @@ class PatchDictionary:
         assert isinstance(result, LearnedDictionary)
         return dataclasses.replace(result, dictionary=result.with_names(names))
 
+    @shortage_told("use a smaller image")
     def apply(
         self,
         image: ArrayLike,

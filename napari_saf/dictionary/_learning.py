@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from napari_saf.affinity import DenseBasis, LowRank
+from napari_saf.arrays import as_list
 from napari_saf.dictionary._dictionary import PatchDictionary
 from napari_saf.dictionary._distance import check_odd, check_patch_fits
 from napari_saf.dictionary._training import Training, flat
@@ -56,7 +57,7 @@ class LearnedDictionary(Segmentation):
     def with_names(self, names: Sequence[str]) -> PatchDictionary:
         """Return the dictionary with the names of the images that it was learned from."""
         assert self.dictionary is not None
-        return dataclasses.replace(self.dictionary, images=tuple(names))
+        return dataclasses.replace(self.dictionary, images=tuple(as_list(names, "names")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -270,8 +271,9 @@ class PatchDictionaryLearning(AbstractFlowMethod):
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
-        return 2 * max(self.landmarks, 2 * self.n_atoms)
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+        count = 2 * max(self.landmarks, 2 * self.n_atoms)
+        return count, count
 
     def _prepare(self, call: Call) -> Flow:
         grids, _ = self._check(call.problem)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from skimage.color import rgb2lab
 from skimage.feature import multiscale_basic_features
 
-from napari_saf.arrays import as_array
+from napari_saf.arrays import as_array, as_whole
 from napari_saf.errors import InvalidInput
 
 __all__ = ["FEATURES", "Scaling", "channels_last", "is_rgb", "standardized"]
@@ -115,9 +115,10 @@ def channels_last(
         if not is_rgb(array.shape):
             return array[..., None], None
         return array[..., :3], array.ndim - 1
-    if not -array.ndim <= channel_axis < array.ndim:
-        raise InvalidInput(f"channel_axis: the image has {array.ndim} axes, got {channel_axis}")
-    return np.moveaxis(array, channel_axis, -1), channel_axis % array.ndim
+    axis = as_whole(channel_axis)
+    if axis is None or not -array.ndim <= axis < array.ndim:
+        raise InvalidInput(f"channel_axis: the image has {array.ndim} axes, got {channel_axis!r}")
+    return np.moveaxis(array, axis, -1), axis % array.ndim
 
 
 def _intensity(image: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from skimage.transform import resize_local_mean
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._grid import GridGraph, check_mask
 
-__all__ = ["CoarseGrid", "coarse_mask", "coarse_means", "coarse_shape"]
+__all__ = ["CoarseGrid", "coarse_mask", "coarse_means"]
 
 
 class CoarseGrid(GridGraph):
@@ -150,21 +150,6 @@ class CoarseGrid(GridGraph):
             low = np.minimum(place.astype(np.int64), max(small - 2, 0))
             found.append((low, place - low))
         return found
-
-
-def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape reduced so that no side is longer than `max_side`.
-
-    All axes shrink alike, but those of window 1 beside wider ones, along which nothing is
-    averaged, and sides that would become shorter than their window.
-    """
-    shrinks = [width > 1 or max(window) == 1 for width in window]
-    longest = max(side for side, one in zip(shape, shrinks, strict=True) if one)
-    ratio = min(max_side, longest) / longest
-    return tuple(
-        max(min(side, width), round(side * ratio)) if one else side
-        for side, width, one in zip(shape, window, shrinks, strict=True)
-    )
 
 
 def coarse_means(

@@ -38,6 +38,10 @@ class AbstractGraph(ABC):
     def n_nodes(self) -> int:
         """Number of nodes."""
 
+    def smaller(self, share: float) -> str:
+        """Return what has at most a share of the nodes, in words."""
+        return "fewer nodes"
+
     @abstractmethod
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device; its rows of weights sum to 1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from napari_saf.arrays import as_whole, own_floats
+from napari_saf.arrays import as_list, as_whole, own_floats
 from napari_saf.device import check_memory
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._averages import MaskedMean, NeighbourSum, WeightedAverage
@@ -20,7 +21,7 @@ from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._sparse import SparseProduct, symmetric_part
 from napari_saf.tick import Tick, go_on
 
-__all__ = ["GridGraph", "check_mask", "check_window"]
+__all__ = ["GridGraph", "check_mask", "check_window", "coarse_shape", "inside_of"]
 
 _BYTES_AS_MATRIX = 72
 """What a weight takes at most on its way into a sparse matrix; measured with 13 million."""
@@ -65,14 +66,14 @@ class GridGraph(AbstractGraph):
         mask: ArrayLike | None = None,
         stride: int = 1,
     ) -> None:
-        self.shape = tuple(int(side) for side in shape)
+        self.shape = tuple(as_whole(side) or 0 for side in as_list(shape, "shape"))
         if not self.shape or min(self.shape) < 1:
-            raise InvalidInput(f"shape: expected positive sides, got {tuple(shape)}")
+            raise InvalidInput(f"shape: expected positive sides, got {shape!r}")
         self.image_shape = self.shape
         self.window = check_window(window, self.shape)
-        if stride < 1 or (stride > 1 and weights is None):
-            raise InvalidInput(f"stride: expected 1, or more with weights, got {stride}")
-        self.stride = stride
+        self.stride = as_whole(stride) or 0
+        if self.stride < 1 or (self.stride > 1 and weights is None):
+            raise InvalidInput(f"stride: expected 1, or more with weights, got {stride!r}")
         self.mask = check_mask(mask, self.shape)
         self._n_nodes = int(np.prod(self.shape) if self.mask is None else self.mask.sum())
         self.weights = None if weights is None else self._check_weights(weights)
@@ -272,6 +273,18 @@ class GridGraph(AbstractGraph):
         trailing = image.shape[len(self.shape) :]
         return image.reshape(-1, *trailing) if self.mask is None else image[self.mask]
 
+    def smaller(self, share: float) -> str:
+        """Return what image has a share of the nodes, in words; see `AbstractGraph.smaller`."""
+        allowed = share * math.prod(self.shape)
+        sides = range(1, max(self.shape) + 1)
+        k = bisect_right(sides, allowed, key=self._n_pixels_at)
+        if not k:
+            return super().smaller(share)
+        return f"a smaller image: with a longest side of {sides[k - 1]} (max_side) it fits"
+
+    def _n_pixels_at(self, max_side: int) -> int:
+        return math.prod(coarse_shape(self.shape, max_side, self.window))
+
     def _inside(self, device: torch.device) -> torch.Tensor | None:
         if self.mask is None:
             return None
@@ -286,7 +299,8 @@ class GridGraph(AbstractGraph):
         return torch.from_numpy(weights.T).view(-1, *self.shape)
 
     def _check_weights(self, weights: ArrayLike) -> NDArray[np.float32]:
-        array = np.array(weights, dtype=np.float32, order="F")  # window positions one by one
+        given = own_floats(weights, "weights")
+        array = np.array(given, dtype=np.float32, order="F")  # window positions one by one
         expected = (self.n_nodes, len(self._offsets()))
         if array.shape != expected:
             raise InvalidInput(f"weights: expected shape {expected}, got {array.shape}")
@@ -297,8 +311,9 @@ class GridGraph(AbstractGraph):
     def _new_weights(self, bytes_each: int = 4) -> NDArray[np.float32]:
         """Return zeros for each node and position of the window, if so much memory is free."""
         shape = (self.n_nodes, len(self._offsets()))
-        proposal = "use a smaller window, a mask, or a smaller image"
-        check_memory(float(bytes_each) * math.prod(shape), torch.device("cpu"), proposal)
+        need = float(bytes_each) * math.prod(shape)
+        words = "use a smaller window, a mask, or "
+        check_memory(need, torch.device("cpu"), lambda share: words + self.smaller(share))
         return np.zeros(shape, np.float32, order="F")
 
     def _normalize_(self, weights: NDArray[np.float32], tick: Tick = go_on) -> NDArray[np.float32]:
@@ -408,13 +423,40 @@ def check_window(
     return tuple(found)
 
 
+def inside_of(mask: ArrayLike) -> NDArray[np.bool_]:
+    """Return where a mask is not 0; raise InvalidInput if it is NaN anywhere."""
+    array = np.asarray(mask)
+    if array.dtype.kind == "f":
+        n_unknown = int(np.isnan(array).sum())
+        if n_unknown:
+            raise InvalidInput(
+                f"mask: expected numbers, 0 outside, {n_unknown} of {array.size} pixels are NaN"
+            )
+    return np.asarray(array != 0, dtype=bool)
+
+
 def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
     """Return the mask as bools (None where it is everywhere), or raise InvalidInput."""
     if mask is None:
         return None
-    array = np.asarray(mask).astype(bool)
+    array = inside_of(mask)
     if array.shape != shape:
         raise InvalidInput(f"mask: expected the image's shape {shape}, got {array.shape}")
     if not array.any():
         raise InvalidInput("mask: expected at least one pixel inside, got an empty mask")
     return None if array.all() else array
+
+
+def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape reduced so that no side is longer than `max_side`.
+
+    All axes shrink alike, but those of window 1 beside wider ones, along which nothing is
+    averaged, and sides that would become shorter than their window.
+    """
+    shrinks = [width > 1 or max(window) == 1 for width in window]
+    longest = max(side for side, one in zip(shape, shrinks, strict=True) if one)
+    ratio = min(max_side, longest) / longest
+    return tuple(
+        max(min(side, width), round(side * ratio)) if one else side
+        for side, width, one in zip(shape, window, shrinks, strict=True)
+    )

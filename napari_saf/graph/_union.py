@@ -40,6 +40,10 @@ class GraphUnion(AbstractGraph):
         """Number of nodes of all grids."""
         return self.slices[-1].stop
 
+    def smaller(self, share: float) -> str:
+        """Return what has at most a share of the nodes, in words."""
+        return "fewer images at once"
+
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the averaging operator for a device."""
         return self._join([grid.averager(device, dtype) for grid in self.grids])

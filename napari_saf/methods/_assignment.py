@@ -288,9 +288,10 @@ class AssignmentFlow(AbstractFlowMethod):
             return len(self.prototypes)
         return 1 if problem.seeds is None else count_classes(problem.seeds)
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         labels = self._labels()
-        return 0 if labels is None else int(labels.max())
+        count = 0 if labels is None else int(labels.max())
+        return count, count
 
 
 def _check_seeds(seeds: torch.Tensor | None, known: NDArray[np.int64]) -> None:

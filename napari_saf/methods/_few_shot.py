@@ -122,9 +122,9 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
     def _n_fields(self) -> int:
         return 10
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
-        n_features: int = problem.features.shape[1]
-        return 3 * n_features
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+        count = 3 * problem.features.shape[1]
+        return count, count
 
     def _preprocess(self, blocks: torch.Tensor) -> torch.Tensor:
         """Return the features (n_tasks, n_nodes, n_features) on which the method works."""

@@ -12,7 +12,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_whole, check_size
-from napari_saf.device import DeviceName, FloatName, check_memory, float_type, resolve_device
+from napari_saf.device import (
+    DeviceName,
+    FloatName,
+    check_memory,
+    float_type,
+    resolve_device,
+    shortage_told,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
 from napari_saf.parameters import check_bounds, parameter
@@ -114,6 +121,17 @@ class AbstractFieldMethod(AbstractMethod):
         cancelled: Callable[[], bool] = never,
     ) -> Iteration:
         """Label the nodes of a problem; see `AbstractMethod.iterate`."""
+        with shortage_told():
+            call = self._checked(problem, initial, max_iterations, cancelled)
+            return (yield from self._iterate(call))
+
+    def _checked(
+        self,
+        problem: Problem,
+        initial: ArrayLike | None,
+        max_iterations: int | None,
+        cancelled: Callable[[], bool],
+    ) -> Call:
         began = time.perf_counter()
         if not isinstance(problem, Problem):
             raise InvalidInput(
@@ -139,8 +157,7 @@ class AbstractFieldMethod(AbstractMethod):
             origin = given.double().mean(dim=0)
             given = given - origin.to(given.dtype)
         features = given.to(dtype).to(device)
-        call = Call(problem, features, initial, limit, cancelled, began, origin)
-        return (yield from self._iterate(call))
+        return Call(problem, features, initial, limit, cancelled, began, origin)
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         """Return whether the mean is taken from the features, which a narrower type needs."""
@@ -158,9 +175,9 @@ class AbstractFieldMethod(AbstractMethod):
     def _n_fields(self) -> int:
         """Return how many fields (n_nodes, n_columns) a run holds at most."""
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
-        """Return about how many numbers a node takes beside fields and features."""
-        return 0
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+        """Return about how many numbers a node takes beside fields and features, and at most."""
+        return 0, 0
 
     def _check_memory(
         self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
@@ -169,13 +186,10 @@ class AbstractFieldMethod(AbstractMethod):
             n_columns = self._n_columns(problem)
         else:
             n_columns = np.shape(initial)[-1]
-        per_node = self._n_fields() * n_columns + self._n_extra_columns(problem, device)
-        per_node += 4 * problem.features.shape[1]
-        need = itemsize * problem.n_nodes * per_node
-        n_axes = sum(side > 1 for side in getattr(problem.graph, "shape", (2, 2)))
-        check_memory(
-            need,
-            device,
-            "use fewer labels, a mask, or a smaller image: at half the side lengths it needs "
-            f"about {need / 2**n_axes / 2**30:,.1f} GiB",
-        )
+        per_node = self._n_fields() * n_columns + 4 * problem.features.shape[1]
+        extra, most = self._n_extra_columns(problem, device)
+        need = itemsize * problem.n_nodes * (per_node + extra)
+        # What is reduced has more distinct features.
+        ratio = (per_node + extra) / (per_node + most)
+        words = "use fewer labels, a mask, or "
+        check_memory(need, device, lambda share: words + problem.graph.smaller(share * ratio))

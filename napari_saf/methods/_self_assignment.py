@@ -172,7 +172,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         n_seeded = count_classes(problem.seeds)
         return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
-    def _n_extra_columns(self, problem: Problem, device: torch.device) -> float:
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         dtype = float_type(self.dtype, device)
         return self.affinity.sketch_width(problem.features, device, dtype)
 

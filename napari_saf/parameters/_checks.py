@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters._description import FieldInfo, info_of, kind_of, members_of
 
@@ -46,11 +47,14 @@ def _check_field(name: str, value: object, hint: Any, info: FieldInfo) -> None:
     if kind == "array":
         if isinstance(value, (str, bytes, dict, bool)):
             raise InvalidInput(f"{name}: expected an array, got {value!r}")
+        array = as_array(value, name)  # type: ignore[arg-type]
+        if array.dtype.kind not in "biuf" or not array.ndim or not array.size:
+            raise InvalidInput(f"{name}: expected an array of finite numbers, got {value!r:.60}")
         return
     if isinstance(value, np.ndarray) and _takes_arrays(hint):
         return
     if kind == "choice":
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise InvalidInput(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
         return
     accepted = {

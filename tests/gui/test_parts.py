@@ -204,6 +204,6 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     )
     layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
     viewer.dims.ndisplay = 3
-    request = use_request(viewer, load_book(tmp_path / "p.json"), layer)
+    request = use_request(viewer, load_book(tmp_path / "p.json"), layer, None)
     assert request.job.read(never).n_nodes == 144
     assert image_part(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None

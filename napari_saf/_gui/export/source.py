@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.part import entry_of, image_part, kept_axes, points_of
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
-from napari_saf.errors import ComputeError, InvalidInput
+from napari_saf.device import shortage_told
+from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, Recipe
 from napari_saf.io._export import Labelling
 from napari_saf.io._legend import Legend
@@ -53,7 +54,7 @@ class LabelSource:
         ComputeError
             If memory does not suffice.
         """
-        try:
+        with shortage_told("choose a smaller part of the layers"):
             labels = read_pixels(self.data, self.index, cancelled).copy()
             image = self.image
             if image is not None:
@@ -61,8 +62,6 @@ class LabelSource:
             return dataclasses.replace(
                 self.known, labels=labels, image=image, colors=self._colors(labels)
             )
-        except MemoryError as error:
-            raise ComputeError(f"not enough memory to read the layers: {error}") from error
 
     def _colors(self, labels: NDArray[Any]) -> dict[int, list[float]]:
         if labels.min() < 0:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.device import check_memory
-from napari_saf.errors import ComputeError
+from napari_saf.device import check_memory, shortage_told
 from napari_saf.features import is_rgb, standardized
+from napari_saf.graph import inside_of
 from napari_saf.methods._method import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.tick import Tick
@@ -22,6 +21,7 @@ from napari_saf.tick import Tick
 __all__ = ["ImageJob", "ProblemReader", "fingerprint", "read_pixels"]
 
 Index = tuple[int | slice, ...]
+_SMALLER = "choose one slice, or a smaller part of the image"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +92,7 @@ class ImageJob:
         ComputeError
             If memory does not suffice.
         """
-        with _memory_errors():
+        with shortage_told(_SMALLER):
             pixels = read_pixels(self.data, self.index, cancelled)
             if self.others:
                 return self._join(pixels, cancelled)
@@ -117,7 +117,7 @@ class ImageJob:
         """
         if self.seeds is None:
             return None
-        with _memory_errors():
+        with shortage_told(_SMALLER):
             seeds = read_pixels(self.seeds, self.seeds_index, cancelled)
         return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
 
@@ -183,7 +183,7 @@ class ImageJob:
     def _inside(
         self, pixels: NDArray[Any], mask: NDArray[Any] | None, axis: int | None
     ) -> NDArray[np.bool_] | None:
-        inside: NDArray[np.bool_] | None = None if mask is None else np.asarray(mask != 0)
+        inside: NDArray[np.bool_] | None = None if mask is None else inside_of(mask)
         if not self.finite_only:
             return inside
         if axis is None:
@@ -257,14 +257,6 @@ def _ticker(cancelled: Callable[[], bool]) -> Tick:
     return tick
 
 
-@contextmanager
-def _memory_errors() -> Iterator[None]:
-    try:
-        yield
-    except MemoryError as error:
-        raise ComputeError(f"not enough memory to read the image: {error}") from error
-
-
 def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArray[Any]:
     """Return a part of an array as numpy; of a lazy one slab by slab, so that it can be ended.
 
@@ -281,7 +273,7 @@ def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArr
         return np.asarray(part)
     # Beside the pixels there is their copy in float32.
     need = float(part.size) * (part.dtype.itemsize + 4)
-    check_memory(need, torch.device("cpu"), "choose one slice, or a smaller part of the image")
+    check_memory(need, torch.device("cpu"), _SMALLER)
     whole = np.empty(part.shape, part.dtype)
     start = 0
     for length in chunks[0]:

@@ -15,8 +15,8 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.runs.fluency import full_collections
 from napari_saf._gui.settings import current_settings
-from napari_saf.device import memory_limit
-from napari_saf.errors import ComputeError, SafError
+from napari_saf.device import memory_limit, shortage_told
+from napari_saf.errors import SafError
 from napari_saf.geometry import released_later
 from napari_saf.methods._method import Cancelled
 
@@ -96,6 +96,7 @@ class AbstractTask(QObject):
                 _CORES.taken(settings.threads),
                 memory_limit(settings.memory_limit),
                 released_later(),
+                shortage_told(),
             ):
                 self.returned.emit(self._compute())
                 self._tidy_up()
@@ -103,8 +104,6 @@ class AbstractTask(QObject):
             self.abandoned.emit()
         except SafError as error:
             self.failed.emit(error)
-        except (RuntimeError, MemoryError) as error:
-            self.failed.emit(ComputeError(str(error) or type(error).__name__))
         except Exception as error:
             _logger.exception("the run failed")
             self.failed.emit(error)
