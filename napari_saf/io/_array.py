@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.errors import FormatError
+from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io._image import read_image
+from napari_saf.io._untrusted import faults_named, read_at_most
 
 __all__ = ["read_array"]
+
+_MOST_BYTES = 2**25
+"""65,535 prototypes of 20 features take half of it."""
 
 
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -23,7 +27,7 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     Raises
     ------
     FormatError
-        Naming the file and what is wrong with it.
+        Naming the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -33,14 +37,10 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 
 def _read_csv(file: Path) -> NDArray[np.float64]:
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-        rows = [[float(cell) for cell in line.split(",")] for line in lines if line.strip()]
-        array = np.array(rows, dtype=float)
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise FormatError(f"{file}: not a table of numbers: {error}") from error
-    if array.size == 0:
-        raise FormatError(f"{file}: expected numbers, the file is empty")
-    return array
+    with faults_named(file, "a table of numbers"):
+        text = read_at_most(file, _MOST_BYTES).decode("utf-8-sig")
+        lines = (line for line in text.splitlines() if line.strip())
+        array = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=float)
+        if array.size == 0:
+            raise InvalidInput("expected numbers, the file is empty")
+        return array

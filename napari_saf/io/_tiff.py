@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import tifffile
@@ -28,6 +29,7 @@ def read_indexed_tiff(path: Path) -> ImageFile:
 
 def _read(path: Path, *, in_colors: bool) -> ImageFile:
     with tifffile.TiffFile(path) as file:
+        _check_companions(file)
         if not file.series:
             raise ValueError("it holds no image")
         series = file.series[0]
@@ -35,7 +37,7 @@ def _read(path: Path, *, in_colors: bool) -> ImageFile:
         kind = series.keyframe.photometric
         if kind == tifffile.PHOTOMETRIC.SEPARATED:
             raise ValueError("it holds inks (CMYK); save it as RGB")
-        check_room(series.nbytes)
+        check_room(series.nbytes, _n_stored(file, series))
         array = series.asarray()
         if in_colors and kind == tifffile.PHOTOMETRIC.PALETTE:
             # Tables hold 16 bits a channel.
@@ -51,6 +53,25 @@ def _read(path: Path, *, in_colors: bool) -> ImageFile:
     channel = names.find("c")
     image = ImageFile(array, None if channel < 0 else channel, names, scale, units)
     return image.without_single_planes()
+
+
+def _check_companions(file: tifffile.TiffFile) -> None:
+    """Refuse OME metadata that name files outside the folder, before these are opened."""
+    if not file.is_ome:
+        return
+    folder = Path(file.filehandle.dirname).resolve()
+    for element in ElementTree.fromstring(file.ome_metadata or "").iter():
+        name = element.get("FileName")
+        if name and not (folder / name).resolve().is_relative_to(folder):
+            raise ValueError(f"its pixels are said to be outside its folder, in {name}")
+
+
+def _n_stored(file: tifffile.TiffFile, series: tifffile.TiffPageSeries) -> int:
+    """Return the size of the file, or of all over which OME spreads a series."""
+    if not file.is_ome:
+        return int(file.filehandle.size)
+    handles = {page.parent.filehandle for page in series.pages if page is not None}
+    return sum(int(handle.size) for handle in handles)
 
 
 def _names(axes: str) -> str:

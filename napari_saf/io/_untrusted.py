@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from numpy.typing import NDArray
 
+from napari_saf.device import free_memory
 from napari_saf.errors import FormatError, InvalidInput
 
 __all__ = [
@@ -24,6 +24,10 @@ __all__ = [
 
 HEADER_KEY = "napari-saf"
 """Where the header of a safetensors file holds what this project wrote there."""
+
+_ALWAYS = 2**28
+_MOST_UNPACKED = 50_000
+"""A file may unpack to so many bytes, or so many times its size: zstd makes 1 of 30,000 zeros."""
 
 
 @contextmanager
@@ -50,9 +54,26 @@ def faults_named(file: Path, expected: str) -> Iterator[None]:
         raise FormatError(f"{file}: not {expected}: {fault}") from error
 
 
-def check_room(n_bytes: int) -> None:
-    """Raise MemoryError if as much is not free: a small file may say that it is a large image."""
-    if n_bytes > psutil.virtual_memory().available:
+def check_room(n_bytes: int, n_stored: int | None = None) -> None:
+    """Check what a file says of the size of its image: a small one may claim a large image.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Of the pixels.
+    n_stored : int, optional
+        Of the file.
+
+    Raises
+    ------
+    MemoryError
+        If as much is not free.
+    ValueError
+        If no compression makes so much of so little.
+    """
+    if n_stored is not None and n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
+        raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
+    if n_bytes > free_memory():
         raise MemoryError
 
 

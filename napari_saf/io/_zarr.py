@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import zarr
 
@@ -12,6 +17,33 @@ from napari_saf.io._image_file import ImageFile
 from napari_saf.io._untrusted import check_room
 
 __all__ = ["read_zarr"]
+
+_DECOMPRESS: dict[str, Callable[..., bytes | bytearray]] = {
+    "blosc": imagecodecs.blosc_decode,
+    "bz2": imagecodecs.bz2_decode,
+    "gzip": imagecodecs.gzip_decode,
+    "lz4": partial(imagecodecs.lz4_decode, header=True),
+    "lzma": imagecodecs.lzma_decode,
+    "zlib": imagecodecs.zlib_decode,
+    "zstd": imagecodecs.zstd_decode,
+}
+"""Compressions; each decodes no more than it is told to."""
+
+_CODECS = {
+    *_DECOMPRESS,
+    *("bytes", "endian", "transpose", "sharding_indexed"),
+    *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
+    *("astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
+}
+"""What an array may be coded with. Others execute what they decode, or are not for numbers."""
+
+_MAX_CHUNKS = 2**16
+_LEAST_CHUNK = 2**14
+"""So many chunks may be smaller than so many bytes: each takes 0.1 ms, whatever it holds."""
+
+_MOST_WIDENED = 8
+_HEADER = 2**10
+"""How many times larger than its pixels filters may make a chunk, and bytes beside."""
 
 
 def read_zarr(path: Path) -> ImageFile:
@@ -25,9 +57,10 @@ def read_zarr(path: Path) -> ImageFile:
     dataset = described["datasets"][0]
     stored: Any = group[dataset["path"]]
     if stored.dtype.kind not in "biuf":
-        # Before a pixel is read: chunks of objects may be pickled.
         raise ValueError(f"expected real numbers, got {stored.dtype}")
+    codecs = _checked_codecs(stored)
     check_room(stored.nbytes)
+    _check_chunks(stored, codecs, path / stored.path)
     array = np.asarray(stored)
     axes = [_named(axis) for axis in described.get("axes", "tczyx")][-array.ndim :]
     if len(axes) != array.ndim:
@@ -43,6 +76,83 @@ def read_zarr(path: Path) -> ImageFile:
         None if scale is None else tuple(scale[k] for k in spatial),
         None if scale is None else tuple(axes[k][1] for k in spatial),
     ).without_single_planes()
+
+
+def _checked_codecs(array: zarr.Array) -> list[dict[str, Any]]:
+    """Return the codecs of an array in the order of encoding, if all of them may be used."""
+    described: Any = array.metadata.to_dict()
+    used = [*(described.get("codecs") or ()), *(described.get("filters") or ())]
+    used += [described["compressor"]] if described.get("compressor") else []
+    names = list(_every_name(used))
+    for name in names:
+        if name not in _CODECS:
+            raise ValueError(f"codec {name!r}: expected one of {', '.join(sorted(_CODECS))}")
+    if sum(name in _DECOMPRESS for name in names) > 1 or names.count("sharding_indexed") > 1:
+        raise ValueError(f"codecs {', '.join(names)}: expected one compression at most")
+    return used
+
+
+def _every_name(codecs: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for codec in codecs:
+        yield _name(codec)
+        within = codec.get("configuration") or {}
+        yield from _every_name([*within.get("codecs", ()), *within.get("index_codecs", ())])
+
+
+def _name(codec: dict[str, Any]) -> str:
+    return str(codec.get("id", codec.get("name"))).removeprefix("numcodecs.")
+
+
+def _check_chunks(array: zarr.Array, codecs: list[dict[str, Any]], folder: Path) -> None:
+    """Refuse chunks that take more time or memory than their pixels, before they are decoded."""
+    n_bytes = math.prod(array.chunks) * array.dtype.itemsize
+    n_chunks = math.prod(-(-n // k) for n, k in zip(array.shape, array.chunks, strict=True))
+    if n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
+        raise ValueError(
+            f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}, or larger ones"
+        )
+    shards = array.shards
+    sides = shards or array.chunks
+    counts = [range(-(-n // k)) for n, k in zip(array.shape, sides, strict=True)]
+    for place in itertools.product(*counts):
+        file = folder / array.metadata.encode_chunk_key(place)
+        if not file.exists():
+            continue
+        content = file.read_bytes()
+        if shards is None:
+            _check_chunk(content, codecs, n_bytes)
+        else:
+            within = next(one for one in codecs if _name(one) == "sharding_indexed")
+            within = within["configuration"]
+            n_within = math.prod(shards) // math.prod(array.chunks)
+            for part in _parts_of_shard(content, within, n_within):
+                _check_chunk(part, within["codecs"], n_bytes)
+
+
+def _parts_of_shard(content: bytes, within: dict[str, Any], n_parts: int) -> Iterator[bytes]:
+    """Yield the chunks of a shard: its index is a place and a length for each."""
+    checksum = 4 * any(_name(codec) == "crc32c" for codec in within["index_codecs"])
+    size = 16 * n_parts
+    start = 0 if within.get("index_location") == "start" else len(content) - size - checksum
+    index = np.frombuffer(content[max(start, 0) :][:size], "<u8").reshape(n_parts, 2).tolist()
+    for place, length in index:
+        if place < len(content):
+            yield content[place : place + length]
+
+
+def _check_chunk(content: bytes, codecs: list[dict[str, Any]], n_bytes: int) -> None:
+    names = [_name(codec) for codec in codecs]
+    if names[-1:] == ["crc32c"]:
+        names, content = names[:-1], content[:-4]
+    most = _MOST_WIDENED * n_bytes + _HEADER
+    is_fine = len(content) <= most
+    if is_fine and names and names[-1] in _DECOMPRESS:
+        try:
+            is_fine = len(_DECOMPRESS[names[-1]](content, out=most + 1)) <= most
+        except RuntimeError:  # imagecodecs's, for a fault or for want of room
+            is_fine = False
+    if not is_fine:
+        raise ValueError(f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels")
 
 
 def _named(axis: Any) -> tuple[str, str]:
