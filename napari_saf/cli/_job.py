@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ from numpy.typing import NDArray
 
 from napari_saf.cli._plan import Job
 from napari_saf.cli._progress import run_with_progress
+from napari_saf.cli._resume import clear_away, digest_of, files_of, saving_recipe
 from napari_saf.features import channels_last
 from napari_saf.groups import check_group_source
-from napari_saf.io import ImageFile, make_folder, read_image, read_labels, save_masks, save_recipe
-from napari_saf.io._replace import remove_leftovers
-from napari_saf.io._source import FileState
+from napari_saf.io import ImageFile, make_folder, read_image, read_labels, save_masks
 from napari_saf.methods import AbstractMethod
 from napari_saf.methods._method import drain
 from napari_saf.problem import ImageOptions, Problem
@@ -28,8 +25,6 @@ __all__ = [
     "GROUPS_HELP",
     "GROUPS_METAVAR",
     "Settings",
-    "digest_of",
-    "files_of",
     "problem_of",
     "read_group_option",
     "read_options",
@@ -65,6 +60,8 @@ class Settings:
         A label image of groups.
     names, colors : mapping
         By label, for masks whose format keeps them.
+    overwrite : bool
+        Whether what another run, or a person, has made is replaced.
     """
 
     method: AbstractMethod
@@ -75,6 +72,7 @@ class Settings:
     groups: Path | None = None
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
+    overwrite: bool = False
 
     @property
     def files(self) -> dict[str, Path]:
@@ -120,47 +118,12 @@ def run_job(
         "files": files,
         "labels": [digest_of(one) for one in labels],
     }
-    with _saving_recipe(job, recipe):
+    with saving_recipe(job, settings, recipe):
         for image, one, mask in zip(images, labels, job.masks, strict=True):
             save_labels(image, one, mask, channel_axis, settings.names, settings.colors)
-    for place in (*job.masks, job.recipe):
-        remove_leftovers(place)
+    clear_away(job)
     lines = [_line(mask, one, result) for one, mask in zip(labels, job.masks, strict=True)]
     return lines, result.notes
-
-
-def files_of(job: Job, settings: Settings) -> list[dict[str, Any]]:
-    """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
-    uses = [("image", path) for path in job.images] + list(settings.files.items())
-    folder = job.recipe.parent
-    return [{"use": use} | dataclasses.asdict(FileState.of(path, folder)) for use, path in uses]
-
-
-def digest_of(labels: NDArray[Any]) -> str:
-    """Return a short name for labels, whatever their type and axes of length 1."""
-    return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
-
-
-@contextmanager
-def _saving_recipe(job: Job, recipe: dict[str, Any]) -> Iterator[None]:
-    """Save the recipe before the masks where there are none, else after them.
-
-    So masks that are there beside the recipe are those of the recipe, whenever a run is killed.
-    """
-    is_first = not any(mask.exists() for mask in job.masks)
-    if not is_first:
-        yield
-        save_recipe(job.recipe, recipe)
-        return
-    was_there = job.recipe.exists()
-    make_folder(job.recipe.parent)
-    save_recipe(job.recipe, recipe)
-    try:
-        yield
-    except BaseException:
-        if not was_there and not any(mask.exists() for mask in job.masks):
-            job.recipe.unlink(missing_ok=True)
-        raise
 
 
 def read_problem(
@@ -199,7 +162,7 @@ def problem_of(images: list[ImageFile], options: ImageOptions, settings: Setting
     """Return the problem of images that were read, with the mask, seeds and groups of settings."""
     mask: Any = settings.mask
     if mask is not None and mask != "finite":
-        mask = read_image(mask).array != 0
+        mask = read_image(mask).array
     shared = options.arguments()
     if len(images) > 1:
         return Problem.from_images([image.array for image in images], masks=mask, **shared)

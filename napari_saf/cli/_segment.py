@@ -62,7 +62,7 @@ def _segment(ctx: click.Context, /, **values: Any) -> int:
     images = find_images(request.images)
     _check_together(request, len(images))
     jobs = plan(images, request.out, suffix=request.suffix, together=request.together)
-    todo, done = split(jobs, settings, overwrite=request.overwrite)
+    todo, done = split(jobs, settings)
     return run_all(
         todo,
         settings,
@@ -103,6 +103,7 @@ def _settings(request: _Request, given: dict[str, object]) -> Settings:
         groups=groups_file,
         names={} if prototypes is None else prototypes.names,
         colors={} if prototypes is None else prototypes.colors,
+        overwrite=request.overwrite,
     )
 
 

@@ -124,7 +124,9 @@ class Recipe:
         return self.method.run(problem)
 
 
-def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:
+def save_recipe(
+    path: str | os.PathLike[str], recipe: dict[str, Any], *, overwrite: bool = True
+) -> Path:
     """Save the recipe of a run (`Segmentation.recipe`) as JSON.
 
     Raises
@@ -132,14 +134,14 @@ def save_recipe(path: str | os.PathLike[str], recipe: dict[str, Any]) -> Path:
     InvalidInput
         If the recipe holds something that a file cannot repeat, such as a given affinity.
     SafError
-        If the file cannot be written.
+        If the file cannot be written, or is there and may not be overwritten.
     """
     _refuse_given(recipe)
     try:
         text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
-    with replacing(path) as temporary:
+    with replacing(path, overwrite=overwrite) as temporary:
         # What is no text in the name of a file becomes an escape, which JSON reads back.
         temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     return Path(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import re
 import secrets
@@ -10,24 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from napari_saf.errors import SafError
 
 __all__ = ["make_folder", "remove", "remove_leftovers", "replacing"]
 
-_TOKEN_BYTES = 4
-
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`, and rename it to `path` at the end.
 
     What is written under the temporary name may be a file or a folder. If the block raises,
-    or is interrupted, the temporary is removed and what was at `path` stays as it was.
+    or is interrupted, the temporary is removed and what was at `path` stays as it was. Where
+    `path` is a link, what it points to is replaced; a file keeps its mode.
 
     Parameters
     ----------
     path : path
         Where the finished file shall be.
+    overwrite : bool
+        Whether a file that is there by then is replaced.
 
     Yields
     ------
@@ -37,21 +42,56 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises
     ------
     SafError
-        If the file cannot be written, for want of space or permission.
+        If the file cannot be written, for want of space or permission, or is there already.
     """
     target = Path(path)
-    token = secrets.token_hex(_TOKEN_BYTES)
-    temporary = target.with_name(f".{token}.{target.name}")
+    with _errors_told(target):
+        real = Path(os.path.realpath(target)) if target.is_symlink() else target
+        temporary = _beside(real)
+        try:
+            yield temporary
+            if temporary.is_dir():
+                _swap_folders(temporary, real, _beside(real))
+            elif overwrite:
+                if real.exists():
+                    shutil.copymode(real, temporary)
+                os.replace(temporary, real)
+            else:
+                _move_to_free_place(temporary, real)
+        finally:
+            remove(temporary)
+
+
+@contextmanager
+def _errors_told(target: Path) -> Iterator[None]:
     try:
-        yield temporary
-        if temporary.is_dir():
-            _swap_folders(temporary, target, target.with_name(f".{token}.old.{target.name}"))
-        else:
-            os.replace(temporary, target)
+        yield
     except OSError as error:
         raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
-    finally:
-        remove(temporary)
+
+
+def _prefix(path: Path) -> str:
+    """Return how names of temporaries beside a path begin."""
+    return f".saf-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}-"
+
+
+def _beside(path: Path) -> Path:
+    """Return a new name beside a path that ends alike, and is shorter than the longest may be."""
+    ending = re.search(r"(\.ome)?\.[^.]{1,8}$", path.name)
+    words = f"{os.getpid()}-{secrets.token_hex(4)}{ending[0] if ending else ''}"
+    return path.with_name(f"{_prefix(path)}{words}")
+
+
+def _move_to_free_place(temporary: Path, target: Path) -> None:
+    """Rename a file, unless another process has made one of that name."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # some file systems have no links
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "it is there already") from None
+        os.replace(temporary, target)
 
 
 def _swap_folders(new: Path, target: Path, old: Path) -> None:
@@ -97,12 +137,12 @@ def remove(path: Path) -> None:
 def remove_leftovers(path: Path) -> None:
     """Remove what a killed process has left beside a file that it was writing.
 
-    No other process may be writing the same file.
+    What belongs to another process that is alive stays.
     """
-    if not path.parent.is_dir():
-        return
-    token = rf"[0-9a-f]{{{2 * _TOKEN_BYTES}}}"
-    name = re.compile(rf"\.{token}\.(old\.)?{re.escape(path.name)}")
-    for beside in path.parent.iterdir():
-        if name.fullmatch(beside.name):
-            remove(beside)
+    real = Path(os.path.realpath(path)) if path.is_symlink() else path
+    prefix = _prefix(real)
+    for beside in real.parent.iterdir() if real.parent.is_dir() else ():
+        if beside.name.startswith(prefix):
+            process = int(beside.name.removeprefix(prefix).partition("-")[0])
+            if process == os.getpid() or not psutil.pid_exists(process):
+                remove(beside)

@@ -279,3 +279,11 @@ def test_a_link_to_itself_is_no_image(cli, picture, tmp_path, command):
     outcome = cli(*command, *more, "loop.png", "-o", "out/")
     assert outcome.code == 1 and "Traceback" not in outcome.err
     assert "loop.png" in outcome.err
+
+
+def test_a_mask_with_nan_is_refused(fails, tmp_path):
+    mask = np.ones((8, 9))
+    mask[0, 0] = np.nan
+    image, mask = save(tmp_path, RNG.random((8, 9))), save(tmp_path, mask, "m.npy")
+    outcome = fails("segment", image, "-o", "out.tif", "--mask", mask)
+    assert outcome.is_error("mask", "1 of 72 pixels are NaN")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import imageio.v3 as iio
 import numpy as np
 import psutil
 import pytest
@@ -17,7 +18,6 @@ from napari_saf.cli._job import Settings
 from napari_saf.cli._plan import plan
 from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels, save_masks
-from napari_saf.io._replace import remove_leftovers
 from napari_saf.problem import ImageOptions
 
 FEW = ("--max-labels", "2", "--format", ".npy")
@@ -252,6 +252,21 @@ def test_bad_images_are_named_at_the_end(cli, folder, tmp_path, jobs):
     assert len(os.listdir("out")) == 4
 
 
+@pytest.mark.parametrize("fault", [AssertionError("odd"), RecursionError("deep"), MemoryError()])
+def test_whatever_is_raised_for_an_image_the_others_are_labelled(cli, folder, monkeypatch, fault):
+    real = jobs.read_problem
+
+    def fail_at_one(paths, settings):
+        if paths[0].name == "1.png":
+            raise fault
+        return real(paths, settings)
+
+    monkeypatch.setattr(jobs, "read_problem", fail_at_one)
+    outcome = cli("segment", folder, "-o", "out", *FEW)
+    assert (outcome.code, summary(outcome)[0]) == (1, "2 labelled, 1 failed")
+    assert "Traceback" not in outcome.err
+
+
 def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch):
     from napari_saf.io import _masks
 
@@ -322,14 +337,97 @@ def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, c
     assert len(list(out.iterdir())) == 24
 
 
-def test_leftovers_of_a_killed_process_are_removed(tmp_path):
-    for name in (".0123abcd.a.tif", ".0123abcd.old.a.tif"):
-        (tmp_path / name).touch()
-    kept = [".0123abcd.b.tif", ".x.a.tif", "a.tif", ".a.tif"]
-    for name in kept:
-        (tmp_path / name).touch()
-    remove_leftovers(tmp_path / "a.tif")
-    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+KILLED = """
+import os, sys
+from napari_saf.cli import main
+from napari_saf.io import _replace
+
+n_left = int(sys.argv.pop(1))
+rename = os.replace
+
+def replace_or_die(source, target):
+    global n_left
+    if n_left == 0:
+        os._exit(9)
+    n_left -= 1
+    rename(source, target)
+
+def link_or_die(source, target):
+    replace_or_die(source, target)
+
+os.replace, os.link = replace_or_die, link_or_die
+sys.exit(main())
+"""
+"""Ends at once where a file would get its name for the n-th time."""
+
+
+def hidden(folder):
+    return [name for name in os.listdir(folder) if name.startswith(".")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_renamed", range(5))
+@pytest.mark.parametrize("extra", [(), ("--together",)])
+def test_killed_while_images_that_have_changed_are_labelled_again(
+    cli, folder, tmp_path, n_renamed, extra
+):
+    run = ("segment", str(folder), "-o", "out", *FEW, *extra)
+    assert cli(*run).code == 0
+    for k in range(3):
+        iio.imwrite(folder / f"{k}.png", iio.imread(folder / f"{k}.png").T)
+        os.utime(folder / f"{k}.png", (10**9, 10**9))
+    script = [sys.executable, "-c", KILLED, str(n_renamed), *run]
+    assert subprocess.run(script, cwd=tmp_path).returncode == 9
+    assert cli(*run).code == 0
+    assert summary(cli(*run)) == ("3 done before", [])
+    assert not hidden(tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_killed_while_it_overwrites_the_other_settings_are_not_taken_for_done(
+    cli, folder, tmp_path
+):
+    assert cli("segment", folder, "-o", "out", *FEW).code == 0
+    other = ("segment", str(folder), "-o", "out", "--overwrite", "--max-labels", "3", *FEW[2:])
+    script = [sys.executable, "-c", KILLED, "2", *other]  # after the first mask
+    assert subprocess.run(script, cwd=tmp_path).returncode == 9
+    again = cli("segment", folder, "-o", "out", *FEW)
+    assert summary(again) == ("1 labelled, 2 done before", [])
+    assert read_labels(tmp_path / "out" / "0_labels.npy").array.max() <= 2
+    assert not hidden(tmp_path / "out")
+
+
+def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monkeypatch):
+    real, began = jobs.read_problem, []
+
+    def begin_another(*arguments):
+        if not began:
+            began.append(True)
+            assert cli("segment", folder, "-o", "out", "--max-labels", "3", *FEW[2:]).code == 0
+        return real(*arguments)
+
+    monkeypatch.setattr(jobs, "read_problem", begin_another)
+    outcome = cli("segment", folder, "-o", "out", *FEW)
+    assert (outcome.code, summary(outcome)[0]) == (1, "3 failed")
+    assert outcome.err.count("is there already, from another run") == 3
+    recipes = [load_recipe(path) for path in (tmp_path / "out").glob("*.recipe.json")]
+    assert [recipe.method.max_labels for recipe in recipes] == [3] * 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes of POSIX")
+def test_leftovers_of_a_killed_process_are_removed(cli, picture, tmp_path):
+    run = ("segment", picture(), "-o", "m.npy", *FEW)
+    assert cli(*run).code == 0
+    before = sorted(os.listdir(tmp_path))
+    script = "import os, sys, pathlib; from napari_saf.io import replacing\n"
+    script += "with replacing('m.npy') as path: path.touch(); os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path).returncode == 9
+    assert len(hidden(tmp_path)) == 1
+    alive = hidden(tmp_path)[0].split("-")
+    (tmp_path / "-".join([*alive[:2], str(os.getppid()), alive[3]])).touch()
+    assert summary(cli(*run)) == ("1 done before", [])
+    assert len(hidden(tmp_path)) == 1  # that of a process that is alive
+    assert len(os.listdir(tmp_path)) == len(before) + 1
 
 
 def test_jobs_must_be_some(cli, folder):

@@ -92,11 +92,15 @@ def test_alpha_is_no_channel(cli, tmp_path):
 
 def test_what_a_killed_run_left_half_done_is_removed(cli, picture, dictionary):
     os.mkdir("out")
-    for name in (".0123abcd.a_labels.tif", ".0123abcd.b_labels.tif", ".notes"):
-        open(f"out/{name}", "w").close()
+    for name in ("a_labels.tif", "b_labels.tif"):
+        script = "import os; from napari_saf.io import replacing\n"
+        script += f"with replacing('out/{name}') as path: path.touch(); os._exit(9)"
+        assert subprocess.run([sys.executable, "-c", script]).returncode == 9
+    open("out/.notes", "w").close()
+    assert len(os.listdir("out")) == 3
     assert cli("dictionary", "apply", dictionary, picture("a.png"), "-o", "out").code == 0
     left = {name for name in os.listdir("out") if name.startswith(".")}
-    assert left == {".0123abcd.b_labels.tif", ".notes"}
+    assert len(left) == 2 and ".notes" in left
 
 
 def test_nothing_is_done_twice(cli, picture, dictionary):
@@ -250,3 +254,19 @@ def test_help_lists_what_there_is(cli):
     assert "dictionary" in cli("--help").out
     assert {"learn", "show", "apply"} <= set(cli("dictionary", "--help").out.split())
     assert "--n-atoms" in cli("dictionary", "learn", "--help").out
+
+
+def test_whatever_is_raised_for_an_image_the_others_are_done(cli, picture, dictionary, monkeypatch):
+    from napari_saf.io import _dictionary_batch as batch
+
+    real, paths = batch.read_image, [picture(f"{k}.png", seed=k) for k in range(3)]
+
+    def fail_at_one(path):
+        if path.name == "1.png":
+            raise AssertionError("odd")
+        return real(path)
+
+    monkeypatch.setattr(batch, "read_image", fail_at_one)
+    outcome = cli("dictionary", "apply", dictionary, *paths, "-o", "out")
+    assert outcome.code == 1 and "1.png" in outcome.err and "Traceback" not in outcome.err
+    assert len([name for name in os.listdir("out") if name.endswith("_labels.tif")]) == 2

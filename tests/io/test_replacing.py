@@ -81,3 +81,35 @@ def test_a_system_that_removes_nothing_hides_no_error(tmp_path, monkeypatch):
     words = "a: cannot be written: Read-only file system"
     with pytest.raises(SafError, match=words), replacing(tmp_path / "a"):
         refuse()
+
+
+@pytest.mark.parametrize("length", [240, 246, 255])
+def test_the_longest_names_are_written(tmp_path, length):
+    target = tmp_path / f"{'a' * (length - 4)}.tif"
+    with replacing(target) as temporary:
+        assert temporary.suffix == ".tif"
+        temporary.write_text("new")
+    assert os.listdir(tmp_path) == [target.name]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes and links of POSIX")
+def test_a_file_keeps_its_mode_and_a_link_what_it_points_to(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    real, link = tmp_path / "elsewhere" / "a", tmp_path / "a"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    with replacing(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink() and link.resolve() == real
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_another_has_made_meanwhile_stays(tmp_path):
+    target = tmp_path / "a"
+    with pytest.raises(SafError, match="exists"), replacing(target, overwrite=False) as temporary:
+        temporary.write_text("mine")
+        target.write_text("theirs")
+    assert target.read_text() == "theirs"
+    assert os.listdir(tmp_path) == ["a"]
