@@ -32,6 +32,7 @@ from napari_saf.io import (
     replacing,
     save_dictionary,
 )
+from napari_saf.io._words import printable
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_WORDS
 
@@ -110,7 +111,8 @@ def _save_sheet(path: Path, dictionary: PatchDictionary, title: str) -> None:
         picture = atoms[k] if atoms.shape[-1] == 3 else atoms[k].mean(axis=-1)
         axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axis.set_title(f"{k + 1}: {100 * dictionary.usage[k] / total:.1f} %", fontsize=7)
-    figure.suptitle(f"{title}: {_words(dictionary)}", fontsize=8)
+    words = printable(f"{title}: {_words(dictionary)}")
+    figure.suptitle(words, fontsize=8, parse_math=False)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
 

@@ -26,6 +26,7 @@ from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ParameterValue, ValueRange, WindowSize
 from napari_saf.features import FEATURES, Scaling
 from napari_saf.io import LABELS_MARK, make_folder, mask_stem, replacing
+from napari_saf.io._words import printable
 from napari_saf.methods import METHODS, SweepMethod, TradeOff
 from napari_saf.methods._sweep import SWEPT, count_points
 from napari_saf.problem import ImageOptions
@@ -114,7 +115,8 @@ def _save_plot(path: Path, found: TradeOff, title: str) -> None:
         if np.isfinite(point.fairness_error):
             place = (point.fairness_error, point.objective)
             left.annotate(f"{point.weight:.3g}", place, xytext=(4, 4), textcoords="offset points")
-    left.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective", title=title)
+    left.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective")
+    left.set_title(printable(title), parse_math=False)
     weights = [point.weight for point in found.points]
     right.plot(weights, [point.balance for point in found.points], "o-")
     right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 
 from napari_saf.comparison._panels import Panel, Swatch
 from napari_saf.comparison._variants import Layout
+from napari_saf.io._words import printable
 
 __all__ = ["draw_panels"]
 
@@ -69,12 +70,13 @@ def _draw_picture(axes: Axes, panel: Panel) -> None:
 
 def _write_above(axes: Axes, words: str, points: float, size: float, color: str) -> None:
     axes.annotate(
-        words,
+        printable(words),
         (0, 1),
         (0, points),
         xycoords="axes fraction",
         textcoords="offset points",
         annotation_clip=False,
+        parse_math=False,
         fontsize=size,
         color=color,
     )

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.comparison._comparison import Compared, Comparison
 from napari_saf.errors import InvalidInput
 from napari_saf.io import replacing
+from napari_saf.io._words import printable, table_cell
 from napari_saf.metrics import (
     matched_accuracy,
     normalized_mutual_information,
@@ -160,6 +161,8 @@ def save_table(path: str | os.PathLike[str], rows: Sequence[Row]) -> Path:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, str):
+        return table_cell(printable(value))
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 

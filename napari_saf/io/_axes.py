@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
+from napari_saf.arrays import as_list, own_floats
 from napari_saf.errors import InvalidInput
 
 __all__ = ["Axes", "label_axes", "spelled_out", "symbol"]
@@ -59,16 +62,20 @@ def label_axes(
     InvalidInput
         If a length differs from `n_axes`, or a scale is not above 0.
     """
+    if not isinstance(axes, str | None):
+        raise InvalidInput(f"axes: expected letters, got {axes!r}")
     every_unit = (units,) * n_axes if isinstance(units, str) else units
-    for name, given in (("axes", axes), ("scale", scale), ("units", every_unit)):
+    sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
+    names = None if every_unit is None else as_list(every_unit, "units")
+    for name, given in (("axes", axes), ("scale", sizes), ("units", names)):
         if given is not None and len(given) != n_axes:
             raise InvalidInput(f"{name}: expected {n_axes}, one for each axis, got {given!r}")
-    if scale is not None and not all(0 < float(size) < float("inf") for size in scale):
-        raise InvalidInput(f"scale: expected sizes above 0, got {tuple(scale)!r}")
+    if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
     return Axes(
         _known((axes or "").lower(), n_axes),
-        None if scale is None else tuple(float(size) for size in scale),
-        None if every_unit is None else tuple(str(unit) for unit in every_unit),
+        None if sizes is None else tuple(float(size) for size in sizes),
+        None if names is None else tuple(str(unit) for unit in names),
     )
 
 

@@ -23,6 +23,7 @@ from napari_saf.io._image_file import ImageFile
 from napari_saf.io._masks import mask_stem, save_masks
 from napari_saf.io._replace import make_folder, remove_leftovers, replacing
 from napari_saf.io._source import FileState
+from napari_saf.io._words import table_cell
 from napari_saf.methods._method import Cancelled, never
 
 __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
@@ -116,12 +117,12 @@ def apply_to_files(
     _check_places(places)
     settings = _digest(dictionary, window, reconstruction, channel_axis)
     table = _Table(folder / TABLE_NAME, dictionary.n_atoms, settings, overwrite=overwrite)
-    states = {place.image.name: FileState.of(place.image, folder) for place in places}
-    table.begin(states, {place.image.name for place in places if not place.is_complete()})
+    states = {place.name: FileState.of(place.image, folder) for place in places}
+    table.begin(states, {place.name for place in places if not place.is_complete()})
     for place in places:
         if cancelled():
             return
-        if place.image.name in table.done:
+        if place.name in table.done:
             yield FileOutcome(place.image, "skipped")
             continue
         began = time.perf_counter()
@@ -139,12 +140,12 @@ def apply_to_files(
             )
         except Cancelled:
             return
-        except (SafError, MemoryError) as error:
+        except Exception as error:  # noqa: BLE001  (no file keeps the others)
             seconds = time.perf_counter() - began
             yield FileOutcome(place.image, "failed", error, seconds=seconds)
             continue
         seconds = time.perf_counter() - began
-        table.append(place.image.name, states[place.image.name], found, seconds)
+        table.append(place.name, states[place.name], found, seconds)
         yield FileOutcome(place.image, "done", None, found.error, found.psnr, seconds)
 
 
@@ -161,6 +162,11 @@ class _Place:
         stem = mask_stem(image)
         mask = folder / f"{stem}_labels{mask_format}"
         return cls(image, mask, folder / f"{stem}_reconstruction.tif")
+
+    @property
+    def name(self) -> str:
+        """The name of the image, as it is in the table."""
+        return table_cell(self.image.name)
 
     def is_complete(self) -> bool:
         return self.mask.exists() and self.reconstruction.exists()
@@ -249,7 +255,7 @@ class _Table:
         kept = []
         for row in self._rows:
             state = states.get(row[0])
-            if state is not None and row[5] != state.path:
+            if state is not None and row[5] != _cells(state)[0]:
                 raise InvalidInput(
                     f"{self._path}: has results of another {row[0]}, {row[5]}; choose another "
                     "folder, or overwrite"
@@ -289,7 +295,7 @@ class _Table:
 
 
 def _cells(state: FileState) -> list[str]:
-    return [state.path, str(state.n_bytes), str(state.modified)]
+    return [table_cell(state.path), str(state.n_bytes), str(state.modified)]
 
 
 def _line(row: Sequence[str]) -> bytes:

@@ -20,6 +20,7 @@ from napari_saf.features import Scaling, channels_last
 from napari_saf.io._axes import Axes, label_axes
 from napari_saf.io._legend import Legend
 from napari_saf.io._replace import replacing
+from napari_saf.io._words import printable
 
 __all__ = [
     "FIGURE_SUFFIXES",
@@ -112,7 +113,7 @@ def middle_plane(array: NDArray[Any], n_axes: int) -> NDArray[Any]:
 def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
     """Show a grey or RGB plane."""
     panel.imshow(plane, cmap="gray", interpolation="nearest")
-    panel.set_title(textwrap.fill(title, _TITLE_LETTERS))
+    panel.set_title(textwrap.fill(printable(title), _TITLE_LETTERS), parse_math=False)
     panel.set_axis_off()
 
 
@@ -197,7 +198,11 @@ def _draw_legend(panel: Panel, legend: Legend) -> None:
     if left_out:
         rows.append(Patch(facecolor="none", label=f"and {left_out} more"))
     if rows:
-        panel.legend(handles=rows, loc="center left", frameon=False, borderaxespad=0, fontsize=9)
+        drawn = panel.legend(
+            handles=rows, loc="center left", frameon=False, borderaxespad=0, fontsize=9
+        )
+        for text in drawn.get_texts():
+            text.set_parse_math(False)
 
 
 def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:

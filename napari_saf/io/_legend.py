@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.arrays import as_dict
 from napari_saf.errors import InvalidInput
+from napari_saf.io._words import printable
 
 __all__ = ["Legend", "count_labels", "file_stem"]
 
@@ -63,7 +65,8 @@ class Legend:
             If a name is no text, or a colour not three numbers from 0 to 1.
         """
         present, sizes = count_labels(labels)
-        named, coloured = dict(names or {}), dict(colors or {})
+        named = {} if names is None else as_dict(names, "names")
+        coloured = {} if colors is None else as_dict(colors, "colors")
         words = tuple(_name(int(label), named) for label in present)
         table = [_color(int(label), coloured) for label in present]
         return cls(present, words, np.array(table, np.uint8).reshape(-1, 3), sizes)
@@ -97,7 +100,7 @@ def _name(label: int, names: Mapping[int, str]) -> str:
     name = names.get(label, f"label {label}")
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
-    return name.strip()
+    return printable(name.strip())
 
 
 def _color(label: int, colors: Mapping[int, Sequence[float]]) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ from napari_saf.io._image import PNG_MARK
 from napari_saf.io._legend import Legend
 from napari_saf.io._mask_tiff import MaskDescription, write_tiff
 from napari_saf.io._replace import replacing
+from napari_saf.io._words import printable
 
 __all__ = ["MASK_SUFFIXES", "mask_stem", "mask_suffix", "save_masks"]
 
@@ -170,7 +171,7 @@ def _write_zarr(path: Path, labels: Labels, described: MaskDescription) -> None:
     write_image(
         labels,
         group,
-        name=described.name,
+        name=printable(described.name),
         scale_factors=[],
         method=Methods.NEAREST,
         fmt=FormatV05(),

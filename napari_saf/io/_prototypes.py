@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._array import read_array
@@ -81,12 +81,16 @@ class PrototypeSet:
         if given.min() < 1 or given.max() > MOST_LABELS:
             wrong = given.min() if given.min() < 1 else given.max()
             raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong}")
-        for label, name in self.names.items():
+        for label, name in as_dict(self.names, "names").items():
             if not isinstance(name, str) or not name.strip():
                 raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
+        if not isinstance(self.options, ImageOptions | None):
+            raise InvalidInput(f"options: expected ImageOptions, got {self.options!r:.60}")
         if self.options is not None:
             refuse_options(self.options)
-        colors = {label: _check_color(color) for label, color in self.colors.items()}
+        colors = {
+            label: _check_color(color) for label, color in as_dict(self.colors, "colors").items()
+        }
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
         object.__setattr__(self, "colors", colors)
@@ -300,7 +304,8 @@ def _write(path: Path, found: PrototypeSet, suffix: str) -> None:
         lines = [",".join(str(value) for value in row) for row in found.vectors]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     else:
-        path.write_text(_to_text(found), encoding="utf-8")
+        # What is no text in a name becomes an escape, which JSON reads back.
+        path.write_text(_to_text(found), encoding="utf-8", errors="backslashreplace")
 
 
 def _to_text(found: PrototypeSet) -> str:

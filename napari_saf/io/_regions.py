@@ -23,6 +23,7 @@ from napari_saf.io._connected import (
 )
 from napari_saf.io._legend import Legend
 from napari_saf.io._replace import replacing
+from napari_saf.io._words import table_cell
 
 __all__ = ["TABLE_SUFFIXES", "check_table_suffix", "region_table", "save_regions"]
 
@@ -304,14 +305,16 @@ def _end(unit: str, power: int = 1) -> str:
 
 
 def _write_csv(path: Path, table: Table) -> None:
-    columns = [[_text(value) for value in column.tolist()] for column in table.values()]
+    columns = [[_cell(value) for value in column.tolist()] for column in table.values()]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table)
         writer.writerows(zip(*columns, strict=True))
 
 
-def _text(value: object) -> str:
+def _cell(value: object) -> str:
+    if isinstance(value, str):
+        return table_cell(value)
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
