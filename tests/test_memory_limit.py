@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 import threading
 
 import imageio.v3 as iio
@@ -147,19 +148,21 @@ def test_the_limits_of_a_group_of_processes_count(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tmp_path):
-    resource = pytest.importorskip("resource")
     (tmp_path / "in").mkdir()
     rng = np.random.default_rng(0)
     for name, side in (("a_large.png", 4096), ("b_small.png", 24)):
         iio.imwrite(tmp_path / "in" / name, rng.integers(255, size=(side, side), dtype=np.uint8))
-    script = "import sys; from napari_saf.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", script, "segment", "in", "-o", "out"]
-    room = 2**31 + 2**30
+    script = """
+        import resource, sys
+        import psutil
+        from napari_saf.cli import _segment, main
 
-    def limit():
+        room = psutil.Process().memory_info().vms + 2**31
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
-
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit)
+        sys.exit(main(["segment", "in", "-o", "out"]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert re.search(
         r"error: in/a_large\.png: not enough memory.*\(max_side\) it fits", done.stderr

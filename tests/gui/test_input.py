@@ -291,7 +291,7 @@ def test_no_image(viewer, dock):
 
 
 def test_too_little_memory(dock, run, monkeypatch):
-    monkeypatch.setattr("napari_saf.device._free_memory", lambda device: 1000)
+    monkeypatch.setattr("napari_saf.device.free_memory", lambda: 1000)
     assert run(dock) is None
     assert "not enough memory" in dock.status.text and "fewer labels" in dock.status.text
     monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_too_little_memory(dock, run, monkeypatch):
 def test_a_lazy_image_that_does_not_fit_is_not_read(viewer, dock, run, monkeypatch):
     image = da.from_array(gray(), chunks=8)
     dock.input.choose_image(viewer.add_image(image, name="lazy"))
-    monkeypatch.setattr("napari_saf.device._free_memory", lambda device: 1000)
+    monkeypatch.setattr("napari_saf.device.free_memory", lambda: 1000)
     assert run(dock) is None
     assert "not enough memory" in dock.status.text and "one slice" in dock.status.text
     monkeypatch.undo()
