@@ -88,7 +88,7 @@ def test_the_size_that_is_proposed_fits_and_the_next_does_not(shape, window, n_v
     with memory_limit(150_000):
         with pytest.raises(saf.ComputeError, match="max_side") as caught:
             run()
-        side = int(re.search(r"longest side of (\d+) \(max_side\) it fits", str(caught.value))[1])
+        side = int(re.search(r"longest side of (\d+) it fits", str(caught.value))[1])
         assert run(max_side=side).labels.shape == shape
         if n_values == 1000:
             with pytest.raises(saf.ComputeError, match="max_side"):
@@ -165,7 +165,7 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert re.search(
-        r"error: in/a_large\.png: not enough memory.*\(max_side\) it fits", done.stderr
+        r"error: in/a_large\.png: not enough memory.*it fits \(Work at, max_side\)", done.stderr
     )
     assert "Traceback" not in done.stderr
     assert (tmp_path / "out" / "b_small_labels.tif").exists()
