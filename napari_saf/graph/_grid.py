@@ -280,7 +280,8 @@ class GridGraph(AbstractGraph):
         k = bisect_right(sides, allowed, key=self._n_pixels_at)
         if not k:
             return super().smaller(share)
-        return f"a smaller image: up to a longest side of {sides[k - 1]} it fits (Work at, max_side)"
+        side = sides[k - 1]
+        return f"a smaller image: up to a longest side of {side} it fits (Work at, max_side)"
 
     def _n_pixels_at(self, max_side: int) -> int:
         return math.prod(coarse_shape(self.shape, max_side, self.window))
