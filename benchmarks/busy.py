@@ -1,9 +1,9 @@
 """How long a run takes on an idle machine, and beside others that keep its cores busy.
 
-Prints the seconds of a self-assignment flow with its defaults, in a process of its own, with one
-thread, with all of them as this package sets them, and with all of them as GNU OpenMP comes: the
-middle of several runs, and the range. Each kind is run in turn, so that what else the machine does
-meets all of them.
+Prints the seconds of what ``napari-saf segment`` runs by default, in a process of its own, with
+one thread, with all of them as this package sets them, and with all of them as GNU OpenMP comes:
+the middle of several runs, and the range. Each kind is run in turn, so that what else the machine
+does meets all of them.
 
     python benchmarks/busy.py                 # idle, then beside two busy loops
     python benchmarks/busy.py --loops 0 1 4   # beside none, one, four
@@ -31,15 +31,17 @@ import sys
 import time
 
 import napari_saf as saf
+from napari_saf.cli._parameters import make_method
+from napari_saf.image_options import ImageOptions
 from napari_saf.samples import read_sample
 from skimage.transform import resize
 
 side = int(sys.argv[1])
 image = resize(read_sample("astronaut").array, (side, side), anti_aliasing=True)
-method = saf.SelfAssignmentFlow()
-method.run(saf.Problem.from_image(image[:64, :64]))
+method, options = make_method("saf", {}), ImageOptions().arguments()
+method.run(saf.Problem.from_image(image[:64, :64], **options))
 began = time.perf_counter()
-method.run(saf.Problem.from_image(image))
+method.run(saf.Problem.from_image(image, **options))
 print(time.perf_counter() - began)
 """
 

@@ -195,6 +195,8 @@ class Problem:
         InvalidInput
             If the image is constant or not finite within the mask, or an argument does not
             fit the image.
+        ComputeError
+            If memory does not suffice.
         """
         given = None if isinstance(features, str) else [own_floats(features, "features")]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
@@ -247,6 +249,8 @@ class Problem:
         ------
         InvalidInput
             As `from_image`, and if the lengths of the sequences differ.
+        ComputeError
+            If memory does not suffice.
         """
         every_image = as_list(images, "images")
         count = len(every_image)

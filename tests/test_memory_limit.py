@@ -95,11 +95,16 @@ def test_the_size_that_is_proposed_fits_and_the_next_does_not(shape, window, n_v
                 run(max_side=2 * side)
 
 
-def test_many_images_or_a_network_have_no_side(problem):
+def test_many_images_or_a_network_have_no_side():
     images = [np.random.default_rng(k).random((9, 9)) for k in range(3)]
     several = saf.Problem.from_images(images)
     with memory_limit(10_000), pytest.raises(saf.ComputeError, match="fewer images at once"):
         saf.SelfAssignmentFlow().run(several)
+    network = saf.Problem(
+        np.random.default_rng(0).random((9, 2)), saf.AffinityGraph(np.ones((9, 9)))
+    )
+    with memory_limit(1000), pytest.raises(saf.ComputeError, match="fewer nodes"):
+        saf.SelfAssignmentFlow().run(network)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from napari_saf.cli._plan import Job
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import Recipe, load_recipe, make_folder, read_labels, save_recipe
-from napari_saf.io._replace import remove, remove_leftovers
+from napari_saf.io._replace import hidden_name, remove, remove_leftovers
 from napari_saf.io._source import FileState
 from napari_saf.parameters import to_plain
 
@@ -99,7 +98,8 @@ def saving_recipe(job: Job, settings: Settings, recipe: dict[str, Any]) -> Itera
             remove(place)
         raise
     if not is_first:
-        os.replace(place, job.recipe)
+        save_recipe(job.recipe, recipe)
+    remove(_begun(job))  # also that of a killed run whose masks were removed since
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -119,8 +119,7 @@ def clear_away(job: Job) -> None:
 
 def _begun(job: Job) -> Path:
     """Return where the recipe is while masks of an earlier run are replaced."""
-    name = hashlib.sha256(os.fsencode(job.recipe.name)).hexdigest()[:12]
-    return job.recipe.with_name(f".saf-{name}.recipe.json")
+    return job.recipe.with_name(f"{hidden_name(job.recipe)}.recipe.json")
 
 
 def _check_free(job: Job, settings: Settings) -> None:

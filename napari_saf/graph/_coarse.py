@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from skimage.transform import resize_local_mean
 
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._grid import GridGraph, check_mask
+from napari_saf.graph._grid import GridGraph
+from napari_saf.graph._shape import check_mask
 
 __all__ = ["CoarseGrid", "coarse_mask", "coarse_means"]
 

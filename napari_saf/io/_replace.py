@@ -16,7 +16,7 @@ import psutil
 
 from napari_saf.errors import SafError
 
-__all__ = ["make_folder", "remove", "remove_leftovers", "replacing"]
+__all__ = ["hidden_name", "make_folder", "remove", "remove_leftovers", "replacing"]
 
 
 @contextmanager
@@ -70,16 +70,16 @@ def _errors_told(target: Path) -> Iterator[None]:
         raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
-def _prefix(path: Path) -> str:
-    """Return how names of temporaries beside a path begin."""
-    return f".saf-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}-"
+def hidden_name(path: Path) -> str:
+    """Return a short name that is hidden, of its own for each name of a file."""
+    return f".saf-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}"
 
 
 def _beside(path: Path) -> Path:
     """Return a new name beside a path that ends alike, and is shorter than the longest may be."""
     ending = re.search(r"(\.ome)?\.[^.]{1,8}$", path.name)
     words = f"{os.getpid()}-{secrets.token_hex(4)}{ending[0] if ending else ''}"
-    return path.with_name(f"{_prefix(path)}{words}")
+    return path.with_name(f"{hidden_name(path)}-{words}")
 
 
 def _move_to_free_place(temporary: Path, target: Path) -> None:
@@ -140,9 +140,10 @@ def remove_leftovers(path: Path) -> None:
     What belongs to another process that is alive stays.
     """
     real = Path(os.path.realpath(path)) if path.is_symlink() else path
-    prefix = _prefix(real)
+    prefix = f"{hidden_name(real)}-"
     for beside in real.parent.iterdir() if real.parent.is_dir() else ():
         if beside.name.startswith(prefix):
-            process = int(beside.name.removeprefix(prefix).partition("-")[0])
-            if process == os.getpid() or not psutil.pid_exists(process):
+            process = beside.name.removeprefix(prefix).partition("-")[0]
+            is_own = process == str(os.getpid())
+            if is_own or (process.isdecimal() and not psutil.pid_exists(int(process))):
                 remove(beside)

@@ -87,6 +87,10 @@ def _checked_codecs(array: zarr.Array) -> list[dict[str, Any]]:
     for name in names:
         if name not in _CODECS:
             raise ValueError(f"codec {name!r}: expected one of {', '.join(sorted(_CODECS))}")
+    shard = next((one for one in used if _name(one) == "sharding_indexed"), None)
+    index = [] if shard is None else shard["configuration"].get("index_codecs", ())
+    if not {_name(one) for one in index} <= {"bytes", "crc32c"}:
+        raise ValueError("index of a shard: expected bytes, and crc32c or nothing")
     if sum(name in _DECOMPRESS for name in names) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(f"codecs {', '.join(names)}: expected one compression at most")
     return used
@@ -118,6 +122,8 @@ def _check_chunks(array: zarr.Array, codecs: list[dict[str, Any]], folder: Path)
         file = folder / array.metadata.encode_chunk_key(place)
         if not file.exists():
             continue
+        if not file.is_file():  # such as a link to a device without an end
+            raise ValueError(f"chunk {place}: expected a file")
         content = file.read_bytes()
         if shards is None:
             _check_chunk(content, codecs, n_bytes)

@@ -397,6 +397,21 @@ def test_killed_while_it_overwrites_the_other_settings_are_not_taken_for_done(
     assert not hidden(tmp_path / "out")
 
 
+@pytest.mark.slow
+def test_masks_that_are_removed_after_a_kill_are_made_once(cli, folder, tmp_path):
+    run = ("segment", str(folder), "-o", "out", *FEW)
+    assert cli(*run).code == 0
+    for path in folder.iterdir():
+        os.utime(path, (10**9, 10**9))
+    script = [sys.executable, "-c", KILLED, "1", *run]
+    assert subprocess.run(script, cwd=tmp_path).returncode == 9
+    for path in (tmp_path / "out").glob("*.npy"):
+        path.unlink()
+    assert cli(*run).code == 0
+    assert summary(cli(*run)) == ("3 done before", [])
+    assert not hidden(tmp_path / "out")
+
+
 def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monkeypatch):
     real, began = jobs.read_problem, []
 
