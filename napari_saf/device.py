@@ -27,9 +27,9 @@ __all__ = [
     "check_memory",
     "float_type",
     "free_memory",
+    "memory_errors_translated",
     "memory_limit",
     "resolve_device",
-    "shortage_told",
 ]
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
@@ -129,7 +129,7 @@ def check_memory(
 
 
 @contextmanager
-def shortage_told(
+def memory_errors_translated(
     proposal: str = "use fewer labels, a mask, or a smaller image",
 ) -> Iterator[None]:
     """Turn what torch and numpy raise where memory or a device fails them into ComputeError."""

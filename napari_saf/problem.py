@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import all_finite, as_list, own_floats
-from napari_saf.device import shortage_told
+from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
@@ -138,7 +138,7 @@ class Problem:
         return found
 
     @classmethod
-    @shortage_told("use a mask or a smaller image")
+    @memory_errors_translated("use a mask or a smaller image")
     def from_image(
         cls,
         image: ArrayLike,
@@ -213,7 +213,7 @@ class Problem:
         )
 
     @classmethod
-    @shortage_told("use masks, or smaller or fewer images")
+    @memory_errors_translated("use masks, or smaller or fewer images")
     def from_images(
         cls,
         images: Sequence[ArrayLike],

@@ -15,7 +15,7 @@ import torch
 
 import napari_saf as saf
 from napari_saf import device
-from napari_saf.device import memory_limit, shortage_told
+from napari_saf.device import memory_errors_translated, memory_limit
 
 
 @pytest.fixture
@@ -117,7 +117,10 @@ def test_many_images_or_a_network_have_no_side():
     ],
 )
 def test_what_torch_and_numpy_raise_is_a_compute_error(error, words):
-    with pytest.raises(saf.ComputeError, match=words) as caught, shortage_told("do less"):
+    with (
+        pytest.raises(saf.ComputeError, match=words) as caught,
+        memory_errors_translated("do less"),
+    ):
         raise error
     assert caught.value.__cause__ is error
 

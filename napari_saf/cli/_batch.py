@@ -20,7 +20,7 @@ import click
 from napari_saf.cli import report
 from napari_saf.cli._job import Settings, run_job
 from napari_saf.cli._plan import Job
-from napari_saf.device import shortage_told
+from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError
 
 __all__ = ["Outcome", "run_all"]
@@ -122,7 +122,7 @@ def _in_turn(jobs: Sequence[Job], settings: Settings) -> Iterator[Outcome]:
 
 def _run(job: Job, settings: Settings, progress: str | None) -> Outcome:
     try:
-        with shortage_told():
+        with memory_errors_translated():
             lines, notes = run_job(job, settings, progress)
     except Exception as error:  # noqa: BLE001  (no image keeps the others)
         words = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"

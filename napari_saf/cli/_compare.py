@@ -50,8 +50,7 @@ from napari_saf.io import (
     save_recipe,
 )
 from napari_saf.io._legend import file_stem
-from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.methods._method import relay
+from napari_saf.methods import METHODS, AbstractMethod, map_steps
 from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["command"]
@@ -88,7 +87,7 @@ def _compare(
         here = dataclasses.replace(wanted, channel_axis=options.channel_axis)
         return problem_of([file], here, settings)
 
-    steps = relay(iterate_comparison(variants, read), lambda step: step.snapshot)
+    steps = map_steps(iterate_comparison(variants, read), lambda step: step.snapshot)
     found = run_with_progress(steps, image.name)
     shown: dict[str, Any] = {
         "truth": regions,

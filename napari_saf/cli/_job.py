@@ -16,8 +16,7 @@ from napari_saf.cli._resume import clear_away, digest_of, files_of, saving_recip
 from napari_saf.features import channels_last
 from napari_saf.groups import check_group_source
 from napari_saf.io import ImageFile, make_folder, read_image, read_labels, save_masks
-from napari_saf.methods import AbstractMethod
-from napari_saf.methods._method import drain
+from napari_saf.methods import AbstractMethod, run_to_end
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import STATUS_WORDS, Segmentation
 
@@ -111,7 +110,7 @@ def run_job(
     files = files_of(job, settings)  # as they are before they are read
     images, problem, channel_axis = read_problem(job.images, settings)
     steps = settings.method.iterate(problem)
-    result = drain(steps) if progress is None else run_with_progress(steps, progress)
+    result = run_to_end(steps) if progress is None else run_with_progress(steps, progress)
     labels = result.labels if isinstance(result.labels, list) else [result.labels]
     recipe = result.recipe | {
         "images": [path.name for path in job.images],

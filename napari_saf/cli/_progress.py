@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from napari_saf.methods._method import drain, relay
+from napari_saf.methods import map_steps, run_to_end
 from napari_saf.result import Snapshot
 
 __all__ = ["run_with_progress"]
@@ -26,7 +26,7 @@ def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
         Words beside the bar.
     """
     with _bar(steps, title) as watched:
-        return drain(watched)
+        return run_to_end(watched)
 
 
 @contextmanager
@@ -47,5 +47,5 @@ def _bar(steps: Generator[Snapshot, None, T], title: str) -> Iterator[Generator[
             progress.update(task, completed=snapshot.fraction, state=state)
             return snapshot
 
-        yield relay(steps, show)
+        yield map_steps(steps, show)
         progress.update(task, completed=1)

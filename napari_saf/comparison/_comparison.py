@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.comparison._alignment import align, renumbered
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.methods._method import Cancelled, drain, never, relay
+from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
 
@@ -203,11 +203,11 @@ def compare(
             shared["groups"] = groups
         return Problem.from_image(image, mask=mask, seeds=seeds, **shared)
 
-    return drain(iterate_comparison(variants, read))
+    return run_to_end(iterate_comparison(variants, read))
 
 
 def iterate_comparison(
-    variants: Sequence[Variant], read: _Read, *, cancelled: Callable[[], bool] = never
+    variants: Sequence[Variant], read: _Read, *, cancelled: Callable[[], bool] = not_cancelled
 ) -> Generator[ComparisonStep, None, Comparison]:
     """Run variants one after another; those with the same options share one problem.
 
@@ -246,7 +246,7 @@ def iterate_comparison(
         variant, share = variants[number], (len(results) + len(failures), len(variants))
         try:
             steps = variant.method.iterate(reader.read(variant.options), cancelled=cancelled)
-            found = yield from relay(steps, partial(_step, variant, share, [*results.values()]))
+            found = yield from map_steps(steps, partial(_step, variant, share, [*results.values()]))
         except Cancelled:
             break
         except SafError as error:

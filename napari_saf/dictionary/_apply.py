@@ -17,11 +17,10 @@ from napari_saf.dictionary._distance import check_odd
 from napari_saf.dictionary._field import Matches, PatchField
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph, check_window
-from napari_saf.methods import AssignmentFlow
+from napari_saf.methods import AssignmentFlow, Cancelled, not_cancelled, run_to_end
 from napari_saf.methods._assignment import AssignmentField
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Cancelled, drain, never
 from napari_saf.methods._start import Start
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
@@ -93,7 +92,7 @@ def apply_dictionary(
     reconstruction: Reconstruction = "blended",
     rho: float = 0.1,
     device: str = "auto",
-    cancelled: Callable[[], bool] = never,
+    cancelled: Callable[[], bool] = not_cancelled,
 ) -> PatchSegmentation:
     """Label an image with the atoms of a dictionary and make it anew from them.
 
@@ -286,7 +285,7 @@ class _Work:
         steps = run_flow(
             Flow(flow, start, make_field, flow.stepper, flow.stop, fixed_meaning=True), call
         )
-        labels = np.asarray(drain(steps).labels).astype(np.int64) - 1
+        labels = np.asarray(run_to_end(steps).labels).astype(np.int64) - 1
         return torch.from_numpy(labels.ravel()).to(table.device)
 
     def _note(self, tile: _Tile, matched: Placements, width: int) -> None:

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import check_size
-from napari_saf.device import shortage_told
+from napari_saf.device import memory_errors_translated
 from napari_saf.dictionary._distance import check_odd
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.dictionary._symmetries import all_transforms
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last, is_rgb
-from napari_saf.methods._method import drain, never
+from napari_saf.methods import not_cancelled, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import Snapshot
 
@@ -158,7 +158,7 @@ class PatchDictionary:
             names=names,
             **options,
         )
-        found = drain(steps).dictionary
+        found = run_to_end(steps).dictionary
         assert found is not None
         return found
 
@@ -169,7 +169,7 @@ class PatchDictionary:
         window: int = 3,
         channel_axis: int | None = None,
         names: Sequence[str] = (),
-        cancelled: Callable[[], bool] = never,
+        cancelled: Callable[[], bool] = not_cancelled,
         **options: Any,
     ) -> Generator[Snapshot, None, LearnedDictionary]:
         """Learn as `learn` does, with live labels and atoms, and return all that comes of it."""
@@ -182,7 +182,7 @@ class PatchDictionary:
         assert isinstance(result, LearnedDictionary)
         return dataclasses.replace(result, dictionary=result.with_names(names))
 
-    @shortage_told("use a smaller image")
+    @memory_errors_translated("use a smaller image")
     def apply(
         self,
         image: ArrayLike,
@@ -192,7 +192,7 @@ class PatchDictionary:
         reconstruction: Reconstruction = "blended",
         rho: float = 0.1,
         device: str = "auto",
-        cancelled: Callable[[], bool] = never,
+        cancelled: Callable[[], bool] = not_cancelled,
     ) -> PatchSegmentation:
         """Label an image with the atoms and make it anew from them; see `apply_dictionary`."""
         from napari_saf.dictionary._apply import apply_dictionary

@@ -17,11 +17,10 @@ from napari_saf.dictionary._training import Training, flat
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.methods import Iteration, SelfAssignmentFlow
+from napari_saf.methods import Iteration, SelfAssignmentFlow, map_steps
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlowMethod
-from napari_saf.methods._method import relay
 from napari_saf.methods._self_assignment import SelfAssignmentField
 from napari_saf.methods._start import Start
 from napari_saf.parameters import parameter
@@ -299,7 +298,7 @@ def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
 
 def _follow(steps: Iteration, training: Training) -> Iteration:
     """Pass the snapshots of the flow on, at the size of the images and with atoms."""
-    return relay(steps, lambda one: training.wrap(one, _SHARE_OF_FLOW * one.fraction))
+    return map_steps(steps, lambda one: training.wrap(one, _SHARE_OF_FLOW * one.fraction))
 
 
 def _grids(graph: AbstractGraph) -> tuple[GridGraph, ...]:

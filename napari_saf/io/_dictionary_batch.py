@@ -24,7 +24,7 @@ from napari_saf.io._masks import mask_stem, save_masks
 from napari_saf.io._replace import make_folder, remove_leftovers, replacing
 from napari_saf.io._source import FileState
 from napari_saf.io._words import table_cell
-from napari_saf.methods._method import Cancelled, never
+from napari_saf.methods import Cancelled, not_cancelled
 
 __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
 
@@ -71,7 +71,7 @@ def apply_to_files(
     channel_axis: int | None = None,
     device: str = "auto",
     overwrite: bool = False,
-    cancelled: Callable[[], bool] = never,
+    cancelled: Callable[[], bool] = not_cancelled,
 ) -> Iterator[FileOutcome]:
     """Apply a dictionary to image files, one after another.
 

@@ -5,7 +5,14 @@ from napari_saf.methods._bavardage import Bavardage
 from napari_saf.methods._editing import method_with_prototypes, restarting
 from napari_saf.methods._fair import FairClustering
 from napari_saf.methods._laplacian_shot import LaplacianShot
-from napari_saf.methods._method import AbstractMethod, Iteration
+from napari_saf.methods._method import (
+    AbstractMethod,
+    Cancelled,
+    Iteration,
+    map_steps,
+    not_cancelled,
+    run_to_end,
+)
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 from napari_saf.methods._slk import SLK
 from napari_saf.methods._sweep import SweepMethod, TradeOff, TradeOffPoint
@@ -29,6 +36,7 @@ __all__ = [
     "AbstractMethod",
     "AssignmentFlow",
     "Bavardage",
+    "Cancelled",
     "FairClustering",
     "Iteration",
     "LaplacianShot",
@@ -36,6 +44,9 @@ __all__ = [
     "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
+    "map_steps",
     "method_with_prototypes",
+    "not_cancelled",
     "restarting",
+    "run_to_end",
 ]

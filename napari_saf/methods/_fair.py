@@ -22,7 +22,7 @@ from napari_saf.methods._clustering import (
 from napari_saf.methods._fair_cut import FairCut
 from napari_saf.methods._fair_run import FairMeans, FairMedoids, FairStart
 from napari_saf.methods._field_method import Call
-from napari_saf.methods._method import drain, never
+from napari_saf.methods._method import not_cancelled, run_to_end
 from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
@@ -150,14 +150,14 @@ class FairClustering(AbstractClusteringMethod):
 
     def sweep(self, problem: Problem, weights: Sequence[float] | None = None) -> TradeOff:
         """Return the solutions over the fairness weight; see `iterate_sweep`."""
-        return drain(self.iterate_sweep(problem, weights))
+        return run_to_end(self.iterate_sweep(problem, weights))
 
     def iterate_sweep(
         self,
         problem: Problem,
         weights: Sequence[float] | None = None,
         *,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Callable[[], bool] = not_cancelled,
     ) -> SweepIteration:
         """Cluster at one fairness weight after another, each starting from the one before.
 

@@ -17,11 +17,11 @@ from napari_saf.device import (
     FloatName,
     check_memory,
     float_type,
+    memory_errors_translated,
     resolve_device,
-    shortage_told,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, never
+from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration, not_cancelled
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.problem import Problem
 
@@ -118,10 +118,10 @@ class AbstractFieldMethod(AbstractMethod):
         initial: ArrayLike | None = None,
         *,
         max_iterations: int | None = None,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Callable[[], bool] = not_cancelled,
     ) -> Iteration:
         """Label the nodes of a problem; see `AbstractMethod.iterate`."""
-        with shortage_told():
+        with memory_errors_translated():
             call = self._checked(problem, initial, max_iterations, cancelled)
             return (yield from self._iterate(call))
 

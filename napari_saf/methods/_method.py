@@ -16,7 +16,14 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = ["AbstractMethod", "Cancelled", "Iteration", "drain", "never", "relay"]
+__all__ = [
+    "AbstractMethod",
+    "Cancelled",
+    "Iteration",
+    "map_steps",
+    "not_cancelled",
+    "run_to_end",
+]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -28,13 +35,13 @@ class Cancelled(Exception):
     """Raised inside a run that was told to end."""
 
 
-def never() -> bool:
-    """Return False."""
+def not_cancelled() -> bool:
+    """Return False: the default of `cancelled`."""
     return False
 
 
-def relay(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
-    """Yield every step changed, and return what comes of them."""
+def map_steps(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
+    """Yield `change` of every step of a generator, and return its result."""
     while True:
         try:
             step = next(steps)
@@ -44,14 +51,16 @@ def relay(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U
         yield change(step)
 
 
-def drain(steps: Generator[S, None, T], look: Callable[[S], object] = lambda _: None) -> T:
-    """Go through all steps, look at each, and return what comes of them."""
+def run_to_end(steps: Generator[S, None, T], on_step: Callable[[S], object] | None = None) -> T:
+    """Exhaust a generator, call `on_step` with every step, and return its result."""
     while True:
         try:
-            look(next(steps))
+            step = next(steps)
         except StopIteration as stop:
             result: T = stop.value
             return result
+        if on_step is not None:
+            on_step(step)
 
 
 class AbstractMethod(ABC):
@@ -90,7 +99,7 @@ class AbstractMethod(ABC):
         initial: ArrayLike | None = None,
         *,
         max_iterations: int | None = None,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Callable[[], bool] = not_cancelled,
     ) -> Iteration:
         """Label the nodes of a problem, a snapshot a recorded step.
 
@@ -131,7 +140,7 @@ class AbstractMethod(ABC):
         max_iterations: int | None = None,
     ) -> Segmentation:
         """Label the nodes of a problem; see `iterate` for parameters and errors."""
-        return drain(self.iterate(problem, initial, max_iterations=max_iterations))
+        return run_to_end(self.iterate(problem, initial, max_iterations=max_iterations))
 
     def recipe(self, problem: Problem) -> dict[str, Any]:
         """Return what repeats a run of this method on a problem, as values JSON can hold."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Iteration, relay
+from napari_saf.methods._method import Iteration, map_steps
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.result import Segmentation, Snapshot, Status
 
@@ -80,7 +80,7 @@ def _as_part(
         snapshot = dataclasses.replace(snapshot, fraction=fraction)
         return snapshot if before is None else _after(snapshot, before)
 
-    return relay(run_flow(flow, call), as_part)
+    return map_steps(run_flow(flow, call), as_part)
 
 
 def _after(snapshot: Snapshot, before: Segmentation) -> Snapshot:

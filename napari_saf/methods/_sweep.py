@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.methods._method import AbstractMethod, Iteration, never, relay
+from napari_saf.methods._method import AbstractMethod, Iteration, map_steps, not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot, Status
 
@@ -156,7 +156,7 @@ def _in_part(steps: Iteration, done: int, attempt: int, count: int) -> Iteration
         fraction = 1 - (1 - snapshot.fraction) / 2**attempt
         return dataclasses.replace(snapshot, fraction=(done + fraction) / count)
 
-    return relay(steps, as_part)
+    return map_steps(steps, as_part)
 
 
 @runtime_checkable
@@ -168,7 +168,7 @@ class SweepMethod(Protocol):
         problem: Problem,
         weights: Sequence[float] | None = None,
         *,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Callable[[], bool] = not_cancelled,
     ) -> SweepIteration:
         """Cluster at one fairness weight after another; see `FairClustering.iterate_sweep`."""
         ...

@@ -23,7 +23,7 @@ from napari_saf.comparison import (
 )
 from napari_saf.comparison._page import page
 from napari_saf.comparison._panels import given_panels, result_panels
-from napari_saf.methods._method import Cancelled, drain
+from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import Status
 
@@ -237,10 +237,12 @@ def test_a_comparison_that_is_stopped_keeps_what_is_finished():
     while not (step := next(steps)).results:
         pass
     stop.append(True)
-    found = drain(steps)
+    found = run_to_end(steps)
     assert len(step.results) == len(found.results) == 1 and not found.is_complete
     with pytest.raises(Cancelled):
-        drain(iterate_comparison(variants_of([SAF()]), Problem.from_image, cancelled=lambda: True))
+        run_to_end(
+            iterate_comparison(variants_of([SAF()]), Problem.from_image, cancelled=lambda: True)
+        )
 
 
 class _Tags(HTMLParser):

@@ -7,7 +7,7 @@ from dictionary_cases import turned
 import napari_saf as saf
 from napari_saf.dictionary import _apply
 from napari_saf.features import Scaling
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods import Cancelled
 
 
 def make(n_atoms=4, size=5, channels=1, seed=0, **options):

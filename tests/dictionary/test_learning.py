@@ -13,7 +13,7 @@ from napari_saf.dictionary._alignment import update_atoms
 from napari_saf.dictionary._field import PatchField
 from napari_saf.dictionary._kernel import landmark_distances, pick_far_apart, sketch
 from napari_saf.dictionary._sample import PatchSample, draw_nodes
-from napari_saf.methods._method import drain
+from napari_saf.methods import run_to_end
 from napari_saf.parameters import build, describe
 
 
@@ -128,7 +128,7 @@ def test_a_cancelled_run_leaves_a_dictionary(calls):
     steps = saf.PatchDictionary.iterate(
         [texture()], cancelled=lambda: next(count) >= calls, **QUICK
     )
-    result = drain(steps)
+    result = run_to_end(steps)
     assert result.status is saf.Status.CANCELLED
     assert np.isfinite(result.dictionary.atoms).all()
     assert result.labels[0].shape == (40, 48)
@@ -140,7 +140,7 @@ def test_a_run_cancelled_at_its_start_leaves_a_valid_labelling_for_any_epsilon()
     steps = method.iterate(saf.Problem.from_image(texture()), cancelled=lambda: bool(told))
     next(steps)
     told.append(True)
-    result = drain(steps)
+    result = run_to_end(steps)
     assert result.status is saf.Status.CANCELLED
     np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 

@@ -11,7 +11,7 @@ from qtpy.QtCore import Qt
 
 import napari_saf as saf
 from napari_saf._gui.dictionary.partitions import dictionary_of, find_heart
-from napari_saf.methods._method import never
+from napari_saf.methods import not_cancelled
 
 pytestmark = [pytest.mark.gui]
 
@@ -562,8 +562,8 @@ def test_nothing_of_a_removed_layer_is_held(applied, viewer, click, settle):
 def test_the_heart_lies_deep_in_the_largest_region():
     labels = np.zeros((20, 20), dtype=int)
     labels[0, 0] = labels[5:14, 5:14] = 3
-    assert find_heart(labels, 3, never) == (9, 9)
-    assert find_heart(labels, 4, never) is None
+    assert find_heart(labels, 3, not_cancelled) == (9, 9)
+    assert find_heart(labels, 4, not_cancelled) is None
 
 
 def test_the_dock_is_narrow(dock):

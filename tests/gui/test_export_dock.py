@@ -19,8 +19,7 @@ from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.export.source import LabelSource, image_part
 from napari_saf._gui.export.writer import Writing
 from napari_saf.io import _export, load_recipe, read_image, read_labels
-from napari_saf.methods import SelfAssignmentFlow
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods import Cancelled, SelfAssignmentFlow
 from napari_saf.problem import Problem
 
 pytestmark = pytest.mark.gui

@@ -9,7 +9,7 @@ from napari_saf._gui.export.repeat import repeat_request
 from napari_saf._gui.export.source import recipe_of, source_of
 from napari_saf._gui.layers.part import image_part, labelled_axes, own_image
 from napari_saf._gui.prototypes.edits import Canvas
-from napari_saf.methods._method import never
+from napari_saf.methods import not_cancelled
 
 pytestmark = [pytest.mark.gui]
 
@@ -53,7 +53,7 @@ def repeated(viewer, labels, image):
     """Return the labels that repeating gives, and where they would lie."""
     recipe = recipe_of(labels)
     request = repeat_request(viewer, recipe, image, len(labelled_axes(labels)), labels)
-    result = request.method.run(request.job.read(never))
+    result = request.method.run(request.job.read(not_cancelled))
     return request.placement.shape(result.labels.shape), result.labels
 
 
@@ -64,7 +64,7 @@ def test_channels_stay_channels_when_a_slice_is_repeated(viewer, label, shape, a
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, np.squeeze(labels.data))
-    assert Canvas.of(labels, layer).job.read(never).features.shape == (32 * 32, 3)
+    assert Canvas.of(labels, layer).job.read(not_cancelled).features.shape == (32 * 32, 3)
 
 
 def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, label):
@@ -75,7 +75,7 @@ def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, la
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, labels.data[:, 0])
-    source = source_of(viewer, labels, layer).read(never)
+    source = source_of(viewer, labels, layer).read(not_cancelled)
     assert source.labels.shape == source.image.shape == (5, 32)
 
 
@@ -85,7 +85,7 @@ def test_slices_of_an_axis_of_length_1_can_be_edited_and_repeated(viewer, label)
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, labels.data)
-    assert Canvas.of(labels, layer).job.read(never).graph.shape == (1, 4, 16, 16)
+    assert Canvas.of(labels, layer).job.read(not_cancelled).graph.shape == (1, 4, 16, 16)
 
 
 def test_the_image_that_was_labelled_is_known_again(viewer, label):
@@ -148,8 +148,8 @@ def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis)
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, np.squeeze(labels.data))
-    assert Canvas.of(labels, layer).job.read(never).features.shape[1] == 3
-    assert source_of(viewer, labels, layer).read(never).labels.shape == again.shape
+    assert Canvas.of(labels, layer).job.read(not_cancelled).features.shape[1] == 3
+    assert source_of(viewer, labels, layer).read(not_cancelled).labels.shape == again.shape
 
 
 def test_strokes_lie_over_all_channels_of_their_frame(viewer, qtbot):
@@ -205,5 +205,5 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
     viewer.dims.ndisplay = 3
     request = use_request(viewer, load_book(tmp_path / "p.json"), layer, None)
-    assert request.job.read(never).n_nodes == 144
+    assert request.job.read(not_cancelled).n_nodes == 144
     assert image_part(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None

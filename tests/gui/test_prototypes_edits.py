@@ -14,7 +14,7 @@ from napari_saf._gui.prototypes.edits import Canvas, delete, merge, refine, spli
 from napari_saf._gui.prototypes.history import History, Moment, PackedLabels
 from napari_saf._gui.prototypes.restart import count_pixels, free_number
 from napari_saf._gui.prototypes.sheet import LayerBook, Sheet
-from napari_saf.methods._method import never
+from napari_saf.methods import not_cancelled
 
 pytestmark = [pytest.mark.gui]
 
@@ -32,7 +32,9 @@ def canvas_of(book, image=IMAGE):
 
 def run(edited):
     """Return the labels after the run that an edit asks for."""
-    problem, numbers = edited.restart.begin(ProblemReader().read(edited.job, never), edited.method)
+    problem, numbers = edited.restart.begin(
+        ProblemReader().read(edited.job, not_cancelled), edited.method
+    )
     start = edited.restart.initial(problem, numbers, edited.method)
     return edited.restart.finish(edited.method.run(problem, start), numbers)
 
@@ -40,7 +42,7 @@ def run(edited):
 def test_merging_keeps_the_prototypes_of_both():
     book = book_of(QUADRANTS)
     points = book.sheet.points
-    edited = merge(canvas_of(book), book.sheet.renamed(4, "grass"), [2, 4], never)
+    edited = merge(canvas_of(book), book.sheet.renamed(4, "grass"), [2, 4], not_cancelled)
     np.testing.assert_array_equal(edited.labels, np.where(QUADRANTS == 4, 2, QUADRANTS))
     np.testing.assert_array_equal(edited.where, QUADRANTS == 4)
     np.testing.assert_array_equal(edited.before.unpack(), QUADRANTS)
@@ -56,7 +58,7 @@ def test_merging_keeps_the_prototypes_of_both():
 def test_splitting_finds_what_a_label_is_made_of():
     start = np.where(QUADRANTS == 4, 1, QUADRANTS)
     book = book_of(start)
-    edited = split(canvas_of(book), book.sheet, 1, ProblemReader(), never)
+    edited = split(canvas_of(book), book.sheet, 1, ProblemReader(), not_cancelled)
     result = run(edited)
     np.testing.assert_array_equal(result.labels[start != 1], start[start != 1])
     found, truth = result.labels[start == 1], QUADRANTS[start == 1]
@@ -72,7 +74,7 @@ def test_deleting_gives_pixels_to_the_likeliest_labels():
     start = QUADRANTS.copy()
     start[16:, 24:] = 5
     book = book_of(start)
-    edited = delete(canvas_of(book), book.sheet, [5], ProblemReader(), never)
+    edited = delete(canvas_of(book), book.sheet, [5], ProblemReader(), not_cancelled)
     result = run(edited)
     np.testing.assert_array_equal(result.labels, QUADRANTS)
     assert sorted(edited.sheet.points) == [1, 2, 3, 4]
@@ -88,13 +90,13 @@ def test_deleting_uses_all_prototypes_of_merged_labels():
         / 255
     }
     sheet = book.sheet.with_points({**book.sheet.points, **points})
-    result = run(delete(canvas_of(book), sheet, [5], ProblemReader(), never))
+    result = run(delete(canvas_of(book), sheet, [5], ProblemReader(), not_cancelled))
     np.testing.assert_array_equal(result.labels, np.where(QUADRANTS == 4, 1, QUADRANTS))
 
 
 def test_deleting_all_but_one_leaves_that_one():
     book = book_of(QUADRANTS)
-    edited = delete(canvas_of(book), book.sheet, [1, 2, 3], ProblemReader(), never)
+    edited = delete(canvas_of(book), book.sheet, [1, 2, 3], ProblemReader(), not_cancelled)
     assert (edited.labels == 4).all()
     assert edited.restart is None
 
@@ -102,7 +104,7 @@ def test_deleting_all_but_one_leaves_that_one():
 def test_labels_painted_by_hand_get_prototypes_when_they_are_needed():
     book = book_of(QUADRANTS)
     sheet = book.sheet.without([2])
-    edited = delete(canvas_of(book), sheet, [3], ProblemReader(), never)
+    edited = delete(canvas_of(book), sheet, [3], ProblemReader(), not_cancelled)
     np.testing.assert_allclose(
         edited.sheet.points[2][0], IMAGE[QUADRANTS == 2].mean(axis=0) / 255, atol=0.03
     )
@@ -115,7 +117,7 @@ def test_refining_moves_wrong_pixels_keeps_locked_ones_and_leaves_the_rest():
     wrong[:2] = 0
     book = book_of(wrong)
     sheet = book.sheet.with_lock(3, True)
-    result = run(refine(canvas_of(book), sheet, never))
+    result = run(refine(canvas_of(book), sheet, not_cancelled))
     assert (result.labels[4:10, 4:10] == 1).all()
     assert (result.labels[wrong == 3] == 3).all()
     assert (result.labels[:2] == 0).all()
@@ -135,7 +137,7 @@ def test_labels_of_any_method_and_size_are_refined(method, max_side):
     entry = book.layer.metadata["napari_saf"]
     problem = saf.Problem.from_image(IMAGE, window=3, max_side=max_side)
     entry["recipe"] = method.recipe(problem)
-    result = run(refine(canvas_of(book), Sheet(), never))
+    result = run(refine(canvas_of(book), Sheet(), not_cancelled))
     assert (result.labels == start).mean() > 0.9
     assert set(np.unique(result.labels)) == {3, 4, 5, 6}
 
@@ -146,7 +148,7 @@ def test_a_slice_of_a_stack_is_edited_in_its_place():
     image = viewer.add_image(np.stack([IMAGE, IMAGE[::-1]]), rgb=True)
     metadata = result_of(IMAGE[::-1], turned)
     layer = viewer.add_labels(turned[None].copy(), metadata=metadata, translate=(1, 0, 0))
-    result = run(refine(Canvas.of(layer, image), LayerBook(layer).sheet, never))
+    result = run(refine(Canvas.of(layer, image), LayerBook(layer).sheet, not_cancelled))
     assert (result.labels == turned).mean() > 0.98
     live = EditedLayer(viewer, image, layer)
     live.write(np.full_like(turned, 9), turned == 2)
@@ -163,9 +165,9 @@ def test_what_cannot_go_on_is_named():
     assert "choose the image" in Canvas.of(book.layer, None).reason
     assert "recipe" in Canvas.of(Labels(QUADRANTS), Image(IMAGE)).reason
     with pytest.raises(saf.InvalidInput, match="locked"):
-        refine(canvas_of(book), Sheet(locked=frozenset([1, 2, 3, 4])), never)
+        refine(canvas_of(book), Sheet(locked=frozenset([1, 2, 3, 4])), not_cancelled)
     with pytest.raises(saf.InvalidInput, match="two labels"):
-        refine(canvas_of(book_of(np.ones_like(QUADRANTS))), Sheet(), never)
+        refine(canvas_of(book_of(np.ones_like(QUADRANTS))), Sheet(), not_cancelled)
 
 
 def test_undo_keeps_within_its_memory():

@@ -8,7 +8,7 @@ from gui_cases import blocks
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.origin import WarmStart
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions
 
 

@@ -7,9 +7,8 @@ from scipy import sparse
 
 import napari_saf as saf
 from napari_saf.graph import SparseProduct
-from napari_saf.methods import _fair_cut, _fairness_prices
+from napari_saf.methods import _fair_cut, _fairness_prices, run_to_end
 from napari_saf.methods._fair_cut import _Links
-from napari_saf.methods._method import drain
 
 K = 3
 COUNTED = pytest.mark.parametrize("weight", [0.0, 1.0, 100.0])
@@ -123,7 +122,7 @@ def test_the_light_weight_is_shown_and_can_be_cancelled():
     for after in range(1, 30, 4):
         asked = iter(range(100_000))
         run = method.iterate(problem, cancelled=lambda a=after, n=asked: next(n) >= a)
-        result = drain(run)
+        result = run_to_end(run)
         assert result.status is saf.Status.CANCELLED
         np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 

@@ -23,7 +23,7 @@ from napari_saf.comparison import (
     iterate_comparison,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.methods._method import drain
+from napari_saf.methods import run_to_end
 from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["ComparisonWork", "Finished", "Outcome", "Progress"]
@@ -130,7 +130,7 @@ class ComparisonWork:
 
         teller = _Teller(report)
         steps = iterate_comparison(self.variants, read, cancelled=cancelled)
-        found = drain(steps, teller.tell)
+        found = run_to_end(steps, teller.tell)
         return Outcome(self, found, comparison_table(found, truth), truth)
 
     def read_truth(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.part import entry_of, image_part, kept_axes, points_of
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
-from napari_saf.device import shortage_told
+from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, Recipe
 from napari_saf.io._export import Labelling
@@ -54,7 +54,7 @@ class LabelSource:
         ComputeError
             If memory does not suffice.
         """
-        with shortage_told("choose a smaller part of the layers"):
+        with memory_errors_translated("choose a smaller part of the layers"):
             labels = read_pixels(self.data, self.index, cancelled).copy()
             image = self.image
             if image is not None:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.device import check_memory, shortage_told
+from napari_saf.device import check_memory, memory_errors_translated
 from napari_saf.features import is_rgb, standardized
 from napari_saf.graph import inside_of
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.tick import Tick
 
@@ -92,7 +92,7 @@ class ImageJob:
         ComputeError
             If memory does not suffice.
         """
-        with shortage_told(_SMALLER):
+        with memory_errors_translated(_SMALLER):
             pixels = read_pixels(self.data, self.index, cancelled)
             if self.others:
                 return self._join(pixels, cancelled)
@@ -117,7 +117,7 @@ class ImageJob:
         """
         if self.seeds is None:
             return None
-        with shortage_told(_SMALLER):
+        with memory_errors_translated(_SMALLER):
             seeds = read_pixels(self.seeds, self.seeds_index, cancelled)
         return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
 

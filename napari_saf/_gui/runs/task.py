@@ -15,10 +15,10 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.runs.fluency import full_collections
 from napari_saf._gui.settings import current_settings
-from napari_saf.device import memory_limit, shortage_told
+from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
 from napari_saf.geometry import released_later
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods import Cancelled
 
 __all__ = ["AbstractTask", "FunctionTask"]
 
@@ -96,7 +96,7 @@ class AbstractTask(QObject):
                 _CORES.taken(settings.threads),
                 memory_limit(settings.memory_limit),
                 released_later(),
-                shortage_told(),
+                memory_errors_translated(),
             ):
                 self.returned.emit(self._compute())
                 self._tidy_up()

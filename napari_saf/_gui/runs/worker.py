@@ -13,8 +13,7 @@ from qtpy.QtCore import Signal
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.origin import Origin, numbers_of_columns
 from napari_saf._gui.runs.task import AbstractTask
-from napari_saf.methods import AbstractMethod, SweepMethod
-from napari_saf.methods._method import Cancelled, drain
+from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording
 from napari_saf.result import LabelImage, Segmentation, Snapshot
@@ -131,13 +130,13 @@ class Run(AbstractTask):
         if not self.is_sweep:
             initial = self._origin.initial(problem, self.numbers, self.method)
             steps = self.method.iterate(problem, initial, cancelled=self._cancelled.is_set)
-            result = self._whole(drain(steps, self._look))
+            result = self._whole(run_to_end(steps, self._look))
             self._unrecorded = result
             self._consumed.clear()
             return self._origin.finish(result, self.numbers)
         assert isinstance(self.method, SweepMethod)
         weights = self.method.iterate_sweep(problem, cancelled=self._cancelled.is_set)
-        found = drain(weights, self._look)
+        found = run_to_end(weights, self._look)
         if not found.points:
             raise Cancelled
         self.swept.emit(found)

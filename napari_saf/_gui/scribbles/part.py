@@ -16,8 +16,7 @@ from napari_saf._gui.widgets.form import MethodForm
 from napari_saf._gui.widgets.image_input import ImageInput
 from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import SafError
-from napari_saf.methods import AbstractMethod
-from napari_saf.methods._method import never
+from napari_saf.methods import AbstractMethod, not_cancelled
 
 __all__ = ["PaintedPart"]
 
@@ -77,7 +76,7 @@ class PaintedPart:
 
     def read(self, layer: Labels) -> NDArray[Any]:
         """Return the part of a layer of labels that lies over the part of the image."""
-        return read_pixels(pixels_of(layer), self._input.index_of(layer), never)
+        return read_pixels(pixels_of(layer), self._input.index_of(layer), not_cancelled)
 
     def checksum(self) -> int:
         """Return a number that tells these strokes from others."""
@@ -105,7 +104,7 @@ class PaintedPart:
 
     def missing(self, job: ImageJob, method: AbstractMethod) -> str:
         """Return what a person should do before anything can be labelled; empty if nothing."""
-        seeds = job.read_seeds(never)
+        seeds = job.read_seeds(not_cancelled)
         assert seeds is not None
         return self._strokes.missing(seeds, method.follows_seeds)
 
