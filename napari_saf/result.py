@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from napari_saf.errors import SafError
+from napari_saf.label_map import MOST_LABELS
 
 __all__ = [
+    "MOST_LABELS",
     "STATUS_WORDS",
     "History",
     "LabelImage",
@@ -212,10 +214,6 @@ class History:
 
     def __len__(self) -> int:
         return len(self.time)
-
-
-MOST_LABELS = 2**16 - 1
-"""The largest label that has a prototype: tables of prototypes have a row for each label."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"arrays", "errors", "device", "parameters", "tick"},
+    {"arrays", "errors", "device", "label_map", "parameters", "tick"},
     {"geometry", "graph", "features", "groups"},
     {"image_options"},
     {"prepared_image"},

@@ -1,0 +1,161 @@
+"""Which label is which: from the columns of an assignment to label numbers, names and colours."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.errors import InvalidInput
+
+__all__ = ["MOST_LABELS", "LabelMap"]
+
+Color = tuple[float, float, float, float]
+
+MOST_LABELS = 2**16 - 1
+"""The largest label that has a prototype: tables by label have a row for each up to it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LabelMap:
+    """The label number of each column of an assignment, and what labels are called.
+
+    Immutable. Made once the numbers of a run are fixed (by size, by seeds, by given prototypes)
+    and carried along: nobody else translates between columns and labels.
+
+    Parameters
+    ----------
+    numbers : array of int of shape (n_columns,)
+        Label of each column, 1, 2, ...; 0 where the column owns no label. Gaps are allowed, and
+        several columns may share a label.
+    names : mapping of int to str, optional
+        Name by label number.
+    colors : mapping of int to (float, float, float, float), optional
+        Red, green, blue and alpha in [0, 1] by label number.
+
+    Raises
+    ------
+    InvalidInput
+        If the numbers are no row of whole numbers from 0 on.
+    """
+
+    numbers: NDArray[np.int64]
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    colors: Mapping[int, Color] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.numbers)
+        is_whole = given.dtype.kind in "biu" or not given.size
+        if given.ndim != 1 or not is_whole or (given.size and given.min() < 0):
+            raise InvalidInput(f"numbers: expected whole numbers from 0 on, got {given!r:.60}")
+        numbers = given.astype(np.int64)
+        numbers.setflags(write=False)
+        object.__setattr__(self, "numbers", numbers)
+        for name in ("names", "colors"):
+            object.__setattr__(self, name, types.MappingProxyType(dict(getattr(self, name))))
+
+    @classmethod
+    def identity(cls, n_columns: int) -> LabelMap:
+        """Return the map in which label l is column l - 1."""
+        return cls(np.arange(1, n_columns + 1))
+
+    @classmethod
+    def by_size(cls, sizes: ArrayLike) -> LabelMap:
+        """Return the map that numbers columns by size, largest first; an empty one owns no label.
+
+        Parameters
+        ----------
+        sizes : array of shape (n_columns,)
+            Nodes of each column, or their share of all. Of equal columns the first comes first.
+        """
+        given = np.asarray(sizes)
+        order = np.argsort(-given, kind="stable")
+        order = order[given[order] > 0]
+        numbers = np.zeros(len(given), dtype=np.int64)
+        numbers[order] = np.arange(1, len(order) + 1)
+        return cls(numbers)
+
+    @classmethod
+    def from_seeds(cls, seeds: ArrayLike) -> LabelMap:
+        """Return the map with a column for each class of the seeds, ascending; 0 is no seed."""
+        present = np.unique(np.asarray(seeds))
+        return cls(present[present > 0])
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return len(self.numbers)
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """Column of each label: entry l - 1 is that of label l, -1 where no column has it.
+
+        Of several columns with one label the first. Labels above `MOST_LABELS` are left out.
+        """
+        own = np.flatnonzero((self.numbers > 0) & (self.numbers <= MOST_LABELS))[::-1]
+        columns = np.full(int(self.numbers[own].max(initial=0)), -1, dtype=np.int64)
+        columns[self.numbers[own] - 1] = own
+        return columns
+
+    def paint(self, columns_image: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
+        """Return label numbers for an image of columns counted from 1, 0 outside.
+
+        In the smallest unsigned type that holds all labels of the map; the image itself if
+        nothing changes.
+        """
+        table = np.concatenate([[0], self.numbers])
+        table = table.astype(np.min_scalar_type(int(table.max())))
+        is_identity = (table == np.arange(len(table))).all()
+        if is_identity and columns_image.dtype == table.dtype:
+            return columns_image
+        return np.asarray(table[columns_image])
+
+    def unpaint(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Return columns counted from 1 for an image of labels; 0 where no column has the label.
+
+        The inverse of `paint`, where no two columns share a label.
+        """
+        own = np.flatnonzero(self.numbers)
+        if not len(own):
+            return np.zeros(labels.shape, dtype=np.int64)
+        numbers, first = np.unique(self.numbers[own], return_index=True)
+        place = np.searchsorted(numbers, labels).clip(max=len(numbers) - 1)
+        return np.where(numbers[place] == labels, own[first][place] + 1, 0)
+
+    def rows(self, prototypes: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Return prototypes of columns in rows by label: row l - 1 stands for label l.
+
+        Rows of labels that no column has are NaN, and of several columns with one label the mean
+        of those that are finite. Labels above `MOST_LABELS` are left out.
+
+        Parameters
+        ----------
+        prototypes : array of shape (n_columns, n_features)
+            Columns beyond those of the map are left out.
+        """
+        numbers = self.numbers[: len(prototypes)]
+        known = (numbers > 0) & (numbers <= MOST_LABELS)
+        n_rows = int(numbers[known].max(initial=0))
+        if np.array_equal(numbers, np.arange(1, len(prototypes) + 1)):
+            return prototypes.astype(np.float32, copy=False)
+        known &= np.isfinite(prototypes[: len(numbers)]).all(axis=1)
+        sums = np.zeros((n_rows, prototypes.shape[1]))
+        np.add.at(sums, numbers[known] - 1, prototypes[: len(numbers)][known])
+        counts = np.bincount(numbers[known] - 1, minlength=n_rows)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(sums / counts[:, None], dtype=np.float32)
+
+    def extended(self, n_columns: int) -> LabelMap:
+        """Return the map of at least so many columns: those without a label come after all others.
+
+        Names and colours stay.
+        """
+        n_more = max(0, n_columns - self.n_columns)
+        numbers = np.concatenate([self.numbers, np.zeros(n_more, dtype=np.int64)])
+        free = np.flatnonzero(numbers == 0)
+        numbers[free] = int(numbers.max(initial=0)) + np.arange(1, len(free) + 1)
+        return dataclasses.replace(self, numbers=numbers)
