@@ -26,30 +26,31 @@ from napari_saf.cli._plan import check_free
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ValueRange, WindowSize
 from napari_saf.comparison import (
+    COMPARISON_SUFFIXES,
     OPTION_AXES,
     Comparison,
     Variant,
     comparison_table,
     iterate_comparison,
+    parameter_named,
     read_values,
+    save_comparison,
     short_names,
     variants_of,
 )
-from napari_saf.comparison._save import COMPARISON_SUFFIXES, save_comparison
-from napari_saf.comparison._variants import parameter_named
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES, channels_last
 from napari_saf.image_options import WEIGHTS
 from napari_saf.io import (
     LABELS_MARK,
     ImageFile,
+    file_stem,
     make_folder,
     mask_stem,
     read_image,
     read_labels,
     save_recipe,
 )
-from napari_saf.io._legend import file_stem
 from napari_saf.methods import METHODS, AbstractMethod, map_steps
 from napari_saf.problem import ImageOptions, Problem
 

@@ -28,11 +28,11 @@ from napari_saf.io import (
     apply_to_files,
     load_dictionary,
     make_folder,
+    printable,
     read_image,
     replacing,
     save_dictionary,
 )
-from napari_saf.io._words import printable
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_WORDS
 

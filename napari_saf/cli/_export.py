@@ -11,19 +11,21 @@ import click
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io import (
+    FIGURE_SUFFIXES,
     MASK_SUFFIXES,
+    PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
+    Export,
     ImageFile,
+    Labelling,
     PrototypeSet,
+    Wanted,
     load_recipe,
     make_folder,
     mask_stem,
     read_image,
     read_labels,
 )
-from napari_saf.io._export import Export, Labelling, Wanted
-from napari_saf.io._figure import FIGURE_SUFFIXES
-from napari_saf.io._prototypes import PROTOTYPE_SUFFIXES
 from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["command"]

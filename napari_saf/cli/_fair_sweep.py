@@ -25,10 +25,8 @@ from napari_saf.cli._plan import check_free, find_images
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ParameterValue, ValueRange, WindowSize
 from napari_saf.features import FEATURES, Scaling
-from napari_saf.io import LABELS_MARK, make_folder, mask_stem, replacing
-from napari_saf.io._words import printable
-from napari_saf.methods import METHODS, SweepMethod, TradeOff
-from napari_saf.methods._sweep import SWEPT, count_points
+from napari_saf.io import LABELS_MARK, make_folder, mask_stem, printable, replacing
+from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points
 from napari_saf.problem import ImageOptions
 
 __all__ = ["command"]

@@ -11,8 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from napari_saf.io import ImageFile, replacing
-from napari_saf.io._figure import middle_plane, show_image
+from napari_saf.io import ImageFile, middle_plane, replacing, show_image
 from napari_saf.result import Segmentation
 
 __all__ = ["save_run_figure"]

@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 
 from napari_saf.cli._plan import Job
 from napari_saf.errors import FormatError, InvalidInput
-from napari_saf.io import Recipe, load_recipe, make_folder, read_labels, save_recipe
-from napari_saf.io._replace import hidden_name, remove, remove_leftovers
-from napari_saf.io._source import FileState
+from napari_saf.io import (
+    FileState,
+    Recipe,
+    hidden_name,
+    load_recipe,
+    make_folder,
+    read_labels,
+    remove,
+    remove_leftovers,
+    save_recipe,
+)
 from napari_saf.parameters import to_plain
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
-from napari_saf.io import PrototypeSet, load_prototypes
-from napari_saf.io._array import read_array
+from napari_saf.io import PrototypeSet, load_prototypes, read_array
 
 __all__ = ["ParameterValue", "ValueRange", "WindowSize"]
 

@@ -28,10 +28,12 @@ from napari_saf.comparison._variants import (
 from napari_saf.comparison._words import read_values
 
 if TYPE_CHECKING:
+    from napari_saf.comparison._save import COMPARISON_SUFFIXES as COMPARISON_SUFFIXES
     from napari_saf.comparison._save import save_comparison as save_comparison
 
 __all__ = [
     "COLUMNS",
+    "COMPARISON_SUFFIXES",
     "OPTION_AXES",
     "Column",
     "Compared",
@@ -58,6 +60,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # matplotlib takes half a second to load.
-    if name == "save_comparison":
-        return importlib.import_module("napari_saf.comparison._save").save_comparison
+    if name in ("COMPARISON_SUFFIXES", "save_comparison"):
+        return getattr(importlib.import_module("napari_saf.comparison._save"), name)
     raise AttributeError(f"module 'napari_saf.comparison' has no attribute {name!r}")

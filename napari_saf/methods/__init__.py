@@ -15,7 +15,7 @@ from napari_saf.methods._method import (
 )
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 from napari_saf.methods._slk import SLK
-from napari_saf.methods._sweep import SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.methods._sweep import SWEPT, SweepMethod, TradeOff, TradeOffPoint, count_points
 
 METHODS: dict[str, type[AbstractMethod]] = {
     method.name: method
@@ -33,6 +33,7 @@ METHODS: dict[str, type[AbstractMethod]] = {
 __all__ = [
     "METHODS",
     "SLK",
+    "SWEPT",
     "AbstractMethod",
     "AssignmentFlow",
     "Bavardage",
@@ -44,6 +45,7 @@ __all__ = [
     "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
+    "count_points",
     "map_steps",
     "method_with_prototypes",
     "not_cancelled",

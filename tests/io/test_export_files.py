@@ -11,8 +11,8 @@ import zarr
 from PIL import Image
 
 import napari_saf as saf
-from napari_saf.cli._values import read_array
 from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.io import read_array
 from napari_saf.io._legend import Legend
 
 LABELS = np.array([[0, 1, 1, 2], [2, 2, 2, 2], [5, 5, 0, 0]], np.uint8)
