@@ -29,7 +29,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 APP_LAYERS = [
     {"settings"},
     {"layers"},
-    {"widgets"},
+    {"forms"},
     {"runs"},
     {"docks"},
     {"segment", "scribbles", "dictionary", "diagnostics", "export"},

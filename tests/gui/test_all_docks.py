@@ -36,7 +36,7 @@ from qtpy.QtWidgets import (
 from superqt import QCollapsible
 
 from napari_saf._gui.docks.help_page import HelpPage, page_path
-from napari_saf._gui.widgets.layer_choice import LayerChoice
+from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf.errors import FormatError
 
 pytestmark = pytest.mark.gui

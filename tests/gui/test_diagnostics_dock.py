@@ -16,9 +16,9 @@ from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
 from napari_saf._gui.docks.help import frame_of
+from napari_saf._gui.forms.curves import Curve, CurvePlot, _short_words
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.runs.hub import Hub, hub_of
-from napari_saf._gui.widgets.curves import Curve, CurvePlot, _short_words
 
 pytestmark = pytest.mark.gui
 

@@ -9,6 +9,7 @@ from napari.layers import Labels
 from qtpy.QtCore import QEvent, QObject, QTimer
 from qtpy.QtWidgets import QDockWidget, QWidget
 
+from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.runs import fluency, worker
 from napari_saf._gui.runs.fluency import (
     _parts,
@@ -18,7 +19,6 @@ from napari_saf._gui.runs.fluency import (
 )
 from napari_saf._gui.runs.origin import Origin
 from napari_saf._gui.runs.task import FunctionTask
-from napari_saf._gui.widgets.status import StatusArea
 
 pytestmark = pytest.mark.gui
 

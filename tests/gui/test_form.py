@@ -7,8 +7,8 @@ import pytest
 from gui_cases import blocks
 
 import napari_saf as saf
-from napari_saf._gui.widgets.fields import create_field
-from napari_saf._gui.widgets.form import MethodForm
+from napari_saf._gui.forms.fields import create_field
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf.parameters import Parameter, describe, to_plain
 
 pytestmark = pytest.mark.gui

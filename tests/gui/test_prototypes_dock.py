@@ -6,7 +6,7 @@ from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
 
-from napari_saf._gui.widgets.swatches import fill_color
+from napari_saf._gui.forms.swatches import fill_color
 from napari_saf.io import Recipe
 
 pytestmark = [pytest.mark.gui]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from napari.settings import get_plugin_settings
 
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.task import FunctionTask
 from napari_saf._gui.runs.worker import Run
 from napari_saf._gui.settings import Settings, current_settings
-from napari_saf._gui.widgets.form import MethodForm
 from napari_saf.errors import ComputeError
 from napari_saf.methods import METHODS
 

@@ -17,8 +17,8 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.compare.names import OPTION_WORDS
-from napari_saf._gui.widgets.form_layout import FormSection
-from napari_saf._gui.widgets.scale import with_side
+from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.scale import with_side
 from napari_saf.comparison import Variant, read_values, variants_of
 from napari_saf.features import FEATURES
 from napari_saf.image_options import WEIGHTS

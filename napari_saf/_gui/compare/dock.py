@@ -19,13 +19,13 @@ from napari_saf._gui.compare.table import ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
 from napari_saf._gui.docks.run_dock import STATUS_WORDS, describe_error, way_on_of
 from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.side_by_side import SideBySide
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.image_input import ImageInput
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.swatches import Swatch, Swatches, fill_color
 from napari_saf.comparison import Variant, lay_out
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._legend import file_stem

@@ -8,10 +8,10 @@ import napari
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.forms.scale import OddSlider, side_of, with_side
 from napari_saf._gui.runs.session import Request
-from napari_saf._gui.widgets.form import MethodForm
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.scale import OddSlider, side_of, with_side
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
 

@@ -17,13 +17,13 @@ from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.separability import Separability, SeparabilityTable, separate
 from napari_saf._gui.docks.run_dock import STATUS_WORDS, count_labels
 from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.forms.curves import CurvePlot, curves_of
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.runs.origin import MomentStart
 from napari_saf._gui.runs.session import Session
-from napari_saf._gui.widgets.curves import CurvePlot, curves_of
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import SafError
 from napari_saf.recording import LabelMoment, StateMoment
 from napari_saf.result import History, LabelImage, Segmentation

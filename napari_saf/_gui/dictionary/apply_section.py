@@ -19,9 +19,9 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.dictionary.edition import Edition
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.paths import FolderField
+from napari_saf._gui.forms.controls import FolderField
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf.dictionary._apply import Reconstruction
 
 __all__ = ["ApplySection"]

@@ -30,15 +30,15 @@ from napari_saf._gui.dictionary.folder import FolderSummary, apply_to_folder
 from napari_saf._gui.dictionary.partitions import Partition, Partitions, find_heart, look_at
 from napari_saf._gui.docks.run_dock import STATUS_WORDS
 from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.forms.layer_choice import ImageList
+from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.forms.scale import OddSlider
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.layers.plane import Plane, channel_axes, pixels_of, plane_of
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
-from napari_saf._gui.widgets.form import MethodForm
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.image_list import ImageList
-from napari_saf._gui.widgets.scale import OddSlider
 from napari_saf.dictionary import LearnedDictionary, PatchDictionary, PatchDictionaryLearning
 from napari_saf.errors import SafError
 from napari_saf.io import DICTIONARY_SUFFIX

@@ -18,10 +18,10 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui.docks.life import DockLife
 from napari_saf._gui.docks.shortcuts import Shortcuts, in_words
+from napari_saf._gui.forms.layout import create_scroll_area
+from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.runs.session import Session, connect_run
 from napari_saf._gui.runs.worker import Frame
-from napari_saf._gui.widgets.form_layout import create_scroll_area
-from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.result import STATUS_WORDS
 

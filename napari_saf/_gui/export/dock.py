@@ -24,10 +24,10 @@ from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import recipe_of, source_of
 from napari_saf._gui.export.writer import Writing
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_scroll_area
+from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image, prototypes_of
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_scroll_area
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._legend import file_stem
 

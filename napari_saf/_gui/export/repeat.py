@@ -28,15 +28,15 @@ from napari_saf._gui.docks.run_dock import (
     way_on_of,
 )
 from napari_saf._gui.export.source import raw_recipe, recipe_of
+from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, BrightnessChoice
+from napari_saf._gui.forms.image_input import FEATURE_WORDS
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.runs.requests import repeat_request
 from napari_saf._gui.runs.session import Session, connect_run
 from napari_saf._gui.runs.worker import Frame
-from napari_saf._gui.widgets.brightness import BRIGHTNESS_HELP, BrightnessChoice
-from napari_saf._gui.widgets.form_layout import FormSection
-from napari_saf._gui.widgets.image_input import FEATURE_WORDS
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.status import StatusArea
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, save_recipe
 from napari_saf.io._legend import file_stem

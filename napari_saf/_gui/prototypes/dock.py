@@ -10,6 +10,8 @@ from qtpy.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
 from napari_saf._gui.dictionary.partitions import find_heart, look_at
 from napari_saf._gui.docks.run_dock import RESCALE, describe_error, way_on_of
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
 from napari_saf._gui.layers.watch import LayerWatch
 from napari_saf._gui.prototypes.edit_dock import Book, EditDock
@@ -19,8 +21,6 @@ from napari_saf._gui.prototypes.history import Moment
 from napari_saf._gui.prototypes.label_rows import LabelTable, rows_of
 from napari_saf._gui.prototypes.restart import count_pixels
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import SafError
 
 __all__ = ["PrototypesWidget"]

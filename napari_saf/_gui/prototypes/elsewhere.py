@@ -12,16 +12,20 @@ from napari.layers import Image
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QPushButton, QWidget
 
+from napari_saf._gui.forms.controls import (
+    BRIGHTNESS_HELP,
+    PROTOTYPE_FILTER,
+    BrightnessChoice,
+    json_path,
+)
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
 from napari_saf._gui.runs.requests import prototypes_request
 from napari_saf._gui.runs.session import Request
-from napari_saf._gui.widgets.brightness import BRIGHTNESS_HELP, BrightnessChoice
-from napari_saf._gui.widgets.form_layout import FormSection
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.paths import PROTOTYPE_FILTER, json_path
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, load_prototypes, save_prototypes

@@ -23,8 +23,8 @@ from qtpy.QtCore import (
 from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
 from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView, QWidget
 
+from napari_saf._gui.forms.swatches import fill_color
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
-from napari_saf._gui.widgets.swatches import fill_color
 
 __all__ = ["LabelRow", "LabelTable", "rows_of"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import napari
 from napari.layers import Image
 
+from napari_saf._gui.forms.scale import fit_note, fit_window
 from napari_saf._gui.layers.part import channels_of, origin_of
 from napari_saf._gui.layers.placement import place
 from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request
-from napari_saf._gui.widgets.scale import fit_note, fit_window
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, Recipe
 

@@ -10,11 +10,10 @@ from napari.layers import Labels
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QAbstractButton, QCheckBox, QFileDialog, QPushButton
 
+from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, PROTOTYPE_FILTER, BrightnessChoice
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.scribbles.kept import RestoreButton
-from napari_saf._gui.widgets.brightness import BRIGHTNESS_HELP, BrightnessChoice
-from napari_saf._gui.widgets.form_layout import FormSection
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.paths import PROTOTYPE_FILTER
 
 __all__ = ["MoreSection", "StrokeButtons"]
 

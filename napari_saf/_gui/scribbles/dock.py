@@ -19,6 +19,10 @@ from napari_saf._gui.docks.run_dock import (
     rescale_of,
     way_on_of,
 )
+from napari_saf._gui.forms.controls import json_path
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.method_form import MethodChoice, MethodForm
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.layers.reading import ImageJob
@@ -33,11 +37,6 @@ from napari_saf._gui.scribbles.kept import KeptStrokes
 from napari_saf._gui.scribbles.part import PaintedPart
 from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import Strokes, add_strokes, suggest_spot
-from napari_saf._gui.widgets.form import MethodForm
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold, create_row
-from napari_saf._gui.widgets.image_input import ImageInput
-from napari_saf._gui.widgets.method_choice import MethodChoice
-from napari_saf._gui.widgets.paths import json_path
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet, save_prototypes
 from napari_saf.io._strokes import load_strokes

@@ -20,16 +20,15 @@ from napari_saf._gui.docks.run_dock import (
     rescale_of,
     way_on_of,
 )
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.method_form import MethodChoice, MethodForm
+from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.session import Request
 from napari_saf._gui.runs.worker import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
-from napari_saf._gui.widgets.form import MethodForm
-from napari_saf._gui.widgets.form_layout import FormSection, create_fold
-from napari_saf._gui.widgets.image_input import ImageInput
-from napari_saf._gui.widgets.method_choice import MethodChoice
-from napari_saf._gui.widgets.swatches import Swatch, Swatches, fill_color
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling

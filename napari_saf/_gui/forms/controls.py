@@ -1,13 +1,37 @@
-"""A file or folder on screen: a line to write it and a button to look for it."""
+"""Controls for what no parameter describes: a folder, the scaling of other images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
+from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
 
-__all__ = ["PROTOTYPE_FILTER", "FolderField", "json_path"]
+__all__ = ["BRIGHTNESS_HELP", "PROTOTYPE_FILTER", "BrightnessChoice", "FolderField", "json_path"]
+
+BRIGHTNESS_HELP = (
+    "Which values count as black and white: the darkest and brightest of each image, for images of "
+    "other brightness; or those of the first image, where a value means the same in all."
+)
+
+
+class BrightnessChoice(QComboBox):
+    """Each image by itself, or all as the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addItem("each image by itself", True)
+        self.addItem("as in the first image", False)
+
+    @property
+    def rescale(self) -> bool:
+        """Whether each image is scaled by its own values."""
+        return bool(self.currentData())
+
+    def choose(self, rescale: bool) -> None:
+        """Choose whether each image is scaled by its own values."""
+        self.setCurrentIndex(self.findData(rescale))
+
 
 PROTOTYPE_FILTER = "Prototypes (*.json)"
 

@@ -9,6 +9,9 @@ from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 from qtpy.QtWidgets import QComboBox, QSizePolicy, QWidget
 
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.scale import OddSlider, fit, fit_note
 from napari_saf._gui.layers.beside import axis_of_features, part_of_features, part_of_labels
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, place
@@ -19,9 +22,6 @@ from napari_saf._gui.layers.plane import (
     slice_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob, Index
-from napari_saf._gui.widgets.form_layout import FormSection
-from napari_saf._gui.widgets.layer_choice import LayerChoice
-from napari_saf._gui.widgets.scale import OddSlider, fit, fit_note
 from napari_saf.features import FEATURES
 from napari_saf.problem import ImageOptions
 

@@ -24,9 +24,9 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.layers.live import METADATA_KEY, is_result
 from napari_saf._gui.layers.part import points_of
-from napari_saf._gui.widgets.layer_choice import LayerChoice
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
 
