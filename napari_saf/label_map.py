@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -111,20 +111,23 @@ class LabelMap:
         table = table.astype(np.min_scalar_type(int(table.max())))
         is_identity = (table == np.arange(len(table))).all()
         if is_identity and columns_image.dtype == table.dtype:
-            return columns_image
+            return cast("NDArray[np.unsignedinteger[Any]]", columns_image)
         return np.asarray(table[columns_image])
 
-    def unpaint(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    def unpaint(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.unsignedinteger[Any]]:
         """Return columns counted from 1 for an image of labels; 0 where no column has the label.
 
         The inverse of `paint`, where no two columns share a label.
         """
+        kind, columns = np.min_scalar_type(self.n_columns), self.columns
+        if labels.size and labels.max() <= len(columns):
+            return np.asarray(np.concatenate([[0], columns + 1]).astype(kind)[labels])
         own = np.flatnonzero(self.numbers)
-        if not len(own):
-            return np.zeros(labels.shape, dtype=np.int64)
         numbers, first = np.unique(self.numbers[own], return_index=True)
-        place = np.searchsorted(numbers, labels).clip(max=len(numbers) - 1)
-        return np.where(numbers[place] == labels, own[first][place] + 1, 0)
+        place = np.searchsorted(numbers, labels)
+        table = np.concatenate([own[first] + 1, [0]]).astype(kind)
+        matches = np.concatenate([numbers, [-1]])[place] == labels
+        return np.where(matches, table[place], table.dtype.type(0))
 
     def rows(self, prototypes: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return prototypes of columns in rows by label: row l - 1 stands for label l.

@@ -276,10 +276,8 @@ class Recording:
         if not self._records:
             return
         step, at = len(self._records) - 1, self._records[-1].time
-        columns = np.concatenate([[0], result.columns + 1])
-        table = columns.astype(np.min_scalar_type(int(columns.max())))
         images = result.labels if isinstance(result.labels, list) else [result.labels]
-        self._labels.add(_pack_labels(at, step, [table[image] for image in images]))
+        self._labels.add(_pack_labels(at, step, list(map(result.label_map.unpaint, images))))
         if self._states.kept and self._states.kept[-1].step < step:
             self._states.add(_pack_state(at, step, result.assignment, _to_half_logarithm))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from napari_saf.errors import SafError
-from napari_saf.label_map import MOST_LABELS
+from napari_saf.label_map import MOST_LABELS, LabelMap
 
 __all__ = [
     "MOST_LABELS",
@@ -82,7 +82,10 @@ class Record:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The state of a run at a recorded step; costs nothing until it is looked at.
+    """The state of a run at a recorded step.
+
+    Labels, prototypes and soft labels are computed when they are read, which must be before the
+    run goes on; `detach` returns a snapshot that stays readable.
 
     Attributes
     ----------
@@ -105,7 +108,7 @@ class Snapshot:
     def labels(self) -> LabelImage | list[LabelImage]:
         """Label image of this step: column + 1, 0 outside the mask.
 
-        Computed at each access, and only until the run is advanced.
+        Computed at each access, and only until the run is advanced, unless detached.
 
         Raises
         ------
@@ -115,9 +118,39 @@ class Snapshot:
         return self._read_labels()
 
     @property
+    def label_map(self) -> LabelMap:
+        """The numbers of `labels`: label l is column l - 1, whatever the final labels will be."""
+        return LabelMap.identity(len(self.record.label_shares))
+
+    @property
     def prototypes(self) -> NDArray[np.float32]:
         """Mean feature of every column, of shape (n_columns, n_features); as `labels`."""
         return self._read_prototypes()
+
+    def detach(self, *, assignment: bool = False) -> Snapshot:
+        """Return a snapshot that owns its arrays, for whoever keeps it while the run goes on.
+
+        Parameters
+        ----------
+        assignment : bool
+            Whether it holds the soft labels too, which take n_nodes * n_columns numbers.
+
+        Raises
+        ------
+        SafError
+            If the run has moved on.
+        """
+        labels, prototypes = self.labels, self.prototypes
+        read_logarithm = None
+        if assignment and self.has_assignment:
+            logarithm = self.read_logarithm().copy()
+            read_logarithm = lambda: logarithm  # noqa: E731
+        return dataclasses.replace(
+            self,
+            _read_labels=lambda: labels,
+            _read_prototypes=lambda: prototypes,
+            _read_logarithm=read_logarithm,
+        )
 
     @property
     def has_assignment(self) -> bool:
@@ -230,8 +263,8 @@ class Segmentation:
         Soft labels, rows sum to 1; columns as in the start.
     prototypes : array of shape (n_prototypes, n_features)
         Row l - 1 stands for label l; NaN where there is no such label.
-    columns : array of int of shape (n_prototypes,)
-        Entry l - 1 is the column of label l.
+    label_map : LabelMap
+        The label of each column.
     n_labels : int
         Number of labels that own at least one node.
     history : History
@@ -257,7 +290,7 @@ class Segmentation:
     labels: LabelImage | list[LabelImage]
     assignment: NDArray[np.float32]
     prototypes: NDArray[np.float32]
-    columns: NDArray[np.int64]
+    label_map: LabelMap
     n_labels: int
     history: History
     status: Status
@@ -268,3 +301,8 @@ class Segmentation:
     exemplars: NDArray[np.int64] | None = None
     uncertainty: NDArray[np.float32] | None = None
     parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """Column of each label, of shape (n_prototypes,): entry l - 1 is that of label l."""
+        return self.label_map.columns

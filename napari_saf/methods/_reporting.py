@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.errors import SafError
+from napari_saf.label_map import LabelMap
 from napari_saf.methods._method import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
@@ -73,7 +74,9 @@ class Reporter:
 
         def check() -> None:
             if self._n_snapshots != number:
-                raise SafError("this snapshot is out of date: read it before the run goes on")
+                raise SafError(
+                    "this snapshot is out of date: read or detach it before the run goes on"
+                )
 
         def read_labels() -> LabelImage | list[LabelImage]:
             check()
@@ -108,15 +111,15 @@ class Reporter:
         self._logarithm = _ended
         nodes = self._columns_of_nodes().cpu().numpy()
         sizes = np.bincount(nodes, minlength=self._n_columns)
-        columns = np.arange(len(sizes)) if self._keeps_numbers else _by_size(sizes)
-        rank = np.zeros(len(sizes), dtype=np.int64)
-        rank[columns] = np.arange(1, len(columns) + 1)
-        rank[sizes == 0] = 0  # the type of the labels is for those in use
+        by_size = not self._keeps_numbers
+        label_map = LabelMap.by_size(sizes) if by_size else LabelMap.identity(len(sizes))
+        columns = label_map.columns
         return Segmentation(
-            labels=self._label_image(rank),
+            # the type of the labels is for those in use
+            labels=self._label_image(np.where(sizes > 0, label_map.numbers, 0)),
             assignment=assignment,
             prototypes=prototypes[columns].astype(np.float32, copy=False),
-            columns=columns,
+            label_map=label_map,
             n_labels=int(np.count_nonzero(sizes)),
             history=History.of(self.records),
             status=status,
@@ -176,9 +179,3 @@ def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:
     moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
     labels[moved] = v[moved].argmax(dim=1)
     return len(moved) / len(labels)
-
-
-def _by_size(sizes: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the non-empty columns, largest first."""
-    order = np.argsort(-sizes, kind="stable")
-    return order[sizes[order] > 0]

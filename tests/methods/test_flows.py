@@ -195,6 +195,30 @@ def test_an_old_snapshot_says_that_it_is_out_of_date(problem, method):
     next(steps)
     with pytest.raises(saf.SafError, match="out of date"):
         _ = old.labels
+    with pytest.raises(saf.SafError, match="out of date"):
+        old.detach()
+
+
+def test_a_detached_snapshot_stays_as_it_was(problem, method):
+    steps = method.iterate(problem)
+    next(steps)
+    snapshot = next(steps)
+    labels, prototypes, assignment = snapshot.labels, snapshot.prototypes, snapshot.assignment
+    kept, whole = snapshot.detach(), snapshot.detach(assignment=True)
+    drain(steps)
+    for one in (kept, whole):
+        np.testing.assert_array_equal(one.labels, labels)
+        np.testing.assert_array_equal(one.prototypes, prototypes)
+        np.testing.assert_array_equal(one.label_map.paint(labels), labels)
+    assert not kept.has_assignment
+    np.testing.assert_array_equal(whole.assignment, assignment)
+
+
+def test_the_label_map_leads_from_columns_to_labels(problem, method):
+    result = method.run(problem)
+    columns = result.assignment.argmax(axis=1).reshape(result.labels.shape) + 1
+    assert np.mean(result.label_map.paint(columns) == result.labels) > 0.99
+    np.testing.assert_array_equal(result.columns, result.label_map.columns)
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])

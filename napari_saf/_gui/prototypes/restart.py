@@ -14,6 +14,7 @@ from napari_saf._gui.runs.origin import Origin
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
 from napari_saf.io._legend import count_labels
+from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
@@ -87,7 +88,7 @@ class Restart(Origin):
             if len(own):
                 rows[number - 1] = own.mean(axis=0)
         return dataclasses.replace(
-            result, labels=labels, prototypes=rows, columns=np.arange(len(rows))
+            result, labels=labels, prototypes=rows, label_map=LabelMap.identity(len(rows))
         )
 
     def prototypes_by_label(
