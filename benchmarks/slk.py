@@ -79,8 +79,8 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.graph import Neighbours, nearest_neighbours
-from napari_saf.methods._field_method import Call
 from napari_saf.methods._local_order import in_local_order
+from napari_saf.methods._method import Call
 from napari_saf.methods._relaxation import AbstractRelaxation
 from napari_saf.samples import read_sample
 

@@ -19,8 +19,8 @@ from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph, check_window
 from napari_saf.methods import AssignmentFlow, Cancelled, not_cancelled, run_to_end
 from napari_saf.methods._assignment import AssignmentField
-from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
+from napari_saf.methods._method import Call
 from napari_saf.methods._start import Start
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage

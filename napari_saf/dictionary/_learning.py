@@ -18,9 +18,9 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
 from napari_saf.methods import Iteration, SelfAssignmentFlow, map_steps
-from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._flow_method import AbstractFlow
+from napari_saf.methods._method import Call
 from napari_saf.methods._self_assignment import SelfAssignmentField
 from napari_saf.methods._start import Start
 from napari_saf.parameters import parameter
@@ -60,7 +60,7 @@ class LearnedDictionary(Segmentation):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PatchDictionaryLearning(AbstractFlowMethod):
+class PatchDictionaryLearning(AbstractFlow):
     """Learn texture atoms that stay the same under shifts, turns and reflections.
 
     Parameters
@@ -87,7 +87,7 @@ class PatchDictionaryLearning(AbstractFlowMethod):
     seed : int
         Draws the landmarks and the samples.
     rho, stepper, stop, device, dtype
-        As for every flow: `AbstractFlowMethod`.
+        As for every flow: `AbstractFlow`.
 
     Notes
     -----
@@ -189,7 +189,7 @@ class PatchDictionaryLearning(AbstractFlowMethod):
 
     def __post_init__(self) -> None:
         # A call to super() without arguments finds no class in a slotted dataclass.
-        AbstractFlowMethod.__post_init__(self)
+        AbstractFlow.__post_init__(self)
         check_odd("patch_size", self.patch_size, 3, 31)
         check_odd("shift_window", self.shift_window, 1, 15)
 

@@ -17,7 +17,7 @@ from napari_saf.dictionary._sample import PatchSample, draw_nodes
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import normalize_
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._method import Call
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Snapshot
 from napari_saf.tick import Tick

@@ -22,10 +22,9 @@ from napari_saf.geometry import (
     take_columns,
 )
 from napari_saf.graph import Averager, GraphUnion, GridGraph
-from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import FieldMemory, Flow, run_flow
-from napari_saf.methods._flow_method import AbstractFlowMethod
-from napari_saf.methods._method import Iteration
+from napari_saf.methods._flow_method import AbstractFlow
+from napari_saf.methods._method import Call, Iteration
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.methods._rounds import run_in_rounds
 from napari_saf.methods._start import (
@@ -46,7 +45,7 @@ __all__ = ["AssignmentField", "AssignmentFlow"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AssignmentFlow(AbstractFlowMethod):
+class AssignmentFlow(AbstractFlow):
     """Label with given prototypes, smooth in space.
 
     Parameters
@@ -68,7 +67,7 @@ class AssignmentFlow(AbstractFlowMethod):
     connected : bool
         Whether a region that no seed touches goes to the regions around it; on grids.
     rho, stepper, stop, device, dtype
-        As for every flow: `AbstractFlowMethod`.
+        As for every flow: `AbstractFlow`.
 
     Notes
     -----

@@ -189,9 +189,9 @@ class _Run(AbstractTaskClustering):
             self.move(start)
         else:
             for _ in range(self._method.start_iterations - 1):
-                self.tick()
+                self.raise_if_cancelled()
                 self._go_near(weighted_means(self.by_task(self.assignment), self._points))
-        self.tick()
+        self.raise_if_cancelled()
         self._stretched = self._stretch()
         self._turned = self._stretched.mT.contiguous()
         self._maximise()
@@ -199,7 +199,7 @@ class _Run(AbstractTaskClustering):
 
     def advance(self) -> None:
         """Update the assignment, then the projection and the posteriors of the parameters."""
-        self.tick()
+        self.raise_if_cancelled()
         squares = squared_distances(self._projected, self._means)
         v = squares.mul_(-self._method.precision / 2).add_(self._offsets()[:, None])
         before_v, before = self.v, self.assignment.clone()
@@ -207,7 +207,7 @@ class _Run(AbstractTaskClustering):
         moved = (self.assignment - before).abs_().mul_(0.5)
         self._moved = self.totals(moved) / self._points.shape[1]
         self.n_evaluations += 1
-        self.tick()
+        self.raise_if_cancelled()
         self._maximise()
         if self.is_recorded:
             self.objectives = self.choose(self.active, self._free_energies(), self.objectives)

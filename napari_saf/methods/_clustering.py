@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
 from napari_saf.geometry import entropy, normalize_, one_hot_, row_blocks, row_maxima, softmax
-from napari_saf.methods._field_method import AbstractFieldMethod, Call
 from napari_saf.methods._local_order import in_local_order
-from napari_saf.methods._method import Cancelled, Iteration
+from napari_saf.methods._method import AbstractMethod, Call, Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
 from napari_saf.methods._start import (
     check_seeds_fit,
@@ -54,7 +53,7 @@ class Nodes(Protocol):
     def seeds(self) -> torch.Tensor | None:
         """Labels 1, 2, ... of shape (n_nodes,) that a person gave; 0 for none."""
 
-    def tick(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Raise Cancelled if the run was told to end."""
 
 
@@ -80,7 +79,7 @@ class AbstractClustering(ABC):
 
     def __init__(self, call: Nodes, n_columns: int) -> None:
         self.features = call.features
-        self.tick = call.tick
+        self.raise_if_cancelled = call.raise_if_cancelled
         self.objective = math.nan
         self.n_evaluations = 0
         self.notes: list[str] = []
@@ -140,7 +139,7 @@ class AbstractClustering(ABC):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractAlternatingMethod(AbstractFieldMethod):
+class AbstractAlternatingMethod(AbstractMethod):
     """A method that alternates between assignment and prototypes.
 
     The label of a node is that of its largest share; of several, that of the nearest prototype.
@@ -152,7 +151,7 @@ class AbstractAlternatingMethod(AbstractFieldMethod):
     max_iterations : int
         MAX_ITERATIONS after so many outer iterations.
     device, dtype
-        As for every method: `AbstractFieldMethod`.
+        As for every method: `AbstractMethod`.
     """
 
     tolerance: float = parameter(
@@ -286,7 +285,7 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         """Return the same, and True where distances are products: far from 0 they lose digits."""
         loses = features.shape[1] > _MOST_EXACT_FEATURES
-        return loses or AbstractFieldMethod._takes_mean(self, features, dtype)
+        return loses or AbstractMethod._takes_mean(self, features, dtype)
 
     def start_points(self, call: Call, draw: np.random.RandomState | None = None) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.

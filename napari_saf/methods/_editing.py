@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.methods._assignment import AssignmentFlow
-from napari_saf.methods._flow_method import AbstractFlowMethod
+from napari_saf.methods._flow_method import AbstractFlow
 from napari_saf.methods._method import AbstractMethod
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 
@@ -36,6 +36,6 @@ def method_with_prototypes(
     Each is a column, or one of the label (n_prototypes,) that is given for it. With the
     parameters that another method has, too, such as the device.
     """
-    names = [field.name for field in dataclasses.fields(AbstractFlowMethod)]
+    names = [field.name for field in dataclasses.fields(AbstractFlow)]
     values = {name: getattr(like, name) for name in names if hasattr(like, name)}
     return AssignmentFlow(prototypes=prototypes, prototype_labels=labels, **values)

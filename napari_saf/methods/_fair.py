@@ -21,8 +21,7 @@ from napari_saf.methods._clustering import (
 )
 from napari_saf.methods._fair_cut import FairCut
 from napari_saf.methods._fair_run import FairMeans, FairMedoids, FairStart
-from napari_saf.methods._field_method import Call
-from napari_saf.methods._method import not_cancelled, run_to_end
+from napari_saf.methods._method import Call, not_cancelled, run_to_end
 from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem

@@ -17,7 +17,7 @@ from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import column_totals, weighted_means
 from napari_saf.methods._fair_run import AbstractFairRun, FairStart
 from napari_saf.methods._fairness_prices import DECIDED
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._method import Call
 from napari_saf.methods._neighbourhood import Neighbourhood
 
 __all__ = ["FairCut"]

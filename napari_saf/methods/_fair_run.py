@@ -19,7 +19,7 @@ from napari_saf.methods._clustering import (
 )
 from napari_saf.methods._fairness_prices import FairnessPrices, Settlement
 from napari_saf.methods._fairness_term import FairnessTerm
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._method import Call
 from napari_saf.methods._start import distances, from_assignment
 
 __all__ = ["AbstractFairRun", "FairMeans", "FairMedoids", "FairStart"]
@@ -98,7 +98,7 @@ class AbstractFairRun(AbstractClustering):
 
     def advance(self) -> None:
         self._lower()
-        self.tick()
+        self.raise_if_cancelled()
         self._update_prototypes()
         plain = self._plain(self.assignment)
         self._keep_next()
@@ -152,7 +152,7 @@ class AbstractFairRun(AbstractClustering):
 
     def _settle(self, base: torch.Tensor, bound: float) -> tuple[Settlement, float]:
         """Return where log coordinates and the prices for them lead, and the energy there."""
-        self.tick()
+        self.raise_if_cancelled()
         if self._prices is None:
             softmax(self.constrain(base), out=self._next)
             found = Settlement(base, self._masses, self._masses, 1, True)
@@ -304,7 +304,7 @@ class FairMedoids(_AbstractPointRun):
                 kept = weights.argmax()[None]
             points = self.features[kept].cpu().numpy()
             nodes.append(kept[weighted_medoid(points, weights[kept].cpu().numpy())[0]])
-            self.tick()
+            self.raise_if_cancelled()
         self._seen = self.assignment.clone()
         moved = torch.stack(nodes)
         unary = distances(self.features, self.features[moved])

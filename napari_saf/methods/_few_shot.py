@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import AbstractAlternatingMethod, AbstractClustering
-from napari_saf.methods._field_method import AbstractFieldMethod, Call
+from napari_saf.methods._method import AbstractMethod, Call
 from napari_saf.methods._start import from_assignment
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks, check_classes, label_tasks
 from napari_saf.parameters import parameter
@@ -109,7 +109,7 @@ class AbstractFewShotMethod(AbstractAlternatingMethod):
         return self._prepare_tasks(Tasks.of(call))
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        return self._is_centred and AbstractFieldMethod._takes_mean(self, features, dtype)
+        return self._is_centred and AbstractMethod._takes_mean(self, features, dtype)
 
     @property
     def _is_centred(self) -> bool:

@@ -24,8 +24,7 @@ from napari_saf.geometry import (
     with_columns,
 )
 from napari_saf.integrate import AbstractStepper, Run, StoppingRule, StopWatch, VectorField
-from napari_saf.methods._field_method import Call
-from napari_saf.methods._method import AbstractMethod, Cancelled, Iteration
+from napari_saf.methods._method import AbstractMethod, Call, Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
 from napari_saf.methods._start import Start
 from napari_saf.result import Record, Segmentation, Snapshot, Status
@@ -285,7 +284,7 @@ class _State:
 
     def __init__(self, flow: Flow, call: Call) -> None:
         self._flow = flow
-        self._tick = call.tick
+        self._tick = call.raise_if_cancelled
         self._origin = call.origin
         nodes = self._nodes = _Nodes(flow.start, call.seeds)
         self._doubt = torch.zeros_like(call.features[:, 0])

@@ -6,16 +6,15 @@ import dataclasses
 from abc import abstractmethod
 
 from napari_saf.integrate import STEPPERS, AbstractStepper, AdamsBashforthMoulton, StoppingRule
-from napari_saf.methods._field_method import AbstractFieldMethod, Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Iteration
+from napari_saf.methods._method import AbstractMethod, Call, Iteration
 from napari_saf.parameters import parameter
 
-__all__ = ["AbstractFlowMethod"]
+__all__ = ["AbstractFlow"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractFlowMethod(AbstractFieldMethod):
+class AbstractFlow(AbstractMethod):
     """A method that integrates a flow in log coordinates.
 
     Parameters
@@ -27,7 +26,7 @@ class AbstractFlowMethod(AbstractFieldMethod):
     stop : StoppingRule
         When to stop.
     device, dtype
-        As for every method: `AbstractFieldMethod`.
+        As for every method: `AbstractMethod`.
     """
 
     rho: float = parameter(

@@ -92,9 +92,9 @@ class _Run(AbstractRelaxation):
         self.move(self._unaries(self._means))
 
     def begin(self) -> None:
-        self.tick()
+        self.raise_if_cancelled()
         around = TaskNeighbourhood(self._points, self._method.n_neighbors)
-        self.tick()
+        self.raise_if_cancelled()
         unary = self._unaries(self._rectified_means())
         self.begin_at(unary, around.operator(self.features), start_of(self.tasks))
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.graph import AffinityGraph
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._method import Call
 from napari_saf.problem import Problem
 
 __all__ = ["in_local_order"]

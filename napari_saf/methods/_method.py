@@ -1,25 +1,39 @@
-"""The one shape that every method has."""
+"""What every method is: a frozen dataclass of its parameters that yields snapshots."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import platform
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.parameters import to_plain
+from napari_saf.arrays import as_whole, check_size
+from napari_saf.device import (
+    DeviceName,
+    FloatName,
+    check_memory,
+    float_type,
+    memory_errors_translated,
+    resolve_device,
+)
+from napari_saf.errors import InvalidInput
+from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
 __all__ = [
     "AbstractMethod",
+    "Call",
     "Cancelled",
     "Iteration",
+    "check_features",
     "map_steps",
     "not_cancelled",
     "run_to_end",
@@ -63,14 +77,95 @@ def run_to_end(steps: Generator[S, None, T], on_step: Callable[[S], object] | No
             on_step(step)
 
 
+def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
+    """Refuse features so large or so small that a type does not hold the squares of differences.
+
+    Of the largest feature, differences down to the root of the precision count.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the bound.
+    """
+    kind = torch.finfo(dtype)
+    check_size("features", features, features.shape[-1], kind.max, kind.tiny / kind.eps)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One call of `iterate`, checked and on its device.
+
+    Attributes
+    ----------
+    problem : Problem
+    features : Tensor of shape (n_nodes, n_features)
+        Those of the problem less `origin`, on the device of the run.
+    initial : array of shape (n_nodes, n_columns) or None
+        Assignment to start from.
+    max_iterations : int or None
+    cancelled : callable
+    began : float
+        By `time.perf_counter`.
+    origin : Tensor of float64 of shape (n_features,)
+        On the CPU; what prototypes lack to be those of the problem's features.
+    """
+
+    problem: Problem
+    features: torch.Tensor
+    initial: ArrayLike | None
+    max_iterations: int | None
+    cancelled: Callable[[], bool]
+    began: float
+    origin: torch.Tensor = dataclasses.field(
+        default_factory=lambda: torch.zeros(1, dtype=torch.float64)
+    )
+
+    @property
+    def seeds(self) -> torch.Tensor | None:
+        """Labels 1, 2, ... that a person gave, on the device."""
+        if self.problem.seeds is None:
+            return None
+        return torch.from_numpy(self.problem.seeds).to(self.features.device)
+
+    def raise_if_cancelled(self) -> None:
+        """Raise Cancelled if the run was told to end."""
+        if self.cancelled():
+            raise Cancelled
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
 
-    Subclasses set `name`, the key in `METHODS`, and `title`, the words in the app.
+    Subclasses set `name`, the key in `METHODS`, and `title`, the words in the app. Their state is
+    a field (n_nodes, n_columns) on a torch device.
+
+    Parameters
+    ----------
+    device : {"auto", "cpu", "cuda", "mps"}
+        Where to compute.
+    dtype : {"float32", "float64"}
+        Precision of the fields.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+
+    device: DeviceName = parameter(
+        "auto",
+        label="Device",
+        help="Where to compute; auto takes the graphics card if there is one.",
+        advanced=True,
+    )
+    dtype: FloatName = parameter(
+        "float32",
+        label="Precision",
+        help="float64 takes twice the memory and time.",
+        advanced=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
     @property
     def uses_window(self) -> bool:
@@ -92,7 +187,6 @@ class AbstractMethod(ABC):
         """Whether `initial` alone says how many labels there are, with or without seeds."""
         return False
 
-    @abstractmethod
     def iterate(
         self,
         problem: Problem,
@@ -114,8 +208,8 @@ class AbstractMethod(ABC):
             >= 1; stop after so many recorded steps, whatever the method's own rule says. The
             history has one record more, that of the start.
         cancelled : callable
-            Asked often, from the thread that runs the method; once it returns True the run
-            ends with what it has and `Status.CANCELLED`.
+            Asked at every evaluation, from the thread that runs the method; once it returns True
+            the run ends with what it has and `Status.CANCELLED`.
 
         Yields
         ------
@@ -132,6 +226,9 @@ class AbstractMethod(ABC):
         ComputeError
             If memory or a device is missing.
         """
+        with memory_errors_translated():
+            call = self._checked(problem, initial, max_iterations, cancelled)
+            return (yield from self._iterate(call))
 
     def run(
         self,
@@ -156,3 +253,72 @@ class AbstractMethod(ABC):
                 "torch": torch.__version__,
             },
         }
+
+    def _checked(
+        self,
+        problem: Problem,
+        initial: ArrayLike | None,
+        max_iterations: int | None,
+        cancelled: Callable[[], bool],
+    ) -> Call:
+        began = time.perf_counter()
+        if not isinstance(problem, Problem):
+            raise InvalidInput(
+                "problem: expected a Problem, such as Problem.from_image makes of an image, "
+                f"got {type(problem).__name__}"
+            )
+        limit = as_whole(max_iterations)
+        if max_iterations is not None and (limit is None or limit < 1):
+            raise InvalidInput(
+                f"max_iterations: expected at least 1, a whole number, got {max_iterations!r}"
+            )
+        device = resolve_device(self.device)
+        dtype = float_type(self.dtype, device)
+        if initial is not None and np.ndim(initial) != 2:
+            raise InvalidInput(
+                f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
+            )
+        given = torch.from_numpy(problem.features)
+        check_features(problem.features, dtype)
+        self._check_memory(problem, initial, device, dtype.itemsize)
+        origin = torch.zeros(given.shape[1], dtype=torch.float64)
+        if self._takes_mean(given, dtype):
+            origin = given.double().mean(dim=0)
+            given = given - origin.to(given.dtype)
+        features = given.to(dtype).to(device)
+        return Call(problem, features, initial, limit, cancelled, began, origin)
+
+    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
+        """Return whether the mean is taken from the features, which a narrower type needs."""
+        return features.dtype.itemsize > dtype.itemsize
+
+    @abstractmethod
+    def _iterate(self, call: Call) -> Iteration:
+        """Label the nodes of a problem that was checked."""
+
+    @abstractmethod
+    def _n_columns(self, problem: Problem) -> int:
+        """Return the number of columns that the run will start with."""
+
+    @abstractmethod
+    def _n_fields(self) -> int:
+        """Return how many fields (n_nodes, n_columns) a run holds at most."""
+
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+        """Return about how many numbers a node takes beside fields and features, and at most."""
+        return 0, 0
+
+    def _check_memory(
+        self, problem: Problem, initial: ArrayLike | None, device: torch.device, itemsize: int
+    ) -> None:
+        if initial is None or self.labels_are_given:
+            n_columns = self._n_columns(problem)
+        else:
+            n_columns = np.shape(initial)[-1]
+        per_node = self._n_fields() * n_columns + 4 * problem.features.shape[1]
+        extra, most = self._n_extra_columns(problem, device)
+        need = itemsize * problem.n_nodes * (per_node + extra)
+        # What is reduced has more distinct features.
+        ratio = (per_node + extra) / (per_node + most)
+        words = "use fewer labels, a mask, or "
+        check_memory(need, device, lambda share: words + problem.graph.smaller(share * ratio))

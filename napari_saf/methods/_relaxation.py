@@ -85,7 +85,7 @@ class AbstractRelaxation(AbstractTaskClustering):
     def _descend(self, n_updates: int) -> None:
         moving = self.active.clone()
         for _ in range(n_updates):
-            self.tick()
+            self.raise_if_cancelled()
             before = self.objectives
             v, energies, moving = self._find_descent(moving)
             if not moving.any():

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Iteration, map_steps
+from napari_saf.methods._method import Call, Iteration, map_steps
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.result import Segmentation, Snapshot, Status
 

@@ -14,10 +14,9 @@ from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffini
 from napari_saf.device import float_type
 from napari_saf.geometry import cross_product, row_blocks, shifted_softmax, softmax
 from napari_saf.graph import AbstractGraph, Averager
-from napari_saf.methods._field_method import Call
 from napari_saf.methods._flow import FieldMemory, Flow
-from napari_saf.methods._flow_method import AbstractFlowMethod
-from napari_saf.methods._method import Cancelled
+from napari_saf.methods._flow_method import AbstractFlow
+from napari_saf.methods._method import Call, Cancelled
 from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
 from napari_saf.methods._start import (
     Start,
@@ -35,7 +34,7 @@ __all__ = ["SelfAssignmentField", "SelfAssignmentFlow"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SelfAssignmentFlow(AbstractFlowMethod):
+class SelfAssignmentFlow(AbstractFlow):
     """Label without labels: labels and their prototypes emerge together, smooth in space.
 
     Parameters
@@ -60,7 +59,7 @@ class SelfAssignmentFlow(AbstractFlowMethod):
         Whether labels beside those of the seeds may come out, up to `max_labels` together;
         without seeds all labels are new.
     rho, stepper, stop, device, dtype
-        As for every flow: `AbstractFlowMethod`.
+        As for every flow: `AbstractFlow`.
 
     Notes
     -----
@@ -150,9 +149,11 @@ class SelfAssignmentFlow(AbstractFlowMethod):
             n_labels, points = self._n_columns(call.problem), features
             if self.start == "spectral":
                 with contextlib.suppress(Cancelled):
-                    operator = self.affinity.bind(features, rng, call.tick)
-                    vectors = leading_vectors(operator, features, n_labels, rng, call.tick)
-                    points = _spread(vectors, call.problem.graph, call.tick)
+                    operator = self.affinity.bind(features, rng, call.raise_if_cancelled)
+                    vectors = leading_vectors(
+                        operator, features, n_labels, rng, call.raise_if_cancelled
+                    )
+                    points = _spread(vectors, call.problem.graph, call.raise_if_cancelled)
             means = None if call.seeds is None else class_means(points, call.seeds)
             centres = k_centres(points, n_labels, rng, given=means, cancelled=call.cancelled)
             start = centres.start(points, self.epsilon)

@@ -17,7 +17,7 @@ from napari_saf.methods._clustering import (
     squared_distances,
     weighted_means,
 )
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._method import Call
 from napari_saf.methods._neighbourhood import Laplacian, Neighbourhood
 from napari_saf.methods._relaxation import AbstractRelaxation
 from napari_saf.methods._start import from_assignment
@@ -194,7 +194,7 @@ class _AbstractRun(AbstractRelaxation):
     def begin(self) -> None:
         sigma2, neighbour_sum = self._look_around()
         self._sigma2 = sigma2.to(self.features)[:, None, None]
-        self.tick()
+        self.raise_if_cancelled()
         given = self.tasks.initial
         start = None if given is None else from_assignment(given, self.features)
         unary = self._unaries(self._points).flatten(0, 1)
@@ -202,7 +202,7 @@ class _AbstractRun(AbstractRelaxation):
 
     def advance(self) -> None:
         self.relax(_MOST_INNER)
-        self.tick()
+        self.raise_if_cancelled()
         self._update_prototypes()
         self.update_objectives()
 
@@ -282,7 +282,7 @@ class _AbstractRun(AbstractRelaxation):
             moving &= (squares >= 1e-6 * self._sigma2[:, 0, 0]).cpu()
             if not moving.any():
                 return
-            self.tick()
+            self.raise_if_cancelled()
 
     def _unaries(self, points: torch.Tensor) -> torch.Tensor:
         scaled = self._squares(points).mul_(-0.5 / self._sigma2)

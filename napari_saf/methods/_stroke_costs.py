@@ -12,7 +12,7 @@ from scipy.spatial import KDTree
 from sklearn.cluster import kmeans_plusplus
 
 from napari_saf.graph import mean_nearest_distance, path_costs, path_lengths
-from napari_saf.methods._field_method import Call
+from napari_saf.methods._method import Call
 from napari_saf.methods._start import distances
 
 __all__ = ["StrokeCosts"]

@@ -20,9 +20,8 @@ from napari_saf.methods._clustering import (
     Nodes,
     weighted_means,
 )
-from napari_saf.methods._field_method import Call, check_features
+from napari_saf.methods._method import Call, check_features
 from napari_saf.methods._start import count_classes
-from napari_saf.tick import Tick, go_on
 
 __all__ = ["AbstractTaskClustering", "TaskNeighbourhood", "Tasks", "check_classes", "label_tasks"]
 
@@ -42,20 +41,20 @@ class Tasks:
         Labels 1, 2, ... that were given; 0 for none.
     initial : array of shape (n_nodes, n_columns), optional
         Assignment of the one task to start from.
-    tick : callable
+    raise_if_cancelled : callable
         Raises Cancelled if the run was told to end.
     """
 
     blocks: torch.Tensor
     seed_blocks: torch.Tensor | None
     initial: ArrayLike | None = None
-    tick: Tick = go_on
+    raise_if_cancelled: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
         """Return the one task of a call."""
         seeds = None if call.seeds is None else call.seeds[None]
-        return cls(call.features[None], seeds, call.initial, call.tick)
+        return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled)
 
     @property
     def features(self) -> torch.Tensor:
