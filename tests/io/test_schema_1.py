@@ -1,0 +1,75 @@
+"""Files of schema 1, written by version 0.1.0, load and mean what they meant."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.features import Scaling
+from napari_saf.io._strokes import PaintedClass, load_strokes
+from napari_saf.parameters import to_plain
+from napari_saf.problem import ImageOptions
+
+FOLDER = Path(__file__).parent
+OPTIONS = {
+    "saf": ImageOptions("lab", (3, 5), scaling=Scaling(0.215, 255.0), max_side=64, rescale=True),
+    "fair": ImageOptions(weights="contrast", scaling=Scaling(0.0, 255.0), groups="axis:0"),
+    "af": ImageOptions(scaling=Scaling(0.0, 255.0)),
+    "graph": None,
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_recipes(tmp_path, name):
+    path = FOLDER / f"recipe_{name}_schema_1.json"
+    plain, recipe = json.loads(path.read_text(encoding="utf-8")), saf.load_recipe(path)
+    assert recipe.raw == plain
+    assert recipe.options == OPTIONS[name]
+    assert to_plain(recipe.method) == plain["parameters"]
+    again = saf.load_recipe(saf.save_recipe(tmp_path / "r.json", recipe.raw))
+    assert again.raw == plain
+
+
+def test_recipes_run():
+    recipe = saf.load_recipe(FOLDER / "recipe_af_schema_1.json")
+    labels = recipe.run(np.kron([[0, 128, 255]], np.ones((6, 6))).astype(np.uint8)).labels
+    np.testing.assert_array_equal(labels, np.kron([[2, 5, 2]], np.ones((6, 6))))
+
+
+def test_prototypes():
+    rows = np.array([[0.125, 0.5], [0.25, -1.5], [0.75, 1e10]], np.float32)
+    found = saf.load_prototypes(FOLDER / "prototypes_named_schema_1.json")
+    assert found.labels.tolist() == [2, 4, 4]
+    np.testing.assert_array_equal(found.vectors, rows[[1, 0, 2]])
+    assert found.names == {4: 'Söller, "oben"', 2: "sky"}
+    assert found.colors == {2: (0.25, 0.5, 1.0)}
+    assert found.options == ImageOptions("lab", (5, 5), scaling=Scaling(-1.5, 1e30), rescale=True)
+    bare = saf.load_prototypes(FOLDER / "prototypes_bare_schema_1.json")
+    assert (bare.labels.tolist(), bare.vectors.tolist()) == ([1, 3], [[0.5], [0.25]])
+    assert (bare.names, bare.colors, bare.options) == ({}, {}, None)
+    for suffix in (".npy", ".csv"):
+        numbers = saf.load_prototypes(FOLDER / f"prototypes_schema_1{suffix}")
+        np.testing.assert_array_equal(numbers.vectors, rows)
+        assert numbers.labels.tolist() == [1, 2, 3]
+
+
+def test_dictionaries():
+    found = saf.PatchDictionary.load(FOLDER / "dictionary_channels_schema_1.safetensors")
+    np.testing.assert_array_equal(found.atoms, np.float32(np.arange(36).reshape(2, 3, 3, 2) / 36))
+    assert found.usage.tolist() == [7, 3]
+    assert found.scaling == Scaling(-3.5, 1e30)
+    assert (found.s, found.window, found.shift_window, found.distance) == (0.5, 5, 1, 0.25)
+    assert (found.images, found.software) == (("a.png", "ä b.tif"), "0.1.0")
+
+
+def test_strokes():
+    found, classes = load_strokes(FOLDER / "strokes_schema_1.safetensors", (2, 4, 5))
+    expected = np.zeros((2, 4, 5), int)
+    expected[0, 1, 2:4], expected[1, 3, 4] = 1, 300
+    np.testing.assert_array_equal(found, expected)
+    assert classes == {
+        1: PaintedClass("Kern", (1.0, 0.5, 0.0)),
+        300: PaintedClass("φόντο", (0.0, 0.25, 1.0)),
+    }
