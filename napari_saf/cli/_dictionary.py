@@ -26,11 +26,11 @@ from napari_saf.io import (
     DICTIONARY_SUFFIX,
     MASK_SUFFIXES,
     apply_to_files,
+    atomic_write,
     load_dictionary,
     make_folder,
     printable,
     read_image,
-    replacing,
     save_dictionary,
 )
 from napari_saf.problem import Problem
@@ -113,7 +113,7 @@ def _save_sheet(path: Path, dictionary: PatchDictionary, title: str) -> None:
         axis.set_title(f"{k + 1}: {100 * dictionary.usage[k] / total:.1f} %", fontsize=7)
     words = printable(f"{title}: {_words(dictionary)}")
     figure.suptitle(words, fontsize=8, parse_math=False)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
 
 

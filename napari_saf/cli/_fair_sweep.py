@@ -25,7 +25,7 @@ from napari_saf.cli._plan import check_free, find_images
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.cli._values import ParameterValue, ValueRange, WindowSize
 from napari_saf.features import FEATURES, Scaling
-from napari_saf.io import LABELS_MARK, make_folder, mask_stem, printable, replacing
+from napari_saf.io import LABELS_MARK, atomic_write, make_folder, mask_stem, printable
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points
 from napari_saf.problem import ImageOptions
 
@@ -91,7 +91,10 @@ def _mask_place(folder: Path, image: Path, number: int) -> Path:
 
 
 def _save_table(path: Path, found: TradeOff) -> None:
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with (
+        atomic_write(path) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(
             ["number", "fairness_weight", "objective", "fairness_error", "balance", "labels"]
@@ -119,7 +122,7 @@ def _save_plot(path: Path, found: TradeOff, title: str) -> None:
     right.plot(weights, [point.balance for point in found.points], "o-")
     right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
     right.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 

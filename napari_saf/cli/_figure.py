@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from napari_saf.io import ImageFile, middle_plane, replacing, show_image
+from napari_saf.io import ImageFile, atomic_write, middle_plane, show_image
 from napari_saf.result import Segmentation
 
 __all__ = ["save_run_figure"]
@@ -45,7 +45,7 @@ def save_run_figure(path: Path, image: ImageFile, result: Segmentation, title: s
     _show_labels(axes[1], middle_plane(labels, labels.ndim), colours, result.n_labels)
     _show_prototypes(axes[2], labels, colours)
     _show_entropy(axes[3], result)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 

@@ -22,8 +22,8 @@ from napari_saf.io import (
     load_recipe,
     make_folder,
     read_labels,
-    remove,
     remove_leftovers,
+    remove_path,
     save_recipe,
 )
 from napari_saf.parameters import to_plain
@@ -103,11 +103,11 @@ def saving_recipe(job: Job, settings: Settings, recipe: dict[str, Any]) -> Itera
         yield
     except BaseException:
         if [_identity(mask) for mask in job.masks] == before and not (is_first and was_there):
-            remove(place)
+            remove_path(place)
         raise
     if not is_first:
         save_recipe(job.recipe, recipe)
-    remove(_begun(job))  # also that of a killed run whose masks were removed since
+    remove_path(_begun(job))  # also that of a killed run whose masks were removed since
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from napari_saf.comparison._panels import Panel, Swatch
 from napari_saf.comparison._variants import Layout
-from napari_saf.io._words import printable
+from napari_saf.io import printable
 
 __all__ = ["draw_panels"]
 

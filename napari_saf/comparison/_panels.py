@@ -13,7 +13,7 @@ from napari_saf.comparison._comparison import Comparison
 from napari_saf.comparison._table import Row
 from napari_saf.comparison._variants import short_names
 from napari_saf.errors import InvalidInput
-from napari_saf.io._figure import displayed_plane, middle_plane, thinned
+from napari_saf.io import displayed_plane, middle_plane, thinned
 from napari_saf.io._legend import Legend
 
 __all__ = ["Colors", "Panel", "Swatch", "given_panels", "result_panels"]

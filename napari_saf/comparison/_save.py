@@ -15,8 +15,7 @@ from napari_saf.comparison._panels import Colors, given_panels, result_panels
 from napari_saf.comparison._table import comparison_table, save_table
 from napari_saf.comparison._variants import lay_out
 from napari_saf.errors import InvalidInput
-from napari_saf.io import replacing
-from napari_saf.io._figure import FIGURE_SUFFIXES
+from napari_saf.io import FIGURE_SUFFIXES, atomic_write
 
 __all__ = ["COMPARISON_SUFFIXES", "save_comparison"]
 
@@ -84,7 +83,7 @@ def save_comparison(
         comparison, rows, image, paint=paint, colors=colors, channel_axis=channel_axis
     )
     layout = lay_out([one.variant for one in comparison.results])
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         if suffix == ".html":
             words = f"{title or 'image'}: comparison"
             text = page(words, comparison, rows, given, results, layout)

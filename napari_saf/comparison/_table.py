@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.comparison._comparison import Compared, Comparison
 from napari_saf.errors import InvalidInput
-from napari_saf.io import replacing
-from napari_saf.io._words import printable, table_cell
+from napari_saf.io import atomic_write, printable, table_cell
 from napari_saf.metrics import (
     matched_accuracy,
     normalized_mutual_information,
@@ -152,7 +151,10 @@ def save_table(path: str | os.PathLike[str], rows: Sequence[Row]) -> Path:
         If the file cannot be written.
     """
     names = [column.field for column in COLUMNS]
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+    with (
+        atomic_write(path) as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(names)
         for row in rows:

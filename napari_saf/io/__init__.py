@@ -9,40 +9,48 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from napari_saf.io._array import read_array
+from napari_saf.io._atomic_write import (
+    atomic_write,
+    hidden_name,
+    make_folder,
+    remove_leftovers,
+    remove_path,
+)
 from napari_saf.io._binary import save_binary_masks
 from napari_saf.io._connected import number_regions
 from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
 from napari_saf.io._dictionary_batch import FileOutcome, apply_to_files
 from napari_saf.io._export import Export, Labelling, Wanted
-from napari_saf.io._find import LABELS_MARK, find_images, is_zarr
 from napari_saf.io._image import read_image, read_labels
 from napari_saf.io._image_file import ImageFile
-from napari_saf.io._legend import file_stem
-from napari_saf.io._masks import MASK_SUFFIXES, mask_stem, mask_suffix, save_masks
-from napari_saf.io._prototypes import (
+from napari_saf.io._legend import count_labels
+from napari_saf.io._masks import save_masks
+from napari_saf.io._paths import (
+    FIGURE_SUFFIXES,
+    LABELS_MARK,
+    MASK_SUFFIXES,
     PROTOTYPE_SUFFIXES,
-    PrototypeSet,
-    load_prototypes,
-    save_prototypes,
+    TABLE_SUFFIXES,
+    FileState,
+    file_stem,
+    find_images,
+    is_zarr,
+    mask_stem,
+    mask_suffix,
+    printable,
+    table_cell,
 )
+from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
-from napari_saf.io._regions import TABLE_SUFFIXES, region_table, save_regions
-from napari_saf.io._replace import (
-    hidden_name,
-    make_folder,
-    remove,
-    remove_leftovers,
-    replacing,
-)
-from napari_saf.io._source import FileState
-from napari_saf.io._words import printable, table_cell
+from napari_saf.io._regions import region_table, save_regions
+from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 
 if TYPE_CHECKING:
-    from napari_saf.io._figure import FIGURE_SUFFIXES as FIGURE_SUFFIXES
+    from napari_saf.io._figure import displayed_plane as displayed_plane
     from napari_saf.io._figure import middle_plane as middle_plane
     from napari_saf.io._figure import save_figure as save_figure
     from napari_saf.io._figure import show_image as show_image
+    from napari_saf.io._figure import thinned as thinned
 
 __all__ = [
     "DICTIONARY_SUFFIX",
@@ -56,10 +64,14 @@ __all__ = [
     "FileState",
     "ImageFile",
     "Labelling",
+    "PaintedClass",
     "PrototypeSet",
     "Recipe",
     "Wanted",
     "apply_to_files",
+    "atomic_write",
+    "count_labels",
+    "displayed_plane",
     "file_stem",
     "find_images",
     "hidden_name",
@@ -67,6 +79,7 @@ __all__ = [
     "load_dictionary",
     "load_prototypes",
     "load_recipe",
+    "load_strokes",
     "make_folder",
     "mask_stem",
     "mask_suffix",
@@ -77,9 +90,8 @@ __all__ = [
     "read_image",
     "read_labels",
     "region_table",
-    "remove",
     "remove_leftovers",
-    "replacing",
+    "remove_path",
     "save_binary_masks",
     "save_dictionary",
     "save_figure",
@@ -87,13 +99,16 @@ __all__ = [
     "save_prototypes",
     "save_recipe",
     "save_regions",
+    "save_strokes",
     "show_image",
     "table_cell",
+    "thinned",
 ]
+
+_LAZY = ("displayed_plane", "middle_plane", "save_figure", "show_image", "thinned")
 
 
 def __getattr__(name: str) -> object:
-    # matplotlib takes half a second to load.
-    if name in ("FIGURE_SUFFIXES", "middle_plane", "save_figure", "show_image"):
+    if name in _LAZY:  # matplotlib takes half a second to load
         return getattr(importlib.import_module("napari_saf.io._figure"), name)
     raise AttributeError(f"module 'napari_saf.io' has no attribute {name!r}")

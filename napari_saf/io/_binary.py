@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from napari_saf.errors import InvalidInput
-from napari_saf.io._legend import Legend, file_stem
-from napari_saf.io._masks import mask_stem, mask_suffix, save_masks
+from napari_saf.io._legend import Legend
+from napari_saf.io._masks import save_masks
+from napari_saf.io._paths import file_stem, mask_stem, mask_suffix
 
 __all__ = ["binary_paths", "save_binary_masks"]
 

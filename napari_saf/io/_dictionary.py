@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from napari_saf.dictionary import PatchDictionary
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
-from napari_saf.io._replace import replacing
+from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._untrusted import HEADER_KEY, faults_named, parse_tensors, read_at_most
 
 __all__ = ["DICTIONARY_SUFFIX", "load_dictionary", "save_dictionary"]
@@ -78,7 +78,7 @@ def save_dictionary(path: str | os.PathLike[str], dictionary: PatchDictionary) -
     }
     atoms = {"atoms": np.ascontiguousarray(dictionary.atoms, dtype="<f4")}
     content = save(atoms, metadata={HEADER_KEY: json.dumps(header, allow_nan=False)})
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         temporary.write_bytes(content)
     return target
 

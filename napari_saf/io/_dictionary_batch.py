@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from napari_saf.dictionary import PatchDictionary, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._distance import check_odd
 from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.io._atomic_write import atomic_write, make_folder, remove_leftovers
 from napari_saf.io._image import read_image
 from napari_saf.io._image_file import ImageFile
-from napari_saf.io._masks import mask_stem, save_masks
-from napari_saf.io._replace import make_folder, remove_leftovers, replacing
-from napari_saf.io._source import FileState
-from napari_saf.io._words import table_cell
+from napari_saf.io._masks import save_masks
+from napari_saf.io._paths import FileState, mask_stem, table_cell
 from napari_saf.methods import Cancelled, not_cancelled
 
 __all__ = ["TABLE_NAME", "FileOutcome", "apply_to_files"]
@@ -224,7 +223,7 @@ def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> Non
         made = np.clip(np.rint(made.astype(np.float64)), bounds.min, bounds.max).astype(kind)
     colour = "rgb" if made.ndim == 3 and made.shape[-1] == 3 else "minisblack"
     planar = None if made.ndim == 2 or colour == "rgb" else "contig"
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         tifffile.imwrite(
             temporary, made, photometric=colour, planarconfig=planar, compression="zlib"
         )
@@ -265,7 +264,7 @@ class _Table:
                 kept.append(row)
         self._rows = kept
         make_folder(self._path.parent)
-        with replacing(self._path) as temporary:
+        with atomic_write(self._path) as temporary:
             temporary.write_bytes(b"".join(map(_line, [self._header, *self._rows])))
 
     def append(self, name: str, state: FileState, found: PatchSegmentation, seconds: float) -> None:

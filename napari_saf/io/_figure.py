@@ -17,22 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
+from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._axes import Axes, label_axes
 from napari_saf.io._legend import Legend
-from napari_saf.io._replace import replacing
-from napari_saf.io._words import printable
+from napari_saf.io._paths import FIGURE_SUFFIXES, check_suffix, printable
 
 __all__ = [
-    "FIGURE_SUFFIXES",
     "displayed_plane",
     "middle_plane",
     "save_figure",
     "show_image",
     "thinned",
 ]
-
-FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
-"""What the name of a figure may end in."""
 
 _MOST_PIXELS = 1600
 """Sides of what is drawn; a larger plane is thinned."""
@@ -86,9 +82,7 @@ def save_figure(
         If the file cannot be written.
     """
     target, array = Path(path), np.asarray(labels)
-    if target.suffix.lower() not in FIGURE_SUFFIXES:
-        known = ", ".join(FIGURE_SUFFIXES)
-        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    suffix = check_suffix(target, FIGURE_SUFFIXES)
     if array.ndim < 2 or array.dtype.kind not in "biu":
         raise InvalidInput(f"labels: expected an image of whole numbers, got {array.dtype}")
     placed = label_axes(array.ndim, axes, scale, units)
@@ -98,8 +92,8 @@ def save_figure(
         None if image is None else displayed_plane(np.asarray(image), array, channel_axis, index)
     )
     figure = _draw(array[index], shown, legend, placed, title)
-    with replacing(target) as temporary:
-        figure.savefig(temporary, dpi=_DPI, format=target.suffix.lower()[1:])
+    with atomic_write(target) as temporary:
+        figure.savefig(temporary, dpi=_DPI, format=suffix[1:])
     return target
 
 

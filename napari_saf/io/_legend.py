@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from napari_saf.arrays import as_dict
 from napari_saf.errors import InvalidInput
-from napari_saf.io._words import printable
+from napari_saf.io._paths import printable
 
-__all__ = ["Legend", "count_labels", "file_stem"]
+__all__ = ["Legend", "count_labels"]
 
 _GOLDEN = 0.618034
 """Hues of numbers that follow each other are far apart with this step."""
@@ -111,9 +111,3 @@ def _color(label: int, colors: Mapping[int, Sequence[float]]) -> NDArray[np.uint
     if color.ndim != 1 or len(color) < 3 or not ((color >= 0) & (color <= 1)).all():
         raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r}")
     return np.round(255 * color[:3]).astype(np.uint8)
-
-
-def file_stem(name: str) -> str:
-    """Return a name that every system takes for a file, for words that may not be one."""
-    kept = "".join(c if c.isalnum() or c in "-_." else " " for c in name)
-    return "_".join(kept.split()).strip("._")[:80] or "labels"

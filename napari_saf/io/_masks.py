@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
+from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._axes import label_axes, spelled_out
 from napari_saf.io._image import PNG_MARK
 from napari_saf.io._legend import Legend
 from napari_saf.io._mask_tiff import MaskDescription, write_tiff
-from napari_saf.io._replace import replacing
-from napari_saf.io._words import printable
+from napari_saf.io._paths import MASK_SUFFIXES, mask_stem, mask_suffix, printable
 
-__all__ = ["MASK_SUFFIXES", "mask_stem", "mask_suffix", "save_masks"]
+__all__ = ["save_masks"]
 
 Labels = NDArray[np.unsignedinteger[Any]]
 
@@ -88,24 +88,9 @@ def save_masks(
     _check_fit(arrays, targets, suffix)
     legends = [Legend.of(array, names, colors) for array in arrays]
     for array, axis, legend, one in zip(arrays, placed, legends, targets, strict=True):
-        with replacing(one) as temporary:
+        with atomic_write(one) as temporary:
             _WRITERS[suffix](temporary, array, MaskDescription(mask_stem(one), axis, legend))
     return targets
-
-
-def mask_suffix(path: str | os.PathLike[str]) -> str | None:
-    """Return the suffix of a mask's name in lower case, or None if it is not a known one."""
-    name = Path(path).name.lower()
-    return next((suffix for suffix in MASK_SUFFIXES if name.endswith(suffix)), None)
-
-
-def mask_stem(path: str | os.PathLike[str]) -> str:
-    """Return the name of an image or mask without folder and suffix, ``.ome`` included."""
-    name = Path(path).name
-    for suffix in (".ome.zarr", ".ome.tif", ".ome.tiff"):
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)]
-    return Path(path).stem
 
 
 def _smallest(labels: ArrayLike, path: Path) -> Labels:
@@ -201,5 +186,3 @@ _WRITERS: dict[str, Callable[[Path, Labels, MaskDescription], None]] = {
     ".npy": _write_npy,
     ".ome.zarr": _write_zarr,
 }
-MASK_SUFFIXES = tuple(_WRITERS)
-"""What the name of a mask may end in."""

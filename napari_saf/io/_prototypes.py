@@ -15,26 +15,27 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 
 from napari_saf.arrays import as_dict, as_whole
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io._array import read_array
+from napari_saf.io._atomic_write import atomic_write
+from napari_saf.io._image import read_image
+from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
 from napari_saf.io._recipe import Recipe, refuse_options
-from napari_saf.io._replace import replacing
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import MOST_LABELS
 
-__all__ = ["PROTOTYPE_SUFFIXES", "PrototypeSet", "load_prototypes", "save_prototypes"]
+__all__ = ["PrototypeSet", "load_prototypes", "read_array", "save_prototypes"]
 
-PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
-"""What the name of a file of prototypes may end in."""
 _SCHEMA = 1
 _KIND = "prototypes"
 _ENTRIES = {"schema", "kind", "input", "labels", "software"}
 _LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
+_MOST_TABLE_BYTES = 2**25
+"""65,535 prototypes of 20 features take half of it."""
 _MOST_SAMPLES = 4_000
 """Of a label, for k-means."""
 _VERSION = importlib.metadata.version("napari-saf")
@@ -221,12 +222,9 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
         If the file cannot be written.
     """
     target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in PROTOTYPE_SUFFIXES:
-        known = ", ".join(PROTOTYPE_SUFFIXES)
-        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    suffix = check_suffix(target, PROTOTYPE_SUFFIXES)
     found = prototypes if isinstance(prototypes, PrototypeSet) else _from_rows(prototypes)
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         _write(temporary, found, suffix)
     return target
 
@@ -247,6 +245,33 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
         if file.suffix.lower() == ".json":
             return _parse(parse_json(read_at_most(file, _MOST_BYTES)))
         return PrototypeSet(_check_vectors(read_array(file)))
+
+
+def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """Read an array of numbers from ``.npy`` or ``.csv`` (comma separated, no header).
+
+    A mark of the order of bytes, as Excel writes it, does not matter.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
+    """
+    file = Path(path)
+    suffix = file.suffix.lower()
+    if suffix not in (".npy", ".csv"):
+        raise FormatError(f"{file}: expected a .npy or .csv file")
+    return read_image(file).array if suffix == ".npy" else _read_csv(file)
+
+
+def _read_csv(file: Path) -> NDArray[np.float64]:
+    with faults_named(file, "a table of numbers"):
+        text = read_at_most(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
+        lines = (line for line in text.splitlines() if line.strip())
+        array = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=float)
+        if array.size == 0:
+            raise InvalidInput("expected numbers, the file is empty")
+        return array
 
 
 def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:

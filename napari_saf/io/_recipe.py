@@ -15,7 +15,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.groups import check_group_source
 from napari_saf.image_options import WEIGHTS, ImageOptions
-from napari_saf.io._replace import replacing
+from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
@@ -141,7 +141,7 @@ def save_recipe(
         text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
-    with replacing(path, overwrite=overwrite) as temporary:
+    with atomic_write(path, overwrite=overwrite) as temporary:
         # What is no text in the name of a file becomes an escape, which JSON reads back.
         temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     return Path(path)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import channels_last
+from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._axes import Axes, label_axes, symbol
 from napari_saf.io._connected import (
     check_labels,
@@ -22,10 +23,9 @@ from napari_saf.io._connected import (
     ranks_of,
 )
 from napari_saf.io._legend import Legend
-from napari_saf.io._replace import replacing
-from napari_saf.io._words import table_cell
+from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
 
-__all__ = ["TABLE_SUFFIXES", "check_table_suffix", "region_table", "save_regions"]
+__all__ = ["region_table", "save_regions"]
 
 Table = dict[str, NDArray[Any]]
 
@@ -60,7 +60,7 @@ def save_regions(
         If pyarrow is missing, or the file cannot be written.
     """
     target = Path(path)
-    suffix = check_table_suffix(target)
+    suffix = check_suffix(target, TABLE_SUFFIXES)
     table = region_table(
         labels,
         image,
@@ -72,7 +72,7 @@ def save_regions(
         connected=connected,
         min_pixels=min_pixels,
     )
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         _WRITERS[suffix](temporary, table)
     return target
 
@@ -151,20 +151,6 @@ def region_table(
     if table is None:
         raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
     return table
-
-
-def check_table_suffix(path: str | os.PathLike[str]) -> str:
-    """Return the suffix of a table's name, in lower case.
-
-    Raises
-    ------
-    InvalidInput
-        If it is not a known one.
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix not in _WRITERS:
-        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(TABLE_SUFFIXES)}")
-    return suffix
 
 
 def _table(
@@ -333,5 +319,3 @@ _WRITERS: dict[str, Callable[[Path, Table], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
 }
-TABLE_SUFFIXES = tuple(_WRITERS)
-"""What the name of a table may end in."""

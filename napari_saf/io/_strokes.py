@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.io._replace import replacing
+from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._untrusted import HEADER_KEY, faults_named, parse_tensors, read_at_most
 
 __all__ = ["PaintedClass", "load_strokes", "save_strokes"]
@@ -68,7 +68,7 @@ def save_strokes(
     painted = {"places": places.astype("<i8"), "numbers": numbers.astype("<i4")}
     content = save(painted, metadata={HEADER_KEY: json.dumps(header, allow_nan=False)})
     target = Path(path)
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         temporary.write_bytes(content)
     return target
 

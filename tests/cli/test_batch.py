@@ -339,8 +339,8 @@ def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, c
 
 KILLED = """
 import os, sys
+import napari_saf.io
 from napari_saf.cli import main
-from napari_saf.io import _replace
 
 n_left = int(sys.argv.pop(1))
 rename = os.replace
@@ -434,8 +434,8 @@ def test_leftovers_of_a_killed_process_are_removed(cli, picture, tmp_path):
     run = ("segment", picture(), "-o", "m.npy", *FEW)
     assert cli(*run).code == 0
     before = sorted(os.listdir(tmp_path))
-    script = "import os, sys, pathlib; from napari_saf.io import replacing\n"
-    script += "with replacing('m.npy') as path: path.touch(); os._exit(9)"
+    script = "import os, sys, pathlib; from napari_saf.io import atomic_write\n"
+    script += "with atomic_write('m.npy') as path: path.touch(); os._exit(9)"
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path).returncode == 9
     assert len(hidden(tmp_path)) == 1
     alive = hidden(tmp_path)[0].split("-")

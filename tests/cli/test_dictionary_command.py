@@ -93,8 +93,8 @@ def test_alpha_is_no_channel(cli, tmp_path):
 def test_what_a_killed_run_left_half_done_is_removed(cli, picture, dictionary):
     os.mkdir("out")
     for name in ("a_labels.tif", "b_labels.tif"):
-        script = "import os; from napari_saf.io import replacing\n"
-        script += f"with replacing('out/{name}') as path: path.touch(); os._exit(9)"
+        script = "import os; from napari_saf.io import atomic_write\n"
+        script += f"with atomic_write('out/{name}') as path: path.touch(); os._exit(9)"
         assert subprocess.run([sys.executable, "-c", script]).returncode == 9
     open("out/.notes", "w").close()
     assert len(os.listdir("out")) == 3

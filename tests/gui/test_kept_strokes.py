@@ -13,7 +13,7 @@ from qtpy.QtCore import Qt
 
 from napari_saf._gui.scribbles import kept, strokes
 from napari_saf.io import _strokes as strokes_file
-from napari_saf.io._strokes import load_strokes
+from napari_saf.io import load_strokes
 
 pytestmark = [pytest.mark.gui]
 
@@ -145,16 +145,16 @@ def test_restored_strokes_have_a_file_of_their_own(viewer, scribbles, tmp_path, 
 
 
 def test_what_was_painted_last_is_what_stays(viewer, scribbles, tmp_path, qtbot, monkeypatch):
-    slow, real = threading.Event(), strokes_file.replacing
+    slow, real = threading.Event(), strokes_file.atomic_write
 
     @contextmanager
-    def replacing(target):
+    def slow_write(target):
         with real(target) as temporary:
             yield temporary
             if threading.current_thread() is not threading.main_thread():
                 slow.wait(0.5)
 
-    monkeypatch.setattr(strokes_file, "replacing", replacing)
+    monkeypatch.setattr(strokes_file, "atomic_write", slow_write)
     scribbles.new_strokes()
     paint(scribbles, 4, 1)
     qtbot.waitUntil(lambda: scribbles._kept._task is not None, timeout=TIMEOUT)

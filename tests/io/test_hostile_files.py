@@ -15,7 +15,7 @@ import zarr.codecs.numcodecs
 
 import napari_saf as saf
 from napari_saf.errors import FormatError
-from napari_saf.io import _array as arrays
+from napari_saf.io import _prototypes as prototypes
 from napari_saf.io import _zarr as reading
 from napari_saf.io import read_image, read_labels
 
@@ -206,7 +206,7 @@ def test_whatever_a_library_raises_names_the_file_and_keeps_its_cause(tmp_path, 
 
 @pytest.mark.parametrize("kind", ["large", "device"])
 def test_a_table_of_prototypes_is_read_up_to_a_size(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(arrays, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(prototypes, "_MOST_TABLE_BYTES", 2**20)
     path = tmp_path / "a.csv"
     if kind == "device":
         if not os.path.exists("/dev/zero"):

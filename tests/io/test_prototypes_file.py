@@ -8,7 +8,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.features import Scaling
-from napari_saf.io._export import Export, Labelling, Wanted
+from napari_saf.io import Export, Labelling, Wanted
 from napari_saf.problem import ImageOptions
 
 GOLDEN = Path(__file__).parent / "prototypes_schema_1.json"

@@ -8,7 +8,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.features import Scaling
-from napari_saf.io._strokes import PaintedClass, load_strokes
+from napari_saf.io import PaintedClass, load_strokes
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save
 
 from napari_saf.errors import FormatError
-from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
+from napari_saf.io import PaintedClass, load_strokes, save_strokes
 
 CLASSES = {1: PaintedClass("Kern", (1.0, 0.5, 0.0)), 7: PaintedClass("φόντο", (0.0, 0.25, 1.0))}
 SHAPE = (4, 5)

@@ -28,7 +28,7 @@ from napari_saf._gui.layers.side_by_side import SideBySide
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.comparison import Variant, lay_out
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._legend import file_stem
+from napari_saf.io import file_stem
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 
 __all__ = ["CompareWidget"]

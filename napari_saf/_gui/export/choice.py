@@ -15,9 +15,7 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES
-from napari_saf.io._export import Wanted
-from napari_saf.io._prototypes import PROTOTYPE_SUFFIXES
+from napari_saf.io import MASK_SUFFIXES, PROTOTYPE_SUFFIXES, TABLE_SUFFIXES, Wanted
 
 __all__ = ["ExportChoice"]
 

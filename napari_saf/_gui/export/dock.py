@@ -29,7 +29,7 @@ from napari_saf._gui.forms.layout import FormSection, create_fold, create_scroll
 from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image, prototypes_of
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._legend import file_stem
+from napari_saf.io import file_stem
 
 __all__ = ["ExportWidget"]
 

@@ -38,8 +38,7 @@ from napari_saf._gui.runs.requests import repeat_request
 from napari_saf._gui.runs.session import Session, connect_run
 from napari_saf._gui.runs.worker import Frame
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import Recipe, save_recipe
-from napari_saf.io._legend import file_stem
+from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
 from napari_saf.result import Segmentation
 

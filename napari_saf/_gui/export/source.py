@@ -16,8 +16,7 @@ from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PrototypeSet, Recipe
-from napari_saf.io._export import Labelling
+from napari_saf.io import Labelling, PrototypeSet, Recipe
 from napari_saf.io._legend import Legend
 from napari_saf.methods import METHODS
 

@@ -9,7 +9,7 @@ from qtpy.QtCore import Signal
 from napari_saf._gui.export.source import LabelSource
 from napari_saf._gui.runs.task import AbstractTask
 from napari_saf.errors import SafError
-from napari_saf.io._export import Export, Wanted
+from napari_saf.io import Export, Wanted
 
 __all__ = ["Writing"]
 

@@ -28,8 +28,7 @@ from napari_saf._gui.runs.requests import prototypes_request
 from napari_saf._gui.runs.session import Request
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io import PrototypeSet, load_prototypes, save_prototypes
-from napari_saf.io._legend import file_stem
+from napari_saf.io import PrototypeSet, file_stem, load_prototypes, save_prototypes
 
 __all__ = ["ElsewhereSection", "load_book", "prototype_set", "use_request"]
 

@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from napari_saf._gui.runs.origin import Origin
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
-from napari_saf.io._legend import count_labels
+from napari_saf.io import count_labels
 from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem

@@ -38,8 +38,7 @@ from napari_saf._gui.scribbles.part import PaintedPart
 from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import Strokes, add_strokes, suggest_spot
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PrototypeSet, save_prototypes
-from napari_saf.io._strokes import load_strokes
+from napari_saf.io import PrototypeSet, load_strokes, save_prototypes
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import Segmentation, Status

@@ -23,8 +23,7 @@ from napari_saf._gui.runs.task import FunctionTask
 from napari_saf._gui.scribbles.strokes import Strokes
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError
-from napari_saf.io._replace import make_folder
-from napari_saf.io._strokes import PaintedClass, save_strokes
+from napari_saf.io import PaintedClass, make_folder, save_strokes
 
 __all__ = ["KeptStrokes", "RestoreButton", "last_kept"]
 

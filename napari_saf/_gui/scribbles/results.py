@@ -18,8 +18,7 @@ from napari_saf._gui.runs.origin import WarmStart
 from napari_saf._gui.scribbles.strokes import NAMES_KEY
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io import PrototypeSet
-from napari_saf.io._legend import count_labels
+from napari_saf.io import PrototypeSet, count_labels
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 

@@ -17,7 +17,7 @@ from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
-from napari_saf.io._strokes import PaintedClass
+from napari_saf.io import PaintedClass
 
 __all__ = ["NAMES_KEY", "Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
 

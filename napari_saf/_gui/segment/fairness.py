@@ -25,7 +25,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf.graph import GridGraph
-from napari_saf.io._legend import count_labels
+from napari_saf.io import count_labels
 from napari_saf.methods import TradeOff, TradeOffPoint
 from napari_saf.metrics import group_shares
 from napari_saf.problem import Problem

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from napari_saf.errors import SafError
-from napari_saf.io import replacing
+from napari_saf.io import atomic_write
 
 
 def fill(path, is_folder, text):
@@ -21,7 +21,7 @@ def content(path):
 def test_the_new_takes_the_place_of_the_old(tmp_path, is_folder):
     target = tmp_path / "a"
     for text in ("old", "new"):
-        with replacing(target) as temporary:
+        with atomic_write(target) as temporary:
             fill(temporary, is_folder, text)
             assert not target.exists() or content(target) == "old"
     assert content(target) == "new"
@@ -33,7 +33,7 @@ def test_the_new_takes_the_place_of_the_old(tmp_path, is_folder):
 def test_whatever_is_raised_the_old_stays(tmp_path, is_folder, error):
     target = tmp_path / "a"
     fill(target, is_folder, "old")
-    with pytest.raises(error), replacing(target) as temporary:
+    with pytest.raises(error), atomic_write(target) as temporary:
         fill(temporary, is_folder, "half")
         raise error
     assert content(target) == "old"
@@ -53,7 +53,7 @@ def test_a_folder_comes_back_when_the_swap_fails(tmp_path, monkeypatch):
         rename(source, destination)
 
     monkeypatch.setattr(os, "replace", fail_at_second)
-    with pytest.raises(SafError, match="Input/output error"), replacing(target) as temporary:
+    with pytest.raises(SafError, match="Input/output error"), atomic_write(target) as temporary:
         fill(temporary, True, "new")
     assert len(calls) == 3
     assert content(target) == "old"
@@ -61,14 +61,14 @@ def test_a_folder_comes_back_when_the_swap_fails(tmp_path, monkeypatch):
 
 
 def test_nothing_written_is_an_error(tmp_path):
-    with pytest.raises(SafError, match="cannot be written"), replacing(tmp_path / "a"):
+    with pytest.raises(SafError, match="cannot be written"), atomic_write(tmp_path / "a"):
         pass
 
 
 def test_a_file_where_a_folder_should_be_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "a"
-    with pytest.raises(SafError, match="cannot be written"), replacing(path) as temporary:
+    with pytest.raises(SafError, match="cannot be written"), atomic_write(path) as temporary:
         temporary.write_text("new")
     assert os.listdir(tmp_path) == ["file"]
 
@@ -79,14 +79,14 @@ def test_a_system_that_removes_nothing_hides_no_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "unlink", refuse)
     words = "a: cannot be written: Read-only file system"
-    with pytest.raises(SafError, match=words), replacing(tmp_path / "a"):
+    with pytest.raises(SafError, match=words), atomic_write(tmp_path / "a"):
         refuse()
 
 
 @pytest.mark.parametrize("length", [240, 246, 255])
 def test_the_longest_names_are_written(tmp_path, length):
     target = tmp_path / f"{'a' * (length - 4)}.tif"
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         assert temporary.suffix == ".tif"
         temporary.write_text("new")
     assert os.listdir(tmp_path) == [target.name]
@@ -99,7 +99,7 @@ def test_a_file_keeps_its_mode_and_a_link_what_it_points_to(tmp_path):
     real.write_text("old")
     real.chmod(0o640)
     link.symlink_to(real)
-    with replacing(link) as temporary:
+    with atomic_write(link) as temporary:
         temporary.write_text("new")
     assert link.is_symlink() and link.resolve() == real
     assert real.read_text() == "new"
@@ -108,7 +108,10 @@ def test_a_file_keeps_its_mode_and_a_link_what_it_points_to(tmp_path):
 
 def test_what_another_has_made_meanwhile_stays(tmp_path):
     target = tmp_path / "a"
-    with pytest.raises(SafError, match="exists"), replacing(target, overwrite=False) as temporary:
+    with (
+        pytest.raises(SafError, match="exists"),
+        atomic_write(target, overwrite=False) as temporary,
+    ):
         temporary.write_text("mine")
         target.write_text("theirs")
     assert target.read_text() == "theirs"

@@ -1,4 +1,4 @@
-"""Write beside, then rename: a reader never sees half a file."""
+"""Atomic writing: to a temporary name first, then rename, so no reader sees half a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import psutil
 
 from napari_saf.errors import SafError
 
-__all__ = ["hidden_name", "make_folder", "remove", "remove_leftovers", "replacing"]
+__all__ = ["atomic_write", "hidden_name", "make_folder", "remove_leftovers", "remove_path"]
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
     """Give a temporary name in the folder of `path`, and rename it to `path` at the end.
 
     What is written under the temporary name may be a file or a folder. If the block raises,
@@ -45,44 +45,38 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterat
         If the file cannot be written, for want of space or permission, or is there already.
     """
     target = Path(path)
-    with _errors_told(target):
+    try:
         real = Path(os.path.realpath(target)) if target.is_symlink() else target
-        temporary = _beside(real)
+        temporary = _temporary_name(real)
         try:
             yield temporary
             if temporary.is_dir():
-                _swap_folders(temporary, real, _beside(real))
+                _swap_folders(temporary, real)
             elif overwrite:
                 if real.exists():
                     shutil.copymode(real, temporary)
                 os.replace(temporary, real)
             else:
-                _move_to_free_place(temporary, real)
+                _rename_exclusively(temporary, real)
         finally:
-            remove(temporary)
-
-
-@contextmanager
-def _errors_told(target: Path) -> Iterator[None]:
-    try:
-        yield
+            remove_path(temporary)
     except OSError as error:
         raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
 def hidden_name(path: Path) -> str:
-    """Return a short name that is hidden, of its own for each name of a file."""
+    """Return a short hidden name, a different one for each file name."""
     return f".saf-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}"
 
 
-def _beside(path: Path) -> Path:
-    """Return a new name beside a path that ends alike, and is shorter than the longest may be."""
-    ending = re.search(r"(\.ome)?\.[^.]{1,8}$", path.name)
-    words = f"{os.getpid()}-{secrets.token_hex(4)}{ending[0] if ending else ''}"
-    return path.with_name(f"{hidden_name(path)}-{words}")
+def _temporary_name(path: Path) -> Path:
+    """Return a new name in the same folder with the same suffix, short enough for every system."""
+    suffix = re.search(r"(\.ome)?\.[^.]{1,8}$", path.name)
+    unique = f"{os.getpid()}-{secrets.token_hex(4)}{suffix[0] if suffix else ''}"
+    return path.with_name(f"{hidden_name(path)}-{unique}")
 
 
-def _move_to_free_place(temporary: Path, target: Path) -> None:
+def _rename_exclusively(temporary: Path, target: Path) -> None:
     """Rename a file, unless another process has made one of that name."""
     try:
         os.link(temporary, target)
@@ -94,18 +88,19 @@ def _move_to_free_place(temporary: Path, target: Path) -> None:
         os.replace(temporary, target)
 
 
-def _swap_folders(new: Path, target: Path, old: Path) -> None:
+def _swap_folders(new: Path, target: Path) -> None:
     """Put a folder in the place of another: no system can do that in one step."""
     if not target.exists():
         os.replace(new, target)
         return
+    old = _temporary_name(target)
     os.replace(target, old)
     try:
         os.replace(new, target)
     except BaseException:
         os.replace(old, target)
         raise
-    remove(old)
+    remove_path(old)
 
 
 def make_folder(path: Path) -> None:
@@ -122,11 +117,8 @@ def make_folder(path: Path) -> None:
         raise SafError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
 
 
-def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there and the system lets it go.
-
-    What is cleared away must not hide why it has to be.
-    """
+def remove_path(path: Path) -> None:
+    """Remove a file or a folder if it is there; errors do not hide the reason for clearing it."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -135,15 +127,12 @@ def remove(path: Path) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what a killed process has left beside a file that it was writing.
-
-    What belongs to another process that is alive stays.
-    """
+    """Remove the temporary files of killed processes, or of this one, that were writing `path`."""
     real = Path(os.path.realpath(path)) if path.is_symlink() else path
     prefix = f"{hidden_name(real)}-"
-    for beside in real.parent.iterdir() if real.parent.is_dir() else ():
-        if beside.name.startswith(prefix):
-            process = beside.name.removeprefix(prefix).partition("-")[0]
+    for file in real.parent.iterdir() if real.parent.is_dir() else ():
+        if file.name.startswith(prefix):
+            process = file.name.removeprefix(prefix).partition("-")[0]
             is_own = process == str(os.getpid())
             if is_own or (process.isdecimal() and not psutil.pid_exists(int(process))):
-                remove(beside)
+                remove_path(file)
