@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gui_cases import blocks
+from napari.components import ViewerModel
 
 import napari_saf as saf
-from napari_saf._gui.forms.fields import create_field
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf.parameters import Parameter, describe, to_plain
 
@@ -17,9 +17,9 @@ METHODS = sorted(saf.METHODS)
 
 
 @pytest.fixture
-def form_of(viewer, qtbot):
+def form_of(qtbot):
     def make(name):
-        form = MethodForm(saf.METHODS[name], viewer)
+        form = MethodForm(saf.METHODS[name], ViewerModel())
         qtbot.addWidget(form.basic)
         qtbot.addWidget(form.advanced)
         return form
@@ -28,21 +28,12 @@ def form_of(viewer, qtbot):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_fresh_form_reads_as_the_defaults(form_of, name):
-    assert to_plain(form_of(name).read()) == to_plain(saf.METHODS[name]())
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_parameter_has_a_field(form_of, name):
+def test_a_form_asks_for_every_parameter_and_reads_what_it_shows(form_of, name):
     form = form_of(name)
-    wanted = {p.name for p in describe(saf.METHODS[name]) if p.in_form}
-    assert wanted == {p.name for p, _, _ in form._rows}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_values_survive_the_form(form_of, name):
-    form = form_of(name)
-    values = {p.name: another_value(p) for p in describe(saf.METHODS[name]) if p.kind != "array"}
+    assert to_plain(form.read()) == to_plain(saf.METHODS[name]())
+    asked = [p for p in describe(saf.METHODS[name]) if p.in_form]
+    assert all(form.field(p.name).value is p.default for p in asked if p.kind == "array")
+    values = {p.name: another_value(p) for p in asked if p.kind != "array"}
     form.set_values(values)
     read = form.values()
     assert {k: read[k] for k in read if k in values} == {k: values[k] for k in values if k in read}
@@ -65,20 +56,24 @@ def another_value(parameter: Parameter):
     return type(parameter.default)(above if fits else parameter.default - step)
 
 
-def test_none_has_words_and_a_value_of_its_own(form_of):
-    form = form_of("fair")
-    field = next(field for p, field, _ in form._rows if p.name == "fairness_weight")
-    assert form.values()["fairness_weight"] is None
-    assert field._box.text() == "automatic"
-    form.set_values({"fairness_weight": 0.0})
-    assert form.values()["fairness_weight"] == 0
-    form.set_values({"fairness_weight": None})
-    assert form.values()["fairness_weight"] is None
+@pytest.mark.parametrize(
+    ("method", "name"), [("fair", "fairness_weight"), ("saf", "affinity.landmarks")]
+)
+def test_none_has_words_and_a_value_of_its_own(form_of, method, name):
+    form = form_of(method)
+    form.set_values({name: None})
+    assert form.values()[name] is None
+    (parameter,) = (p for p in describe(saf.METHODS[method]) if p.name == name)
+    assert form.field(name).native.text() == parameter.none
+    form.set_values({name: parameter.minimum})
+    assert form.values()[name] == parameter.minimum
+    form.set_values({name: None})
+    assert form.values()[name] is None
 
 
 def test_a_list_is_numbers_with_commas_between(form_of):
     form = form_of("fair")
-    line = next(field for p, field, _ in form._rows if p.name == "proportions")._line
+    line = form.field("proportions").native
     line.setText("0.25, 0.75")
     np.testing.assert_array_equal(form.values()["proportions"], (0.25, 0.75))
     line.setText("a quarter")
@@ -94,6 +89,7 @@ def test_a_matrix_is_not_asked_for(form_of):
 
 def test_a_field_shows_only_where_it_does_something(form_of):
     form = form_of("saf")
+    assert form.basic.shown_names() == ["max_labels", "s"]
     assert "stepper.tolerance" in form.visible_names()
     assert "stepper.step" not in form.visible_names()
     form.set_values({"stepper": "euler"})
@@ -101,36 +97,26 @@ def test_a_field_shows_only_where_it_does_something(form_of):
     assert form.visible_names().count("stepper.step") == 1
 
 
-def test_basic_fields_are_few(form_of):
+def test_a_field_says_its_help_and_holds_its_bounds_and_steps(form_of):
     form = form_of("saf")
-    basic = [p.name for p, _, section in form._rows if section is form.basic]
-    assert basic == ["max_labels", "s"]
-
-
-def test_an_optional_number_can_be_none(viewer, qtbot):
-    parameter = next(p for p in describe(saf.SelfAssignmentFlow) if p.name == "affinity.landmarks")
-    field = create_field(parameter, viewer)
-    qtbot.addWidget(field)
-    assert field.value == parameter.default
-    field.set_value(None)
-    assert field.value is None
-    field.set_value(int(parameter.minimum))
-    assert field.value == parameter.minimum
-
-
-def test_help_is_the_tooltip(form_of):
-    form = form_of("saf")
-    parameter, field, section = next(row for row in form._rows if row[0].name == "s")
-    assert section._rows[field].toolTip() == parameter.help
-
-
-def test_bounds_of_a_box_are_those_of_the_parameter(viewer, qtbot):
-    parameter = next(p for p in describe(saf.SelfAssignmentFlow) if p.name == "max_labels")
-    field = create_field(parameter, viewer)
-    qtbot.addWidget(field)
+    parameters = {p.name: p for p in describe(saf.SelfAssignmentFlow)}
+    assert form.field("s").native.parentWidget().toolTip() == parameters["s"].help
     for tried, got in ((0, 2), (999, 255)):
-        field.set_value(tried)
-        assert field.value == got
+        form.set_values({"max_labels": tried})
+        assert form.values()["max_labels"] == got
+    form.set_values({"stop.changed": 1e-4})
+    assert form.field("stop.changed").native.text() == "0.0001"
+    changes = []
+    form.changed.connect(lambda: changes.append(form.values()["s"]))
+    form.set_values({"s": 0.5})
+    assert changes == [0.5]
+
+
+def test_a_form_takes_another_method(form_of):
+    form = form_of("saf")
+    form.show_method(saf.METHODS["slk"])
+    assert to_plain(form.read()) == to_plain(saf.METHODS["slk"]())
+    assert "s" not in form.visible_names() and "n_clusters" in form.visible_names()
 
 
 def test_changing_the_method_changes_the_form(dock):
@@ -146,7 +132,7 @@ def test_prototypes_of_a_result_label_another_image(viewer, dock, run):
     flipped = viewer.add_image(blocks()[::-1].copy(), name="flipped")
     dock.choose_method("af")
     field = dock.form.prototypes_field
-    field._choice.choose(source)
+    field.choose(source)
     np.testing.assert_array_equal(dock.form.values()["prototypes"], first.prototypes)
     dock.input.choose_image(flipped)
     second = run(dock)
@@ -165,7 +151,7 @@ def test_prototypes_of_edited_labels_keep_their_numbers(viewer, dock, run):
     parts = {2: rows[1:3], 4: np.ones((2, 9)), 5: "none", 1: rows[:1]}
     source.metadata["napari_saf"] |= {"prototypes": table, "parts": parts}
     dock.choose_method("af")
-    dock.form.prototypes_field._choice.choose(source)
+    dock.form.prototypes_field.choose(source)
     values = dock.form.values()
     np.testing.assert_array_equal(values["prototypes"], rows[1:])
     assert values["prototype_labels"].tolist() == [2, 2, *range(4, len(rows) + 1)]
@@ -190,7 +176,7 @@ def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run, number
         row, column = np.argwhere(wanted == number)[20]
         strokes[row, column] = number
     dock.choose_method("af")
-    dock.form.prototypes_field._choice.choose(source)
+    dock.form.prototypes_field.choose(source)
     dock.input.choose_strokes(viewer.add_labels(strokes, name="strokes"))
     result = run(dock)
     assert not dock.status.is_error, dock.status.text
@@ -214,7 +200,7 @@ def test_the_device_is_named(dock):
 def test_a_new_result_is_offered_to_the_form(viewer, dock, run):
     run(dock)
     dock.choose_method("af")
-    choice = dock.form.prototypes_field._choice
+    choice = dock.form.prototypes_field
     choice.setCurrentIndex(1)
     assert choice.count() == 2
     run(dock)

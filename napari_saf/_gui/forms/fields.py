@@ -1,4 +1,4 @@
-"""One widget per kind of parameter, all with the same face: value, set_value, changed."""
+"""The field of a described parameter: a widget of magicgui, with what magicgui lacks."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from typing import Any
 
 import napari
 import numpy as np
+from magicgui.backends._qtpy.widgets import QBaseValueWidget
+from magicgui.widgets import create_widget
+from magicgui.widgets.bases import ValueWidget
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
-    QCheckBox,
-    QComboBox,
     QDoubleSpinBox,
     QGridLayout,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
-    QSizePolicy,
     QSlider,
-    QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -30,216 +27,184 @@ from napari_saf._gui.layers.part import points_of
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
 
-__all__ = ["Field", "create_field"]
+__all__ = ["PrototypesChoice", "create_field"]
 
-_INT_END = 2**31 - 1
-_FLOAT_END = 1e6
+_LARGEST = {"int": 2**31 - 1, "float": 1e6}
 _DECIMALS = 7
 
 
-class Field(QWidget):
-    """A parameter on screen."""
-
-    changed = Signal()
-
-    def __init__(self, control: QWidget) -> None:
-        super().__init__()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        control.setMinimumWidth(0)
-        control.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        layout.addWidget(control)
-
-    @property
-    def value(self) -> object:
-        """The value as a method takes it."""
-        raise NotImplementedError
-
-    def set_value(self, value: object) -> None:
-        """Show a value."""
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Let go of what the field follows."""
-
-
-class _IntField(Field):
-    def __init__(self, parameter: Parameter) -> None:
-        self._box = QSpinBox()
-        super().__init__(self._box)
-        low = int(parameter.minimum) if parameter.minimum is not None else -_INT_END
-        self._none = low - 1 if parameter.optional else None
-        self._box.setRange(low - parameter.optional, int(parameter.maximum or _INT_END))
+def create_field(parameter: Parameter, viewer: napari.Viewer) -> ValueWidget[Any]:
+    """Return the field of a parameter, at its default."""
+    options: dict[str, Any] = {"name": parameter.name}
+    if parameter.kind == "bool":
+        return create_widget(parameter.default, bool, options={"text": " "}, **options)  # type: ignore[return-value]
+    if parameter.kind == "choice":
+        words = parameter.words or {}
+        choices = [(words.get(one, one.replace("-", " ")), one) for one in parameter.choices]
         if parameter.optional:
-            self._box.setSpecialValueText(parameter.none)
-        self._box.setSingleStep(int(parameter.step or 1))
-        self._box.valueChanged.connect(self.changed)
+            choices.insert(0, (parameter.none, None))  # type: ignore[arg-type]
+        found = {"choices": choices, "nullable": parameter.optional}
+        return create_widget(  # type: ignore[return-value]
+            parameter.default, widget_type="ComboBox", options=found, **options
+        )
+    control: QWidget
+    if parameter.kind == "array":
+        control = PrototypesChoice(viewer)
+    elif parameter.kind == "list":
+        control = _NumbersLine(parameter)
+    elif parameter.kind == "float" and parameter.ends is not None:
+        control = _SliderWithEnds(parameter)
+    else:
+        control = _NumberBox(parameter)
+    return ValueWidget(
+        parameter.default,
+        nullable=True,
+        widget_type=_QtField,
+        backend_kwargs={"control": control},
+        **options,
+    )
 
-    @property
-    def value(self) -> int | None:
-        value = int(self._box.value())
-        return None if value == self._none else value
 
-    def set_value(self, value: object) -> None:
-        if value is None and self._none is not None:
-            self._box.setValue(self._none)
-        elif isinstance(value, int):
-            self._box.setValue(value)
+class _QtField(QBaseValueWidget):
+    """A Qt widget with `read`, `show_value` and `edited` as the backend of a field."""
+
+    def __init__(self, control: QWidget, parent: QWidget | None = None) -> None:
+        def given(parent: QWidget | None) -> QWidget:
+            return control
+
+        super().__init__(given, "read", "show_value", "edited", parent=parent)  # type: ignore[arg-type]
 
 
 class _NumberBox(QDoubleSpinBox):
-    """A box that writes 0.001 and not 0.0010000."""
+    """A box that writes 0.001 and not 0.0010000, and can show words for None.
+
+    None is the lowest value of the box, one below the least number.
+    """
+
+    edited = Signal()
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
+        self._is_whole = parameter.kind == "int"
+        largest = _LARGEST[parameter.kind]
+        self._least = -largest if parameter.minimum is None else parameter.minimum
+        self.setDecimals(0 if self._is_whole else _DECIMALS)
+        self.setRange(
+            self._least - parameter.optional,
+            largest if parameter.maximum is None else parameter.maximum,
+        )
+        self.setSingleStep(parameter.step or (1 if self._is_whole else 0.1))
+        if parameter.optional:
+            self.setSpecialValueText(parameter.none)
+        self.valueChanged.connect(self.edited)
+
+    def read(self) -> float | None:
+        """Return the number, or None."""
+        value = self.value()
+        if value < self._least:
+            return None
+        return round(value) if self._is_whole else float(value)
+
+    def show_value(self, value: float | None) -> None:
+        """Show a number, or the words for None."""
+        self.setValue(self.minimum() if value is None else value)
 
     def textFromValue(self, value: float) -> str:
         """Return the shortest text of a number."""
+        if self._is_whole:
+            return str(super().textFromValue(value))
         return str(self.locale().toString(value, "g", _DECIMALS))
 
 
-class _FloatField(Field):
-    def __init__(self, parameter: Parameter) -> None:
-        self._box = _NumberBox()
-        super().__init__(self._box)
-        self._box.setDecimals(_DECIMALS)
-        low = -_FLOAT_END if parameter.minimum is None else parameter.minimum
-        high = _FLOAT_END if parameter.maximum is None else parameter.maximum
-        self._low, self._is_optional = low, parameter.optional
-        if parameter.optional:
-            self._box.setSpecialValueText(parameter.none)
-        # None is the lowest value of the box, one below the bound.
-        self._box.setRange(low - parameter.optional, high)
-        self._box.setSingleStep(parameter.step or 0.1)
-        self._box.valueChanged.connect(self.changed)
+class _NumbersLine(QLineEdit):
+    """Some numbers with commas between; empty for None."""
 
-    @property
-    def value(self) -> float | None:
-        value = float(self._box.value())
-        return None if self._is_optional and value < self._low else value
-
-    def set_value(self, value: object) -> None:
-        if value is None:
-            self._box.setValue(self._box.minimum())
-        elif isinstance(value, (int, float)):
-            self._box.setValue(float(value))
-
-
-class _ListField(Field):
-    """Some numbers with commas between."""
+    edited = Signal()
 
     def __init__(self, parameter: Parameter) -> None:
-        self._line = QLineEdit()
-        super().__init__(self._line)
-        self._name = parameter.label
-        self._line.setPlaceholderText(parameter.none)
-        self._line.editingFinished.connect(self.changed)
+        super().__init__()
+        self._label = parameter.label
+        self.setPlaceholderText(parameter.none)
+        self.editingFinished.connect(self.edited)
 
-    @property
-    def value(self) -> NDArray[np.float64] | None:
-        text = self._line.text().strip()
+    def read(self) -> NDArray[np.float64] | None:
+        """Return the numbers; InvalidInput if they are none."""
+        text = self.text().strip()
         if not text:
             return None
         try:
             return np.array([float(number) for number in text.replace(";", ",").split(",")])
         except ValueError as error:
             raise InvalidInput(
-                f"{self._name}: expected numbers with commas between, got {text!r}"
+                f"{self._label}: expected numbers with commas between, got {text!r}"
             ) from error
 
-    def set_value(self, value: object) -> None:
+    def show_value(self, value: object) -> None:
+        """Show numbers."""
         numbers = () if value is None else np.atleast_1d(np.asarray(value, dtype=float))
-        self._line.setText(", ".join(f"{number:g}" for number in numbers))
+        self.setText(", ".join(f"{number:g}" for number in numbers))
 
 
-class _SliderField(Field):
-    """A slider between two words, for a number with two bounds."""
+class _SliderWithEnds(QWidget):
+    """A slider between two words, in steps, for a number with two bounds."""
+
+    edited = Signal()
 
     def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
         assert parameter.minimum is not None and parameter.maximum is not None
-        content = QWidget()
-        super().__init__(content)
-        self._low, self._high = parameter.minimum, parameter.maximum
-        step = parameter.step or (self._high - self._low) / 100
-        self._n_steps = max(1, round((self._high - self._low) / step))
+        self._low, width = parameter.minimum, parameter.maximum - parameter.minimum
+        self._step = parameter.step or width / 100
         self._slider = QSlider(Qt.Orientation.Horizontal)
-        self._slider.setRange(0, self._n_steps)
+        self._slider.setRange(0, max(1, round(width / self._step)))
         self._number = QLabel()
-        layout = QGridLayout(content)
+        self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
+        left, right = (QLabel(words) for words in parameter.ends or ("", ""))
+        right.setAlignment(Qt.AlignmentFlag.AlignRight)
+        layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(0)
         layout.setColumnStretch(0, 1)
-        left, right = parameter.ends or ("", "")
-        words = QHBoxLayout()
-        words.addWidget(_small(left))
-        words.addStretch(1)
-        words.addWidget(_small(right))
-        layout.addWidget(self._slider, 0, 0)
-        layout.addWidget(self._number, 0, 1)
-        layout.addLayout(words, 1, 0, 1, 2)
-        self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
+        layout.addWidget(self._slider, 0, 0, 1, 2)
+        layout.addWidget(self._number, 0, 2)
+        for label, column, n_columns in ((left, 0, 1), (right, 1, 2)):
+            label.setStyleSheet("font-size: 8pt;")
+            layout.addWidget(label, 1, column, 1, n_columns)
         self._slider.valueChanged.connect(self._on_moved)
         self._on_moved()
 
-    @property
-    def value(self) -> float:
-        share = self._slider.value() / self._n_steps
-        return float(round(self._low + share * (self._high - self._low), 10))
+    def read(self) -> float:
+        """Return the number."""
+        return float(round(self._low + self._slider.value() * self._step, 10))
 
-    def set_value(self, value: object) -> None:
-        assert isinstance(value, (int, float))
-        share = (value - self._low) / (self._high - self._low)
-        self._slider.setValue(round(share * self._n_steps))
+    def show_value(self, value: float) -> None:
+        """Show a number."""
+        self._slider.setValue(round((value - self._low) / self._step))
 
     def _on_moved(self) -> None:
-        digits = max(0, -math.floor(math.log10((self._high - self._low) / self._n_steps)))
-        self._number.setText(f"{self.value:.{digits}f}")
-        self.changed.emit()
+        digits = max(0, -math.floor(math.log10(self._step)))
+        self._number.setText(f"{self.read():.{digits}f}")
+        self.edited.emit()
 
 
-class _ChoiceField(Field):
-    def __init__(self, parameter: Parameter) -> None:
-        self._box = QComboBox()
-        super().__init__(self._box)
-        if parameter.optional:
-            self._box.addItem(parameter.none, None)
-        for choice in parameter.choices:
-            words = (parameter.words or {}).get(choice, choice.replace("-", " "))
-            self._box.addItem(words, choice)
-        self._box.currentIndexChanged.connect(self.changed)
-
-    @property
-    def value(self) -> object:
-        return self._box.currentData()
-
-    def set_value(self, value: object) -> None:
-        self._box.setCurrentIndex(self._box.findData(value))
-
-
-class _BoolField(Field):
-    def __init__(self, parameter: Parameter) -> None:
-        self._box = QCheckBox()
-        super().__init__(self._box)
-        self._box.toggled.connect(self.changed)
-
-    @property
-    def value(self) -> bool:
-        return bool(self._box.isChecked())
-
-    def set_value(self, value: object) -> None:
-        self._box.setChecked(bool(value))
-
-
-class PrototypesField(Field):
+class PrototypesChoice(LayerChoice):
     """Prototypes of an earlier result."""
 
-    def __init__(self, viewer: napari.Viewer) -> None:
-        self._choice = LayerChoice(viewer, is_result, none="choose a result")
-        super().__init__(self._choice)
-        self._choice.layer_changed.connect(self.changed)
+    edited = Signal()
 
-    @property
-    def value(self) -> object:
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__(viewer, is_result, none="choose a result")
+        self.layer_changed.connect(self.edited)
+
+    def read(self) -> NDArray[np.floating] | None:
+        """Return the prototypes of the chosen result, or None."""
         points = self._points()
         return np.concatenate(list(points.values())) if points else None
+
+    def show_value(self, value: object) -> None:
+        """Choose nothing; an array does not say of which layer it is."""
+        if value is None:
+            self.choose(None)
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
@@ -250,51 +215,9 @@ class PrototypesField(Field):
 
     def input_entry(self, name: str) -> object:
         """Return what the recipe of the chosen result says of its input, or None."""
-        entry = self._entry()
-        options = None if entry is None else entry["recipe"].get("input")
+        layer = self.layer
+        options = None if layer is None else layer.metadata[METADATA_KEY]["recipe"].get("input")
         return None if options is None else options.get(name)
 
-    def set_value(self, value: object) -> None:
-        if value is None:
-            self._choice.choose(None)
-
-    def refresh(self) -> None:
-        """Look for results again; metadata send no event."""
-        self._choice.refresh()
-
-    def release(self) -> None:
-        self._choice.disconnect_viewer()
-
     def _points(self) -> dict[int, NDArray[np.floating]]:
-        layer = self._choice.layer
-        return {} if layer is None else points_of(layer)
-
-    def _entry(self) -> dict[str, Any] | None:
-        layer = self._choice.layer
-        return None if layer is None else layer.metadata[METADATA_KEY]
-
-
-def create_field(parameter: Parameter, viewer: napari.Viewer) -> Field:
-    """Return the field of a parameter, at its default."""
-    field: Field
-    if parameter.kind == "array":
-        field = PrototypesField(viewer)
-    elif parameter.kind == "float" and parameter.ends is not None:
-        field = _SliderField(parameter)
-    else:
-        kinds = {
-            "int": _IntField,
-            "float": _FloatField,
-            "choice": _ChoiceField,
-            "bool": _BoolField,
-            "list": _ListField,
-        }
-        field = kinds[parameter.kind](parameter)
-    field.set_value(parameter.default)
-    return field
-
-
-def _small(text: str) -> QLabel:
-    label = QLabel(text)
-    label.setStyleSheet("font-size: 8pt;")
-    return label
+        return {} if self.layer is None else points_of(self.layer)

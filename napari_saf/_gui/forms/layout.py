@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magicgui.widgets import Widget
 from qtpy.QtCore import QSize, Qt
 from qtpy.QtWidgets import (
     QWIDGETSIZE_MAX,
@@ -22,37 +23,55 @@ _SPACING = 6
 
 
 class FormSection(QWidget):
-    """Rows that can be hidden, aligned with those of every other section."""
+    """Rows that can be hidden, of a label and a field: a widget of magicgui or Qt.
+
+    Unlike in a container of magicgui, labels wrap and are as wide in every section: the fields of
+    a narrow dock stand one below the other.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(_SPACING)
-        self._rows: dict[QWidget, QWidget] = {}
+        self._rows: dict[QWidget | Widget, QWidget] = {}
 
-    def add_row(self, text: str, field: QWidget, tooltip: str = "") -> None:
+    def add_row(self, text: str, field: QWidget | Widget, tooltip: str = "") -> None:
         """Add a field with its label."""
+        control = field.native if isinstance(field, Widget) else field
         row, label = QWidget(), QLabel(text)
         label.setFixedWidth(_LABEL_WIDTH)
         label.setWordWrap(True)
-        label.setBuddy(field)
-        field.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        label.setBuddy(control)
+        control.setMinimumWidth(0)
+        control.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         row.setToolTip(tooltip)
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(label)
-        layout.addWidget(field, stretch=1)
+        layout.addWidget(control, stretch=1)
         self._layout.addWidget(row)
         self._rows[field] = row
 
-    def show_row(self, field: QWidget, visible: bool) -> None:
+    def show_row(self, field: QWidget | Widget, visible: bool) -> None:
         """Show or hide a field with its label."""
         self._rows[field].setVisible(visible)
 
-    def is_shown(self, field: QWidget) -> bool:
+    def is_shown(self, field: QWidget | Widget) -> bool:
         """Return whether a row is shown where its section is."""
         return not self._rows[field].isHidden()
+
+    def shown_names(self) -> list[str]:
+        """Return the names of the fields of magicgui that are shown where the section is."""
+        return [f.name for f in self._rows if isinstance(f, Widget) and self.is_shown(f)]
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        for row in self._rows.values():
+            self._layout.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self._rows.clear()
 
 
 def create_fold(title: str, content: QWidget) -> QCollapsible:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import napari
+from magicgui.widgets.bases import ValueWidget
 from qtpy.QtCore import QObject, Signal
-from qtpy.QtWidgets import QComboBox, QSizePolicy, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QComboBox, QSizePolicy
+from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.fields import Field, PrototypesField, create_field
+from napari_saf._gui.forms.fields import PrototypesChoice, create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.settings import current_settings
 from napari_saf.methods import AbstractMethod
@@ -51,28 +54,37 @@ class MethodForm(QObject):
         asks_start: bool = True,
     ) -> None:
         super().__init__()
-        self.method = method
-        self._has_seeds = has_seeds
+        self._viewer, self._has_seeds = viewer, has_seeds
+        self._asks_prototypes, self._asks_start = asks_prototypes, asks_start
         self.basic, self.advanced = FormSection(), FormSection()
-        self._rows: list[tuple[Parameter, Field, FormSection]] = []
-        for parameter in describe(method):
-            if not parameter.in_form or (parameter.kind == "array" and not asks_prototypes):
-                continue
-            if parameter.at_start and not asks_start:
-                continue
-            field = create_field(parameter, viewer)
-            section = self.advanced if parameter.advanced else self.basic
-            section.add_row(parameter.label, field, parameter.help)
-            self._rows.append((parameter, field, section))
+        self._fields: dict[str, ValueWidget[Any]] = {}
+        self._parameters: dict[str, Parameter] = {}
+        self.show_method(method)
+
+    def show_method(self, method: type[AbstractMethod]) -> None:
+        """Show the fields of a method, at its defaults, in place of those there are."""
+        self.release()
+        self.method = method
+        self.basic.clear()
+        self.advanced.clear()
+        self._fields.clear()
+        self._parameters = {p.name: p for p in describe(method) if self._is_asked(p)}
+        for name, parameter in self._parameters.items():
+            field = self._fields[name] = create_field(parameter, self._viewer)
+            self._section(name).add_row(parameter.label, field, parameter.help)
             field.changed.connect(self._on_field_changed)
         self.set_values({"device": current_settings().device})
         self._show_what_holds()
 
     @property
-    def prototypes_field(self) -> PrototypesField | None:
-        """The field that takes prototypes from an earlier result, if there is one."""
-        fields = (field for p, field, _ in self._rows if self._holds(p))
-        return next((field for field in fields if isinstance(field, PrototypesField)), None)
+    def prototypes_field(self) -> PrototypesChoice | None:
+        """The choice of prototypes of an earlier result, if there is one."""
+        controls = (self._fields[name].native for name in self._names())
+        return next((one for one in controls if isinstance(one, PrototypesChoice)), None)
+
+    def field(self, name: str) -> ValueWidget[Any]:
+        """Return the field of a parameter."""
+        return self._fields[name]
 
     def read(self) -> AbstractMethod:
         """Return the method that the form describes.
@@ -86,16 +98,16 @@ class MethodForm(QObject):
 
     def values(self) -> dict[str, object]:
         """Return the value of every parameter that exists under the present choices."""
-        values = {p.name: field.value for p, field, _ in self._rows if self._holds(p)}
+        values = {name: self._fields[name].value for name in self._names()}
         if self.prototypes_field is not None and self.prototypes_field.labels is not None:
             values["prototype_labels"] = self.prototypes_field.labels
         return values
 
     def set_values(self, values: dict[str, object]) -> None:
         """Show values by dotted name; choices first, since others depend on them."""
-        for parameter, field, _ in sorted(self._rows, key=lambda row: row[0].kind != "choice"):
-            if parameter.name in values and self._holds(parameter):
-                field.set_value(values[parameter.name])
+        for name in sorted(self._fields, key=lambda name: self._parameters[name].kind != "choice"):
+            if name in values and self._holds(name):
+                self._fields[name].value = values[name]
 
     def set_has_seeds(self, has_seeds: bool) -> None:
         """Ask for what acts on strokes alone, or do not."""
@@ -104,29 +116,45 @@ class MethodForm(QObject):
             self._show_what_holds()
 
     def visible_names(self) -> list[str]:
-        """Return the names of the fields that are not hidden, once for each."""
-        return [p.name for p, field, section in self._rows if section.is_shown(field)]
+        """Return the names of the parameters that are asked for, basic ones first."""
+        return [*self.basic.shown_names(), *self.advanced.shown_names()]
 
     def release(self) -> None:
         """Let go of the viewer."""
-        for _, field, _ in self._rows:
-            field.release()
+        for field in self._fields.values():
+            if isinstance(field.native, PrototypesChoice):
+                field.native.disconnect_viewer()
 
-    def _holds(self, parameter: Parameter) -> bool:
+    def _is_asked(self, parameter: Parameter) -> bool:
+        return (
+            parameter.in_form
+            and (self._asks_prototypes or parameter.kind != "array")
+            and (self._asks_start or not parameter.at_start)
+        )
+
+    def _section(self, name: str) -> FormSection:
+        return self.advanced if self._parameters[name].advanced else self.basic
+
+    def _names(self) -> list[str]:
+        return [name for name in self._parameters if self._holds(name)]
+
+    def _holds(self, name: str) -> bool:
+        """Tell whether a parameter exists under the present choices."""
+        parameter = self._parameters[name]
         if parameter.for_seeds and not self._has_seeds:
             return False
         if parameter.depends_on is None:
             return True
-        name, wanted = parameter.depends_on
-        return any(p.name == name and field.value in wanted for p, field, _ in self._rows)
+        choice, wanted = parameter.depends_on
+        return choice in self._fields and self._fields[choice].value in wanted
 
     def _on_field_changed(self) -> None:
         self._show_what_holds()
         self.changed.emit()
 
     def _show_what_holds(self) -> None:
-        for parameter, field, section in self._rows:
-            section.show_row(field, self._holds(parameter))
+        for name, field in self._fields.items():
+            self._section(name).show_row(field, self._holds(name))
 
 
 class MethodChoice(QObject):
@@ -137,18 +165,16 @@ class MethodChoice(QObject):
     viewer : napari.Viewer
     methods : iterable of type
         What is offered.
-    asks_prototypes : bool
-        Whether prototypes of an earlier result may be chosen.
-    has_seeds : bool
-        Whether there are strokes: see `MethodForm`.
+    asks_prototypes, has_seeds : bool
+        See `MethodForm`.
 
     Attributes
     ----------
     box : QComboBox
-    basic, advanced : QWidget
-        Where the form shows its two sections; to be laid out by the owner.
     form : MethodForm
         Of the chosen method.
+    basic, advanced : FormSection
+        Its sections, to be laid out by the owner.
     """
 
     method_changed = Signal()
@@ -163,17 +189,17 @@ class MethodChoice(QObject):
         has_seeds: bool = True,
     ) -> None:
         super().__init__()
-        self._viewer = viewer
-        self._asks_prototypes = asks_prototypes
-        self._has_seeds = has_seeds
         self._methods = {method.name: method for method in methods}
         self.box = QComboBox()
         self.box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         for name, method in self._methods.items():
             self.box.addItem(method.title, name)
-        self.basic, self.advanced = _create_place(), _create_place()
-        self.form = self._create_form()
+        first = next(iter(self._methods.values()))
+        self.form = MethodForm(first, viewer, asks_prototypes=asks_prototypes, has_seeds=has_seeds)
+        self.basic, self.advanced = self.form.basic, self.form.advanced
+        self.box.setToolTip(first.title)
         self.box.currentIndexChanged.connect(self._on_method_changed)
+        self.form.changed.connect(self.form_changed)
 
     def choose(self, name: str) -> None:
         """Choose a method by its name."""
@@ -181,40 +207,16 @@ class MethodChoice(QObject):
 
     def set_has_seeds(self, has_seeds: bool) -> None:
         """Ask for what acts on strokes alone, or do not, whatever the method."""
-        self._has_seeds = has_seeds
         self.form.set_has_seeds(has_seeds)
 
     def release(self) -> None:
         """Let go of the viewer."""
         self.form.release()
 
-    def _create_form(self) -> MethodForm:
-        method = self._methods[self.box.currentData()]
-        form = MethodForm(
-            method,
-            self._viewer,
-            asks_prototypes=self._asks_prototypes,
-            has_seeds=self._has_seeds,
-        )
-        self.basic.layout().addWidget(form.basic)
-        self.advanced.layout().addWidget(form.advanced)
-        form.changed.connect(self.form_changed)
-        self.box.setToolTip(method.title)
-        return form
-
     def _on_method_changed(self) -> None:
-        self.form.release()
-        for place, section in ((self.basic, self.form.basic), (self.advanced, self.form.advanced)):
-            place.layout().removeWidget(section)
-            section.hide()
-            section.deleteLater()
-        self.form = self._create_form()
+        method = self._methods[self.box.currentData()]
+        self.box.setToolTip(method.title)
+        with signals_blocked(self.form):
+            self.form.show_method(method)
         self.method_changed.emit()
         self.form_changed.emit()
-
-
-def _create_place() -> QWidget:
-    place = QWidget()
-    layout = QVBoxLayout(place)
-    layout.setContentsMargins(0, 0, 0, 0)
-    return place
