@@ -12,7 +12,7 @@ import napari_saf
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"arrays", "errors", "device", "label_map", "parameters", "tick"},
-    {"geometry", "graph", "features", "groups"},
+    {"geometry", "graph", "features", "groups", "points"},
     {"image_options"},
     {"prepared_image"},
     {"problem", "recording", "result"},

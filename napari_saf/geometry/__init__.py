@@ -1,7 +1,6 @@
-"""Geometry of the assignment manifold, and of points in feature space."""
+"""Geometry of the assignment manifold."""
 
 from napari_saf.geometry._equal_rows import EqualRows, equal_rows
-from napari_saf.geometry._medoid import weighted_medoid
 from napari_saf.geometry._memory import (
     cross_product,
     new_field,
@@ -39,6 +38,5 @@ __all__ = [
     "softmax",
     "take_columns",
     "to_logarithm",
-    "weighted_medoid",
     "with_columns",
 ]

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import KMeans
 
 from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import FormatError, InvalidInput
@@ -24,6 +23,7 @@ from napari_saf.io._recipe import Recipe, refuse_options
 from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
+from napari_saf.points import k_means
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import MOST_LABELS
 
@@ -283,9 +283,7 @@ def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
         n_means = min(n_means, len(np.unique(sample, axis=0)))
     if n_means == 1:
         return np.asarray(features.mean(axis=0, dtype=np.float64, keepdims=True), np.float32)
-    found = KMeans(n_means, n_init=1, random_state=0).fit(sample)
-    means: NDArray[np.float32] = found.cluster_centers_.astype(np.float32)
-    return means
+    return k_means(sample, n_means).astype(np.float32)
 
 
 def _from_rows(prototypes: ArrayLike) -> PrototypeSet:

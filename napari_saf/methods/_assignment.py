@@ -32,11 +32,11 @@ from napari_saf.methods._start import (
     check_seeds_fit,
     class_means,
     count_classes,
-    distances,
     from_assignment,
 )
 from napari_saf.methods._stroke_costs import StrokeCosts
 from napari_saf.parameters import parameter
+from napari_saf.points import distances
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS
 from napari_saf.tick import Tick, go_on

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.methods._clustering import squared_distances, weighted_means
 from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
 from napari_saf.methods._sphering import given_sphering, sphered_by_seeds
 from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
 from napari_saf.parameters import parameter
+from napari_saf.points import squared_distances, weighted_means
 
 __all__ = ["Bavardage"]
 

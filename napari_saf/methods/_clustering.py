@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
 
 from napari_saf.geometry import entropy, normalize_, one_hot_, row_blocks, row_maxima, softmax
 from napari_saf.methods._local_order import in_local_order
@@ -24,10 +23,10 @@ from napari_saf.methods._start import (
     from_assignment,
 )
 from napari_saf.parameters import parameter
+from napari_saf.points import MAX_EXACT_FEATURES, k_means_start, squared_distances, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Snapshot, Status
 
-_MOST_EXACT_FEATURES = 25
 _BLOCK = 256
 
 __all__ = [
@@ -36,9 +35,7 @@ __all__ = [
     "AbstractClusteringMethod",
     "Nodes",
     "column_totals",
-    "squared_distances",
     "total",
-    "weighted_means",
 ]
 
 
@@ -284,15 +281,14 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         """Return the same, and True where distances are products: far from 0 they lose digits."""
-        loses = features.shape[1] > _MOST_EXACT_FEATURES
+        loses = features.shape[1] > MAX_EXACT_FEATURES
         return loses or AbstractMethod._takes_mean(self, features, dtype)
 
     def start_points(self, call: Call, draw: np.random.RandomState | None = None) -> torch.Tensor:
         """Return the first prototypes: the means of the seeds' classes, then k-means++.
 
         Fewer than wanted where there are fewer distinct features. Drawn by `draw`, by the seed
-        where it is None. k-means++: Arthur and Vassilvitskii,
-        https://doi.org/10.5555/1283383.1283494.
+        where it is None.
         """
         if call.initial is not None:
             weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
@@ -305,34 +301,8 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         # Some may be drawn where one is given: draw as many as if none were.
         count = min(self.n_clusters, len(features))
         source = self.seed if draw is None else draw
-        drawn, _ = kmeans_plusplus(features.cpu().numpy(), count, random_state=source)
+        drawn = k_means_start(features.cpu().numpy(), count, source)
         return _join_distinct(given, torch.from_numpy(drawn).to(features))[: self.n_clusters]
-
-
-def squared_distances(
-    features: torch.Tensor, points: torch.Tensor, norms: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return |f_i - p_j|^2 of shape (..., n_nodes, n_points).
-
-    By a product of matrices once there are many features, exactly otherwise; `norms`, the
-    squared lengths of the features, spare a pass over them.
-    """
-    if features.shape[-1] <= _MOST_EXACT_FEATURES:
-        mode = "donot_use_mm_for_euclid_dist"
-        return torch.cdist(features, points, compute_mode=mode).square_()
-    own = features.square().sum(dim=-1) if norms is None else norms
-    products = torch.matmul(features, points.transpose(-1, -2))
-    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
-    return products.clamp_(min=0)
-
-
-def weighted_means(
-    weights: torch.Tensor, features: torch.Tensor, otherwise: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return weighted means (..., n_columns, n_features); `otherwise` where there is no weight."""
-    masses = weights.sum(dim=-2)[..., None]
-    means = (weights.mT @ features) / masses.clamp(min=1e-30)
-    return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
 
 
 def total(values: torch.Tensor) -> float:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import (
@@ -24,6 +20,7 @@ from napari_saf.methods._fair_run import FairMeans, FairMedoids, FairStart
 from napari_saf.methods._method import Call, not_cancelled, run_to_end
 from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
 from napari_saf.parameters import parameter
+from napari_saf.points import k_means
 from napari_saf.problem import Problem
 
 __all__ = ["FairClustering"]
@@ -232,19 +229,15 @@ class FairClustering(AbstractClusteringMethod):
 
     def _k_means(self, call: Call) -> torch.Tensor:
         """Return the centres of the best of some runs of k-means, or of one from the seeds."""
-        features = call.features.cpu().numpy()
         draw = np.random.RandomState(self.seed)
         drawn = self.start_points(call, draw)
         is_given = call.seeds is not None or len(drawn) < self.n_clusters
-        search = KMeans(len(drawn), n_init=1, init=drawn.cpu().numpy(), random_state=draw)
-        best, least = drawn, math.inf
-        for _ in range(1 if is_given else self.n_starts):
-            if call.cancelled():
-                break
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # features alike but rounding
-                search.fit(features)
-            search.set_params(init="k-means++")
-            if search.inertia_ < least:
-                best, least = torch.from_numpy(search.cluster_centers_).to(drawn), search.inertia_
-        return best
+        centres = k_means(
+            call.features.cpu().numpy(),
+            len(drawn),
+            seed=draw,
+            n_starts=1 if is_given else self.n_starts,
+            start=drawn.cpu().numpy(),
+            cancelled=call.cancelled,
+        )
+        return torch.from_numpy(centres).to(drawn)

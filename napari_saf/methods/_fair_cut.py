@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from napari_saf.geometry import FLOOR, row_maxima
 from napari_saf.graph import SparseProduct
-from napari_saf.methods._clustering import column_totals, weighted_means
+from napari_saf.methods._clustering import column_totals
 from napari_saf.methods._fair_run import AbstractFairRun, FairStart
 from napari_saf.methods._fairness_prices import DECIDED
 from napari_saf.methods._method import Call
 from napari_saf.methods._neighbourhood import Neighbourhood
+from napari_saf.points import weighted_means
 
 __all__ = ["FairCut"]
 

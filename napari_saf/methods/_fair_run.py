@@ -10,17 +10,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from napari_saf.geometry import softmax, weighted_medoid
+from napari_saf.geometry import softmax
 from napari_saf.methods._clustering import (
     AbstractClustering,
-    squared_distances,
     total,
-    weighted_means,
 )
 from napari_saf.methods._fairness_prices import FairnessPrices, Settlement
 from napari_saf.methods._fairness_term import FairnessTerm
 from napari_saf.methods._method import Call
-from napari_saf.methods._start import distances, from_assignment
+from napari_saf.methods._start import from_assignment
+from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
 
 __all__ = ["AbstractFairRun", "FairMeans", "FairMedoids", "FairStart"]
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from napari_saf.methods._clustering import squared_distances, weighted_means
 from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
 from napari_saf.methods._relaxation import AbstractRelaxation
 from napari_saf.methods._tasks import AbstractTaskClustering, TaskNeighbourhood, Tasks
 from napari_saf.parameters import parameter
+from napari_saf.points import squared_distances, weighted_means
 
 __all__ = ["LaplacianShot"]
 

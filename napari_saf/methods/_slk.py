@@ -14,8 +14,6 @@ from napari_saf.graph import Averager
 from napari_saf.methods._clustering import (
     AbstractClustering,
     AbstractClusteringMethod,
-    squared_distances,
-    weighted_means,
 )
 from napari_saf.methods._method import Call
 from napari_saf.methods._neighbourhood import Laplacian, Neighbourhood
@@ -28,6 +26,7 @@ from napari_saf.methods._tasks import (
     label_tasks,
 )
 from napari_saf.parameters import parameter
+from napari_saf.points import squared_distances, weighted_means
 
 __all__ = ["SLK"]
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import normalize_, row_blocks, to_logarithm
+from napari_saf.points import distances
 from napari_saf.tick import Tick, go_on
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "check_seeds_fit",
     "class_means",
     "count_classes",
-    "distances",
     "from_assignment",
     "k_centres",
 ]
@@ -52,11 +52,6 @@ class Start:
     def at(cls, logarithm: torch.Tensor) -> Start:
         """Return the start at normalised log coordinates, whose memory it takes."""
         return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda tick: logarithm)
-
-
-def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-    """Return the Euclidean distances (n_nodes, n_points), to the last digit."""
-    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

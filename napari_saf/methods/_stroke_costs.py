@@ -8,12 +8,10 @@ from typing import ParamSpec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
-from sklearn.cluster import kmeans_plusplus
 
 from napari_saf.graph import mean_nearest_distance, path_costs, path_lengths
 from napari_saf.methods._method import Call
-from napari_saf.methods._start import distances
+from napari_saf.points import distances, k_means
 
 __all__ = ["StrokeCosts"]
 
@@ -119,13 +117,7 @@ def _nearest_words(features: NDArray[np.floating]) -> NDArray[np.int64]:
     chosen = rng.choice(len(features), min(_N_SAMPLES, len(features)), replace=False)
     sample = features[chosen].astype(np.float64)
     n_words = min(_N_WORDS, len(np.unique(sample, axis=0)))
-    words = kmeans_plusplus(sample, n_words, random_state=0)[0]
-    for _ in range(10):
-        nearest = KDTree(words).query(sample)[1]
-        sizes = np.bincount(nearest, minlength=n_words)
-        for axis in range(words.shape[1]):
-            sums = np.bincount(nearest, weights=sample[:, axis], minlength=n_words)
-            words[:, axis] = np.where(sizes > 0, sums / sizes.clip(min=1), words[:, axis])
+    words = k_means(sample, n_words, max_iterations=10)
     points = torch.from_numpy(words.astype(features.dtype))
     table = distances(torch.from_numpy(features), points)
     return table.argmin(dim=1).numpy()

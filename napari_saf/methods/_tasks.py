@@ -18,10 +18,10 @@ from napari_saf.methods._clustering import (
     AbstractAlternatingMethod,
     AbstractClustering,
     Nodes,
-    weighted_means,
 )
 from napari_saf.methods._method import Call, check_features
 from napari_saf.methods._start import count_classes
+from napari_saf.points import weighted_means
 
 __all__ = ["AbstractTaskClustering", "TaskNeighbourhood", "Tasks", "check_classes", "label_tasks"]
 

@@ -1,16 +1,29 @@
-"""Agreement of labels with classes that are known."""
+"""Agreement of labels with classes that are known, and of label images with references."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import entropy
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from napari_saf.errors import InvalidInput
+from napari_saf.metrics._labels import compact_labels
 
-__all__ = ["matched_accuracy", "normalized_mutual_information"]
+__all__ = [
+    "RegionAgreement",
+    "matched_accuracy",
+    "normalized_mutual_information",
+    "probabilistic_rand_index",
+    "region_agreement",
+    "segmentation_covering",
+    "variation_of_information",
+]
 
 
 def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> float:
@@ -35,8 +48,7 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
     -----
     Computed by scikit-learn, arithmetic mean of the entropies.
     """
-    truth, found = _check(classes, labels)
-    return float(normalized_mutual_info_score(truth, found))
+    return float(normalized_mutual_info_score(*_check_classes(classes, labels)))
 
 
 def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
@@ -61,13 +73,13 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     -----
     The optimal assignment is found by scipy. Kuhn, https://doi.org/10.1002/nav.3800020109.
     """
-    truth, found = _check(classes, labels)
+    truth, found = _check_classes(classes, labels)
     table = contingency_matrix(truth, found)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(truth))
 
 
-def _check(
+def _check_classes(
     classes: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     truth, found = np.asarray(classes), np.asarray(labels)
@@ -76,3 +88,214 @@ def _check(
     if truth.dtype.kind not in "biu" or found.dtype.kind not in "biu":
         raise InvalidInput("classes and labels: expected whole numbers")
     return truth.ravel(), found.ravel()
+
+
+def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
+    """Return how well the best matching labels cover the regions of the references.
+
+    Parameters
+    ----------
+    labels : array of int of shape (...)
+        Label image of any dimension. 0 is a label like any other here.
+    references : array of int of shape (...) or (n_references, ...), or sequence of such arrays
+        One or several reference label images of the shape of `labels`. Pixels that are 0 in
+        a reference are left out of it.
+
+    Returns
+    -------
+    float
+        In (0, 1]; 1 if every reference equals `labels` up to the names of the labels.
+
+    Raises
+    ------
+    InvalidInput
+        If values are not whole numbers or negative, shapes differ, there is no reference, or
+        a reference is 0 everywhere.
+
+    Notes
+    -----
+    C = (1 / N) sum_R |R| max_L |R n L| / |R u L| over the regions R of a reference and the
+    labels L, averaged over the references. Not symmetric. Whether a label should first be split
+    into its connected components is for the caller to decide.
+
+    References
+    ----------
+    Arbelaez, Maire, Fowlkes and Malik, "Contour detection and hierarchical image segmentation",
+    IEEE TPAMI 33 (2011), https://doi.org/10.1109/TPAMI.2010.161.
+    """
+    return _average(_covering, labels, references)
+
+
+def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
+    """Return the share of the pairs of pixels that both hold together or both hold apart.
+
+    Parameters
+    ----------
+    labels, references
+        As for `segmentation_covering`.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 if every reference equals `labels` up to the names of the labels.
+
+    Raises
+    ------
+    InvalidInput
+        As `segmentation_covering`.
+
+    Notes
+    -----
+    The mean over the references of the Rand index, not adjusted for chance. A single pixel
+    counts as full agreement.
+
+    References
+    ----------
+    Unnikrishnan, Pantofaru and Hebert, "Toward objective evaluation of image segmentation
+    algorithms", IEEE TPAMI 29 (2007), https://doi.org/10.1109/TPAMI.2007.1046.
+    """
+    return _average(_rand_index, labels, references)
+
+
+def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
+    """Return the information that is in one of labels and reference but not in the other.
+
+    Parameters
+    ----------
+    labels, references
+        As for `segmentation_covering`.
+
+    Returns
+    -------
+    float
+        In bits, from 0 (equal up to the names of the labels) to log2 of the number of pixels.
+
+    Raises
+    ------
+    InvalidInput
+        As `segmentation_covering`.
+
+    Notes
+    -----
+    H(labels | reference) + H(reference | labels), averaged over the references. A metric on
+    the partitions of the pixels.
+
+    References
+    ----------
+    Meila, "Comparing clusterings: an information based distance", J. Multivariate Analysis 98
+    (2007), https://doi.org/10.1016/j.jmva.2006.11.013.
+    """
+    return _average(_information, labels, references)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegionAgreement:
+    """How a label image agrees with its references.
+
+    Attributes
+    ----------
+    covering : float
+        See `segmentation_covering`.
+    rand_index : float
+        See `probabilistic_rand_index`.
+    information : float
+        See `variation_of_information`.
+    """
+
+    covering: float
+    rand_index: float
+    information: float
+
+
+def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreement:
+    """Return all measures of agreement from one contingency table per reference.
+
+    Parameters
+    ----------
+    labels, references
+        As for `segmentation_covering`.
+
+    Raises
+    ------
+    InvalidInput
+        As `segmentation_covering`.
+    """
+    measures = (_covering, _rand_index, _information)
+    rows = [[measure(table) for measure in measures] for table in _tables(labels, references)]
+    return RegionAgreement(*np.mean(rows, axis=0).tolist())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Table:
+    """Sparse contingency table: an entry of the first three for each pair that occurs."""
+
+    region: NDArray[np.int64]
+    label: NDArray[np.int64]
+    shared: NDArray[np.float64]
+    in_region: NDArray[np.float64]
+    in_label: NDArray[np.float64]
+
+
+def _average(measure: Callable[[_Table], float], labels: ArrayLike, references: ArrayLike) -> float:
+    return float(np.mean([measure(table) for table in _tables(labels, references)]))
+
+
+def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
+    own = _check_image(labels, "labels")
+    try:
+        given = _check_image(references, "references")
+    except ValueError as error:
+        raise InvalidInput(f"references: expected arrays of one shape ({error})") from None
+    if given.ndim == own.ndim:
+        given = given[None]
+    if given.shape[1:] != own.shape:
+        raise InvalidInput(f"references: expected shape {own.shape}, got {given.shape[1:]}")
+    compact = compact_labels(own)
+    for reference in given:
+        if not reference.any():
+            raise InvalidInput("references: expected labelled pixels, got 0 everywhere")
+        yield _table(compact, reference)
+
+
+def _table(own: NDArray[np.int64], reference: NDArray[np.generic]) -> _Table:
+    inside, regions = reference.ravel() != 0, compact_labels(reference)
+    if not inside.all():
+        own, regions = own[inside], regions[inside]
+    n_labels = int(own.max()) + 1
+    pairs, counts = np.unique(regions * n_labels + own, return_counts=True)
+    region, label = np.divmod(pairs, n_labels)
+    shared = counts.astype(np.float64)
+    sizes = (np.bincount(x, shared).astype(np.float64) for x in (region, label))
+    return _Table(region, label, shared, *sizes)
+
+
+def _check_image(values: ArrayLike, name: str) -> NDArray[np.generic]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biu" or array.size == 0:
+        raise InvalidInput(
+            f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
+        )
+    if array.min() < 0:
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
+    return array
+
+
+def _covering(table: _Table) -> float:
+    union = table.in_region[table.region] + table.in_label[table.label] - table.shared
+    best = np.zeros(len(table.in_region))
+    np.maximum.at(best, table.region, table.shared / union)
+    return float(table.in_region @ best / table.in_region.sum())
+
+
+def _rand_index(table: _Table) -> float:
+    n = table.in_region.sum()
+    if n < 2:
+        return 1.0
+    together = np.square(table.shared).sum()
+    apart = np.square(table.in_region).sum() + np.square(table.in_label).sum() - 2 * together
+    return float(1 - apart / (n * (n - 1)))
+
+
+def _information(table: _Table) -> float:
+    halves = entropy(table.in_region, base=2) + entropy(table.in_label, base=2)
+    return max(0.0, float(2 * entropy(table.shared, base=2) - halves))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics._numbers import check_labels, check_table, small_numbers
+from napari_saf.metrics._labels import check_labels, compact_labels, contingency
 
 __all__ = ["balance", "fairness_error", "group_shares"]
 
@@ -33,7 +33,7 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
         If shapes differ, numbers are negative, not whole, or so large that the table would have
         more than 2**26 entries, or no node is left.
     """
-    counts = _count(*_members(labels, groups))
+    counts = contingency(*_members(labels, groups))
     with np.errstate(invalid="ignore"):
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
@@ -118,7 +118,7 @@ def fairness_error(
 def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     """Return how many nodes of each group each label has, for those that occur."""
     owner, group = _members(labels, groups)
-    counts = _count(small_numbers(owner), small_numbers(group))
+    counts = contingency(compact_labels(owner), compact_labels(group))
     return np.asarray(counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0])
 
 
@@ -131,10 +131,3 @@ def _members(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], N
     if not kept.any():
         raise InvalidInput("labels and groups: expected a node that has both, got none")
     return owner[kept].astype(np.int64) - 1, group[kept].astype(np.int64) - 1
-
-
-def _count(owner: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.float64]:
-    shape = (int(owner.max()) + 1, int(group.max()) + 1)
-    check_table(*shape)
-    cells = np.bincount(owner * shape[1] + group, minlength=shape[0] * shape[1])
-    return cells.reshape(shape).astype(np.float64)

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 from napari_saf._gui.runs.origin import Origin
 from napari_saf.errors import InvalidInput
@@ -16,6 +16,7 @@ from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod
+from napari_saf.points import distances, k_means
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
@@ -127,7 +128,8 @@ def split_label(
     some = smooth[:: max(1, len(own) // _MOST_SAMPLES)]
     if not (smooth != smooth[0]).any():
         raise InvalidInput(f"label {number}: all its pixels are alike, there is nothing to split")
-    halves = KMeans(2, n_init=3, random_state=0).fit(some).predict(smooth)
+    centres = torch.from_numpy(k_means(some, 2, n_starts=3))
+    halves = distances(torch.from_numpy(smooth), centres).argmin(dim=1).numpy()
     if halves.mean() > 0.5:  # the larger half keeps the number
         halves = 1 - halves
     if halves.all() or not halves.any():

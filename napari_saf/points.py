@@ -1,12 +1,29 @@
-"""The point of a set that is nearest to all others."""
+"""Points that stand for others: k-means, weighted means, medoids, and distances to them."""
 
 from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["weighted_medoid"]
+__all__ = [
+    "MAX_EXACT_FEATURES",
+    "distances",
+    "k_means",
+    "k_means_start",
+    "squared_distances",
+    "weighted_means",
+    "weighted_medoid",
+]
+
+MAX_EXACT_FEATURES = 25
+"""With more features, squared distances are computed by a product of matrices."""
 
 _FIRST = 4
 _BATCH = 16
@@ -16,6 +33,92 @@ _SAMPLE = 5000
 _MOST_CURVED = 16
 _MOST_DOUBLINGS = 40
 _ROUNDING = 1e-14
+
+
+def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+    """Return |f_i - p_j| (n_nodes, n_points) from differences: products cancel far from 0."""
+    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def squared_distances(
+    features: torch.Tensor, points: torch.Tensor, norms: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return |f_i - p_j|^2 of shape (..., n_nodes, n_points).
+
+    By a product of matrices once there are many features, exactly otherwise; `norms`, the
+    squared lengths of the features, spare a pass over them.
+    """
+    if features.shape[-1] <= MAX_EXACT_FEATURES:
+        return distances(features, points).square_()
+    own = features.square().sum(dim=-1) if norms is None else norms
+    products = torch.matmul(features, points.transpose(-1, -2))
+    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
+    return products.clamp_(min=0)
+
+
+def weighted_means(
+    weights: torch.Tensor, features: torch.Tensor, otherwise: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return weighted means (..., n_columns, n_features); `otherwise` where there is no weight."""
+    masses = weights.sum(dim=-2)[..., None]
+    means = (weights.mT @ features) / masses.clamp(min=1e-30)
+    return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
+
+
+def k_means_start(
+    points: NDArray[np.floating], n_clusters: int, seed: int | np.random.RandomState = 0
+) -> NDArray[np.floating]:
+    """Return points (n_clusters, n_features) drawn by k-means++.
+
+    Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
+    """
+    return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed)[0])
+
+
+def k_means(
+    points: NDArray[np.floating],
+    n_clusters: int,
+    *,
+    seed: int | np.random.RandomState = 0,
+    n_starts: int = 1,
+    start: NDArray[np.floating] | None = None,
+    max_iterations: int = 300,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> NDArray[np.floating]:
+    """Return the centres (n_clusters, n_features) of the best of several runs of k-means.
+
+    Parameters
+    ----------
+    points : array of shape (n_points, n_features)
+        Finite; as many as clusters or more, which may coincide.
+    n_clusters : int
+        Number of centres.
+    seed : int or RandomState
+        Draws the starts by k-means++.
+    n_starts : int
+        Runs, of which the one with the smallest sum of squared distances counts.
+    start : array of shape (n_clusters, n_features), optional
+        Centres from which the first run starts.
+    max_iterations : int
+        Of each run.
+    cancelled : callable
+        Asked before each run; once it returns True there are no more runs. Before the first,
+        `start` is returned, or what k-means++ draws.
+    """
+    draw = np.random.RandomState(seed) if isinstance(seed, int) else seed
+    init = "k-means++" if start is None else start
+    search = KMeans(n_clusters, n_init=1, init=init, max_iter=max_iterations, random_state=draw)
+    best, least = start, math.inf
+    for _ in range(n_starts):
+        if cancelled():
+            break
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # features alike but rounding
+            search.fit(points)
+        if search.inertia_ < least:
+            best, least = search.cluster_centers_, search.inertia_
+        search.set_params(init="k-means++")
+    return k_means_start(points, n_clusters, draw) if best is None else best
 
 
 def weighted_medoid(
@@ -57,9 +160,9 @@ def weighted_medoid(
     w = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64))
     mass = float(w.sum())
     centre = _geometric_median(x, w)
-    apart = _distances(centre[None], x)[0]
+    apart = distances(centre[None], x)[0]
     first = apart.topk(min(_FIRST, len(x)), largest=False).indices
-    near = _distances(x[first], x)
+    near = distances(x[first], x)
     sums = near @ w
     best, index = float(sums.min()), int(first[sums.argmin()])
     if best < float(w @ apart):
@@ -73,15 +176,15 @@ def weighted_medoid(
     left, bounds = left[bounds < np.inf], bounds[bounds < np.inf]
     while len(left):
         batch = left[bounds.topk(min(_BATCH, len(left)), largest=False).indices]
-        distances = _distances(x[batch], x)
-        sums = distances @ w
+        from_batch = distances(x[batch], x)
+        sums = from_batch @ w
         if float(sums.min()) < best:
             best, index = float(sums.min()), int(batch[sums.argmin()])
         if len(batch) == len(left):
             break
-        far = (sums[:, None] - mass * distances[:, left]).abs_().amax(dim=0)
-        pull = w / distances
-        pull[distances == 0] = 0
+        far = (sums[:, None] - mass * from_batch[:, left]).abs_().amax(dim=0)
+        pull = w / from_batch
+        pull[from_batch == 0] = 0
         steepness = pull.sum(dim=1, keepdim=True)
         slopes = steepness * offsets[batch] - pull @ offsets
         heights = sums[:, None] - (slopes * offsets[batch]).sum(dim=1, keepdim=True)
@@ -141,7 +244,7 @@ def _geometric_median(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     every = -(-len(x) // _SAMPLE)
     some, weights = x[::every], w[::every]
     for _ in range(_WEISZFELD_STEPS):
-        pull = weights / _distances(centre[None], some)[0].clamp_(min=least)
+        pull = weights / distances(centre[None], some)[0].clamp_(min=least)
         centre = pull @ some / max(float(pull.sum()), 1e-300)
     if x.shape[1] <= _MOST_CURVED:
         centre = _newton(some, weights, centre, least)
@@ -154,7 +257,7 @@ def _newton(x: torch.Tensor, w: torch.Tensor, centre: torch.Tensor, least: float
     lowest, step = np.inf, torch.zeros_like(centre)
     for _ in range(_NEWTON_STEPS):
         offsets = x - (centre + step)
-        apart = _distances((centre + step)[None], x)[0].clamp_(min=least)
+        apart = distances((centre + step)[None], x)[0].clamp_(min=least)
         total = float(w @ apart)
         if not total < lowest:
             step = step / 2
@@ -165,8 +268,3 @@ def _newton(x: torch.Tensor, w: torch.Tensor, centre: torch.Tensor, least: float
         curvature.diagonal().add_(1e-9 * pull.sum() + 1e-300)
         step = torch.linalg.solve(curvature, pull @ offsets)
     return centre
-
-
-def _distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return |a_i - b_j| from differences: products cancel far from the origin."""
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")

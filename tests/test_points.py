@@ -4,7 +4,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from napari_saf.geometry import weighted_medoid
+from napari_saf.points import weighted_medoid
 
 
 def sums_of_distances(points, weights):
@@ -75,6 +75,6 @@ def test_a_point_of_great_weight_beside_the_median_costs_few_sums(monkeypatch, s
         sums.append(len(a))
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
-    monkeypatch.setattr("napari_saf.geometry._medoid._distances", distances)
+    monkeypatch.setattr("napari_saf.points.distances", distances)
     weighted_medoid(points, np.ones(n))
     assert sum(sums) <= 25

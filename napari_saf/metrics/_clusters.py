@@ -1,0 +1,245 @@
+"""Measures of a clustering by itself: its objectives, its scatter, its entropy."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr
+
+from napari_saf.errors import InvalidInput
+from napari_saf.graph import AbstractGraph
+from napari_saf.metrics._labels import check_labels, check_table, compact_labels
+from napari_saf.points import weighted_medoid
+
+__all__ = [
+    "class_separability",
+    "kmeans_objective",
+    "kmedian_objective",
+    "mean_entropy",
+    "ncut_objective",
+    "pairwise_separability",
+]
+
+
+def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
+    """Return the sum of squared distances of the nodes to the mean of their label.
+
+    Parameters
+    ----------
+    features : array of shape (n_nodes, n_features)
+        Finite numbers.
+    labels : array of int of shape (n_nodes,)
+        Nodes with label 0 are left out.
+
+    Raises
+    ------
+    InvalidInput
+        If shapes disagree, features are not finite, or labels are negative or not whole.
+    """
+    members = _members(features, labels)
+    return float(sum(np.square(own - own.mean(axis=0)).sum() for own in members))
+
+
+def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
+    """Return the sum of distances of the nodes to the medoid of their label.
+
+    Parameters
+    ----------
+    features, labels
+        As in `kmeans_objective`.
+
+    Raises
+    ------
+    InvalidInput
+        As `kmeans_objective`.
+    """
+    members = _members(features, labels)
+    return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))
+
+
+def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
+    """Return the normalised cut: the sum over labels of 1 - S'W S / d'S.
+
+    Parameters
+    ----------
+    graph : AbstractGraph
+        W is the symmetric part of its weights without self weights, d their row sums.
+    labels : array of int of shape (n_nodes,)
+        Nodes with label 0 belong to no label.
+
+    Returns
+    -------
+    float
+        0 (no link is cut) to the number of labels.
+
+    Raises
+    ------
+    InvalidInput
+        If the shape does not fit the graph, or labels are negative or not whole.
+
+    Notes
+    -----
+    Shi and Malik, https://doi.org/10.1109/34.868688.
+    """
+    owner = _check_owner(labels, graph.n_nodes)
+    indicators = (owner[:, None] == np.unique(owner[owner > 0])).astype(np.float64)
+    field = torch.from_numpy(np.concatenate([indicators, np.ones((len(owner), 1))], axis=1))
+    sums, scratch = torch.empty_like(field), torch.empty_like(field)
+    graph.neighbour_sum(field.device, field.dtype)(field, sums, scratch)
+    links = (indicators * sums.numpy()[:, :-1]).sum(axis=0)
+    degrees = indicators.T @ sums.numpy()[:, -1]
+    return float((1 - np.divide(links, degrees, out=np.ones_like(links), where=degrees > 0)).sum())
+
+
+def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
+    """Return the features of each label."""
+    array = np.asarray(features, dtype=np.float64)
+    if array.ndim != 2 or not np.isfinite(array).all():
+        raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
+    owner = _check_owner(labels, len(array))
+    return [array[owner == label] for label in np.unique(owner[owner > 0])]
+
+
+def _check_owner(labels: ArrayLike, n_nodes: int) -> NDArray[np.integer]:
+    owner = check_labels(labels, "labels")
+    if owner.shape != (n_nodes,):
+        raise InvalidInput(f"labels: expected shape ({n_nodes},), got {owner.shape}")
+    return owner
+
+
+def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
+    """Return the ratio of the scatter between labels to the scatter within them.
+
+    Parameters
+    ----------
+    features : array of shape (..., n_features)
+        Finite numbers.
+    labels : array of int of shape (...)
+        Label of each node or pixel; those that are 0 are left out.
+
+    Returns
+    -------
+    float
+        >= 0, larger is better; 0 if all labels have the same mean, infinite if each label has
+        one feature only and the labels differ. It grows with the number of labels: compare at
+        equal numbers.
+
+    Raises
+    ------
+    InvalidInput
+        If shapes disagree, features are not finite, labels are not whole numbers or negative,
+        or all of them are 0.
+
+    Notes
+    -----
+    tr S_B / tr S_W with S_W = sum_j sum_(i in j) (f_i - m_j) (f_i - m_j)' and
+    S_B = sum_j n_j (m_j - m) (m_j - m)', m_j the mean of label j, m that of all.
+
+    References
+    ----------
+    Fukunaga, "Introduction to statistical pattern recognition", 2nd ed. (1990), section 10.2,
+    criterion J4, https://doi.org/10.1016/C2009-0-27872-X.
+    """
+    array, owner = _labelled(features, labels)
+    sizes, means, within = _scatters(array, compact_labels(owner))
+    present = sizes > 0
+    centre = sizes @ means / sizes.sum()
+    between = float(sizes[present] @ np.square(means[present] - centre).sum(axis=1))
+    return _ratio(between, float(within.sum()))
+
+
+def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
+    """Return the class separability of every two labels, as if there were no others.
+
+    Parameters
+    ----------
+    features, labels
+        As in `class_separability`.
+
+    Returns
+    -------
+    array of shape (n_labels, n_labels)
+        Entry (j - 1, k - 1) for labels j and k, n_labels the largest label: >= 0, larger is
+        better; infinite if both have one feature only, NaN on the diagonal and where one of the
+        two has no node.
+
+    Raises
+    ------
+    InvalidInput
+        As `class_separability`, and if the largest label is above 2**13.
+
+    Notes
+    -----
+    n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within both.
+    """
+    array, owner = _labelled(features, labels)
+    check_table(int(owner.max()) + 1, int(owner.max()) + 1)
+    sizes, means, within = _scatters(array, owner)
+    found = np.full((len(sizes), len(sizes)), np.nan)
+    for j in np.flatnonzero(sizes):
+        for k in np.flatnonzero(sizes[:j]):
+            weight = sizes[j] * sizes[k] / (sizes[j] + sizes[k])
+            between = weight * float(np.square(means[j] - means[k]).sum())
+            found[j, k] = found[k, j] = _ratio(between, float(within[j] + within[k]))
+    return found
+
+
+def _ratio(between: float, within: float) -> float:
+    if within == 0:
+        return 0.0 if between == 0 else float("inf")
+    return between / within
+
+
+def _labelled(
+    features: ArrayLike, labels: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the features of the nodes that have a label, and that label, from 0."""
+    owner = check_labels(labels, "labels")
+    array = np.asarray(features, dtype=np.float64)
+    if array.shape[:-1] != owner.shape or array.ndim < 2:
+        raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
+    array, owner = array[owner > 0], owner[owner > 0].astype(np.int64) - 1
+    if not owner.size:
+        raise InvalidInput("labels: expected labelled nodes, got 0 everywhere")
+    if not np.isfinite(array).all():
+        raise InvalidInput("features: expected finite numbers")
+    return array, owner
+
+
+def _scatters(
+    array: NDArray[np.float64], owner: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return size, mean feature and scatter of each label 0, 1, ..., all 0 for an empty one."""
+    sizes = np.bincount(owner).astype(np.float64)
+    origin = array.mean(axis=0)
+    sums = np.stack([np.bincount(owner, weights=f) for f in (array - origin).T], axis=1)
+    means = np.where(sizes[:, None] > 0, origin + sums / sizes.clip(1)[:, None], 0.0)
+    squares = np.square(array - means[owner]).sum(axis=1)
+    return sizes, means, np.asarray(np.bincount(owner, weights=squares))
+
+
+def mean_entropy(assignment: ArrayLike) -> float:
+    """Return the mean entropy of the rows of an assignment.
+
+    Parameters
+    ----------
+    assignment : array of shape (n_nodes, n_labels)
+        Entries are not negative, rows sum to 1.
+
+    Returns
+    -------
+    float
+        In nats, from 0 (every node has one label) to log n_labels.
+
+    Raises
+    ------
+    InvalidInput
+        If the shape is wrong, an entry is negative or not finite, or rows do not sum to 1.
+    """
+    array = np.asarray(assignment, dtype=np.float64)
+    if array.ndim != 2 or array.size == 0:
+        raise InvalidInput(f"assignment: expected shape (n_nodes, n_labels), got {array.shape}")
+    if not (array >= 0).all() or not (np.abs(array.sum(axis=1) - 1) < 1e-3).all():
+        raise InvalidInput("assignment: expected rows of numbers >= 0 that sum to 1")
+    return float(entr(array).sum(axis=1).mean())
