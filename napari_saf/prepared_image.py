@@ -24,7 +24,6 @@ from napari_saf.graph import (
 )
 from napari_saf.groups import image_groups
 from napari_saf.image_options import ImageOptions
-from napari_saf.tick import Tick
 
 __all__ = ["PreparedImage", "prepare_images"]
 
@@ -55,19 +54,19 @@ class PreparedImage:
     image_shape: tuple[int, ...]
     image_mask: NDArray[np.bool_] | None
 
-    def grid(self, options: ImageOptions, tick: Tick) -> GridGraph:
+    def grid(self, options: ImageOptions) -> GridGraph:
         """Return the graph of its pixels, or of blocks of them, which knows the way back."""
-        grid = self._grid(options, tick)
+        grid = self._grid(options)
         if grid.shape == self.image_shape:
             return grid
         return CoarseGrid(grid, self.image_shape, self.image_mask)
 
-    def _grid(self, options: ImageOptions, tick: Tick) -> GridGraph:
+    def _grid(self, options: ImageOptions) -> GridGraph:
         shape = self.scaled.shape[:-1]
         if options.weights == "uniform":
             return GridGraph(shape, window=options.window, mask=self.mask)
         if options.weights == "contrast":
-            return self._contrast_grid(check_window(options.window, shape), tick)
+            return self._contrast_grid(check_window(options.window, shape))
         return GridGraph.nonlocal_means(
             self.scaled,
             window=options.window,
@@ -75,10 +74,9 @@ class PreparedImage:
             rho=_PATCH_RHO * 3 ** len(shape) * self.scaled.shape[-1],
             channel_axis=-1,
             mask=self.mask,
-            tick=tick,
         )
 
-    def _contrast_grid(self, window: tuple[int, ...], tick: Tick) -> GridGraph:
+    def _contrast_grid(self, window: tuple[int, ...]) -> GridGraph:
         """Return a grid whose weights fall with contrast, in so far as noise does not make it."""
         guide = FEATURES["lab"](self.scaled) if self.scaled.shape[-1] == 3 else self.scaled
         stride = _contrast_stride(window)
@@ -95,7 +93,6 @@ class PreparedImage:
             channel_axis=-1,
             mask=self.mask,
             noise_variance=float(variances.sum()),
-            tick=tick,
         )
 
     def nodes(self, grid: GridGraph) -> NDArray[np.floating]:

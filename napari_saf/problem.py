@@ -16,7 +16,6 @@ from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
 from napari_saf.image_options import ImageOptions, check_options
 from napari_saf.prepared_image import prepare_images
-from napari_saf.tick import Tick, go_on
 
 __all__ = ["ImageOptions", "Problem"]
 
@@ -152,7 +151,6 @@ class Problem:
         groups: ArrayLike | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
         max_side: int | None = None,
-        tick: Tick = go_on,
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
 
@@ -187,8 +185,6 @@ class Problem:
             Work on means over blocks of pixels, so that no side is longer than this; axes with
             a window of 1 stay as they are. Labels come out at the size of the image. The
             window then counts blocks.
-        tick : callable, optional
-            Called between parts of long work; what it raises ends it.
 
         Raises
         ------
@@ -201,7 +197,7 @@ class Problem:
         given = None if isinstance(features, str) else [own_floats(features, "features")]
         options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
         parts, options, clipped = prepare_images([image], [mask], given, options)
-        grid = parts[0].grid(options, tick)
+        grid = parts[0].grid(options)
         found = groups if parts[0].groups is None else parts[0].groups
         return cls(
             parts[0].nodes(grid),
@@ -227,7 +223,6 @@ class Problem:
         groups: Sequence[ArrayLike] | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
         max_side: int | None = None,
-        tick: Tick = go_on,
     ) -> Problem:
         """Return the problem of labelling several images together.
 
@@ -238,7 +233,7 @@ class Problem:
         ----------
         images : sequence of array
             As in `from_image`; shapes may differ, the number of channels may not.
-        features, window, weights, channel_axis, scaling, max_side, tick
+        features, window, weights, channel_axis, scaling, max_side
             As in `from_image`; arrays of features come one per image.
         masks, seeds : sequence of array, optional
             One per image. ``masks="finite"`` applies to all.
@@ -263,7 +258,7 @@ class Problem:
         is_word = isinstance(masks, str)
         every_mask = [masks] * count if is_word else _each(masks, count, "masks")
         parts, options, clipped = prepare_images(every_image, every_mask, given, options)
-        grids = [part.grid(options, tick) for part in parts]
+        grids = [part.grid(options) for part in parts]
         union = GraphUnion(grids)
         found = [part.groups for part in parts] if isinstance(groups, str) else groups
         seed_list, group_list = _each(seeds, count, "seeds"), _each(found, count, "groups")

@@ -2,12 +2,23 @@
 
 from napari_saf.graph._affinity import AffinityGraph
 from napari_saf.graph._coarse import CoarseGrid, coarse_mask, coarse_means
-from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._distances import (
+    Neighbours,
+    mean_nearest_distance,
+    nearest_neighbours,
+    path_costs,
+    path_lengths,
+)
+from napari_saf.graph._graph import (
+    AbstractGraph,
+    Averager,
+    SparseProduct,
+    asymmetry,
+    square_matrix,
+    symmetric_part,
+)
 from napari_saf.graph._grid import GridGraph
-from napari_saf.graph._neighbours import Neighbours, mean_nearest_distance, nearest_neighbours
-from napari_saf.graph._paths import path_costs, path_lengths
 from napari_saf.graph._shape import check_mask, check_window, coarse_shape, inside_of
-from napari_saf.graph._sparse import SparseProduct, asymmetry, square_matrix, symmetric_part
 from napari_saf.graph._union import GraphUnion
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Literal
 
 import numpy as np
@@ -12,9 +11,10 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._graph import AbstractGraph, Averager
-from napari_saf.graph._neighbours import nearest_neighbours
-from napari_saf.graph._sparse import (
+from napari_saf.graph._distances import nearest_neighbours
+from napari_saf.graph._graph import (
+    AbstractGraph,
+    Averager,
     SparseProduct,
     asymmetry,
     square_matrix,
@@ -101,8 +101,9 @@ class AffinityGraph(AbstractGraph):
         nodes : array of int of shape (n_nodes,)
             Every node once.
         """
-        moved = copy.copy(self)
-        moved.weights = sparse.csr_array(self.weights[nodes][:, nodes])
+        own = "degree" if self._self_weight is None else self._self_weight
+        moved = AffinityGraph(self.weights[nodes][:, nodes], self_weight=own, symmetric=False)
+        moved._is_symmetric = self._is_symmetric  # as checked for this graph
         return moved
 
     def local_order(self) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
-"""Sums over boxes on a grid, at a cost that does not depend on the size of the box.
+"""Sums and averages over the windows of a grid.
 
+The cost of a box sum does not depend on the size of the box.
 A box sum is one banded matrix product an axis. The axis is cut into blocks of outputs, each
 of which needs its block of inputs and a rim on either side; all blocks share one small band
 matrix, so an axis costs one batched product that runs at the speed of the matrix library.
@@ -13,9 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.tick import Tick, go_on
-
-__all__ = ["BoxSum"]
+__all__ = ["BoxSum", "MaskedMean", "NeighbourSum", "WeightedAverage"]
 
 _BLOCK = 32
 _CHUNK = 2**22
@@ -50,9 +49,7 @@ class BoxSum:
             if side > 1 and shape[axis] > 1
         ]
 
-    def __call__(
-        self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
-    ) -> None:
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         """Write the box sums of `values` (prod(shape), n_columns) into `out`; see `Averager`."""
         if not self._axes:
             out.copy_(values)
@@ -60,7 +57,7 @@ class BoxSum:
         source = values
         for left, axis in enumerate(self._axes, start=1 - len(self._axes)):
             target = out if left % 2 == 0 else scratch
-            axis(source, target, tick)
+            axis(source, target)
             source = target
 
 
@@ -98,8 +95,7 @@ class _AxisSum:
         self._first = pick(slice(0, head), slice(0, 2 * head))
         self._last = pick(slice(tail, None), slice(tail - head, None))
 
-    def __call__(self, source: torch.Tensor, target: torch.Tensor, tick: Tick) -> None:
-        tick()
+    def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
         columns = self._after * source.shape[1]
         x = source.view(self._before, self._length, columns)
         y = target.view(self._before, self._length, columns)
@@ -115,11 +111,9 @@ class _AxisSum:
         inner = y[:, radius : self._tail].view(self._before, self._n_blocks, block, columns)
         if self._before == 1:
             for rows in _chunks(self._n_blocks, block * columns):
-                tick()
                 torch.matmul(self._band, blocks[0, rows], out=inner[0, rows])
         else:
             for rows in _chunks(self._before, self._length * columns):
-                tick()
                 inner[rows] = torch.matmul(self._band, blocks[rows])
         y[:, :radius] = torch.matmul(self._first, x[:, : 2 * radius])
         y[:, self._tail :] = torch.matmul(self._last, x[:, self._tail - radius :])
@@ -136,3 +130,84 @@ def _band(length: int, radius: int, mean: bool) -> NDArray[np.float64]:
     distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
     band = (distance <= radius).astype(np.float64)
     return band / band.sum(axis=1, keepdims=True) if mean else band
+
+
+class MaskedMean:
+    """Box mean over the nodes inside a mask: the pixels of the given indices."""
+
+    def __init__(self, box: BoxSum, inside: torch.Tensor, dtype: torch.dtype) -> None:
+        self._box, self._inside = box, inside
+        ones = torch.ones(len(inside), 1, dtype=dtype, device=inside.device)
+        self._counts = _through_grid(box, ones, inside)
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        torch.div(_through_grid(self._box, values, self._inside), self._counts, out=out)
+
+
+class NeighbourSum:
+    """Box sum over the nodes inside a mask, without the node itself; None: no mask."""
+
+    def __init__(self, box: BoxSum, inside: torch.Tensor | None) -> None:
+        self._box, self._inside = box, inside
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        if self._inside is None:
+            self._box(values, out, scratch)
+        else:
+            out.copy_(_through_grid(self._box, values, self._inside))
+        out.sub_(values)
+
+
+class WeightedAverage:
+    """Average with a weight for each window position of each node.
+
+    Weights are given as images, one for each offset. Columns come first here, and images have a
+    rim of zeros: with few columns a product of whole images takes a quarter of the time that it
+    takes with the columns last.
+    """
+
+    def __init__(
+        self,
+        weights: torch.Tensor,
+        offsets: Sequence[Sequence[int]],
+        inside: torch.Tensor | None,
+    ) -> None:
+        self._weights, self._inside = weights, inside
+        self._rims = np.max(offsets, axis=0).tolist()
+        self._offsets = (np.array(offsets) + self._rims).tolist()
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        shape = self._weights.shape[1:]
+        full = _scatter(values, self._inside, shape.numel())
+        padded = full.new_zeros(
+            full.shape[1],
+            *(side + 2 * rim for side, rim in zip(shape, self._rims, strict=True)),
+        )
+        columns = full.T.view(-1, *shape)
+        self._moved(padded, self._rims).copy_(columns)
+        total = torch.zeros_like(columns, memory_format=torch.contiguous_format)
+        for weights, offset in zip(self._weights, self._offsets, strict=True):
+            total.addcmul_(weights, self._moved(padded, offset))
+        means = total.flatten(1).T
+        out.copy_(means if self._inside is None else means[self._inside])
+
+    def _moved(self, padded: torch.Tensor, offset: Sequence[int]) -> torch.Tensor:
+        """Return the images that begin at an offset into those with a rim."""
+        shape = self._weights.shape[1:]
+        slices = [slice(first, first + side) for first, side in zip(offset, shape, strict=True)]
+        return padded[(slice(None), *slices)]
+
+
+def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -> torch.Tensor:
+    if inside is None:
+        return values
+    full = torch.zeros(n_pixels, values.shape[1], dtype=values.dtype, device=values.device)
+    return full.index_copy_(0, inside, values)
+
+
+def _through_grid(box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None) -> torch.Tensor:
+    """Return box sums at the nodes inside a mask, of values there."""
+    full = _scatter(values, inside, box.n_pixels)
+    out, scratch = torch.empty_like(full), torch.empty_like(full)
+    box(full, out, scratch)
+    return out if inside is None else out[inside]

@@ -15,12 +15,9 @@ from scipy import sparse
 from napari_saf.arrays import as_list, as_whole, own_floats
 from napari_saf.device import check_memory
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._averages import MaskedMean, NeighbourSum, WeightedAverage
-from napari_saf.graph._box import BoxSum
-from napari_saf.graph._graph import AbstractGraph, Averager
+from napari_saf.graph._box import BoxSum, MaskedMean, NeighbourSum, WeightedAverage
+from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 from napari_saf.graph._shape import check_mask, check_window, coarse_shape
-from napari_saf.graph._sparse import SparseProduct, symmetric_part
-from napari_saf.tick import Tick, go_on
 
 __all__ = ["GridGraph"]
 
@@ -91,7 +88,6 @@ class GridGraph(AbstractGraph):
         mask: ArrayLike | None = None,
         stride: int = 1,
         noise_variance: float = 0.0,
-        tick: Tick = go_on,
     ) -> GridGraph:
         """Return a grid whose weights follow the likeness of the patches around two pixels.
 
@@ -115,8 +111,6 @@ class GridGraph(AbstractGraph):
         noise_variance : float
             >= 0; variance of the noise of a pixel, summed over the channels. What noise adds to a
             distance on average, twice as much a pixel of the patch, is subtracted.
-        tick : callable, optional
-            Called between parts of the work; what it raises ends it.
 
         Raises
         ------
@@ -139,7 +133,7 @@ class GridGraph(AbstractGraph):
         grid = cls(shape, window=window, mask=mask)
         grid.stride = stride
         bias = 2 * noise_variance * math.prod(patch)
-        grid.weights = grid._normalize_(grid._patch_weights(values, patch, rho, bias, tick), tick)
+        grid.weights = grid._normalize_(grid._patch_weights(values, patch, rho, bias))
         return grid
 
     @property
@@ -318,17 +312,15 @@ class GridGraph(AbstractGraph):
         check_memory(need, torch.device("cpu"), lambda share: words + self.smaller(share))
         return np.zeros(shape, np.float32, order="F")
 
-    def _normalize_(self, weights: NDArray[np.float32], tick: Tick = go_on) -> NDArray[np.float32]:
+    def _normalize_(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Leave out what is no neighbour, and let rows sum to 1, in place."""
         total = np.zeros(self.n_nodes, dtype=np.float32)
         for column, (target, source) in zip(weights.T, self._shifts(), strict=True):
-            tick()
             column *= self._is_neighbour(target, source)
             total += column
         if (total == 0).any():
             raise InvalidInput("weights: every node needs a positive weight inside the image")
         for column in weights.T:
-            tick()
             column /= total
         return weights
 
@@ -361,14 +353,12 @@ class GridGraph(AbstractGraph):
         patch: tuple[int, ...],
         rho: float,
         bias: float,
-        tick: Tick,
     ) -> NDArray[np.float32]:
         rim = [(0, 0), *((side // 2, side // 2) for side in patch)]
         padded = np.pad(values, rim, mode="symmetric")
         shape = padded.shape[1:]
         weights = self._new_weights()
         for k, offset in enumerate(self._offsets()):
-            tick()
             target, source = _shift(offset, shape)
             total = np.zeros(shape, dtype=np.float32)
             for channel in padded:

@@ -12,7 +12,6 @@ from scipy import sparse
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph
-from napari_saf.tick import Tick, go_on
 
 __all__ = ["GraphUnion"]
 
@@ -100,12 +99,9 @@ class GraphUnion(AbstractGraph):
         return images, places
 
     def _join(self, operators: list[Averager]) -> Averager:
-        def apply(
-            values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor, tick: Tick = go_on
-        ) -> None:
+        def apply(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
             for one, part in zip(operators, self.slices, strict=True):
-                tick()
-                one(values[part], out[part], scratch[part], tick)
+                one(values[part], out[part], scratch[part])
 
         return apply
 

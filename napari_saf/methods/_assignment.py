@@ -380,7 +380,7 @@ class AssignmentField(FieldMemory):
         self.tick()
         torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)
         self.tick()
-        self._averager(likelihood, mean, out, self.tick)
+        self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out, self.tick)
 
     def keep_columns(self, kept: torch.Tensor) -> None:

@@ -185,7 +185,7 @@ def _spread(vectors: torch.Tensor, graph: AbstractGraph, tick: Tick) -> torch.Te
         torch.nn.functional.normalize(vectors[rows], dim=1, out=vectors[rows])
     means = torch.empty_like(vectors)
     average = graph.averager(vectors.device, vectors.dtype)
-    average(vectors, means, torch.empty_like(vectors), tick)
+    average(vectors, means, torch.empty_like(vectors))
     return means
 
 
@@ -235,7 +235,7 @@ class SelfAssignmentField(FieldMemory):
         for rows, block in product.basis.plus(v, basis_factor, likelihood):
             self.tick()
             block.addmm_(w[rows], assignment_factor)
-        self._averager(likelihood, mean, out, self.tick)
+        self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out, self.tick)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:

@@ -1,9 +1,7 @@
 import itertools
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,36 +133,6 @@ def test_a_union_averages_each_grid_by_itself():
     apart = [grids[0].average(values[:30]), grids[1].average(values[30:])]
     np.testing.assert_allclose(union.average(values), np.concatenate(apart))
     assert [image.shape for image in union.to_image(values[:, 0])] == [(5, 6), (4, 4)]
-
-
-def graphs_of_a_large_image():
-    shape, rng = (600, 1000), np.random.default_rng(0)
-    yield "plain", saf.GridGraph(shape)
-    yield "masked", saf.GridGraph(shape, mask=rng.random(shape) < 0.9)
-    yield "weighted", saf.GridGraph(shape, weights=rng.random((600_000, 9)))
-    yield "union", GraphUnion([saf.GridGraph(shape), saf.GridGraph((5, 6))])
-
-
-@pytest.mark.parametrize(
-    "graph", [pytest.param(graph, id=name) for name, graph in graphs_of_a_large_image()]
-)
-def test_an_average_asks_in_between_and_can_be_ended(graph):
-    class Ended(Exception):
-        pass
-
-    values = torch.rand(graph.n_nodes, 16)
-    out, scratch = torch.empty_like(values), torch.empty_like(values)
-    averager = graph.averager(values.device, values.dtype)
-    tick = Mock()
-    averager(values, out, scratch, tick)
-    assert tick.call_count >= 4
-    before, expected = values.clone(), out.clone()
-    for n_before in range(tick.call_count):
-        with pytest.raises(Ended):
-            averager(values, out, scratch, Mock(side_effect=[None] * n_before + [Ended]))
-    assert torch.equal(values, before)
-    averager(values, out, scratch)
-    assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize(

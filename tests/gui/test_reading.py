@@ -8,7 +8,6 @@ from gui_cases import blocks
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.origin import WarmStart
-from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions
 
 
@@ -121,16 +120,3 @@ def test_a_warm_start_prefers_what_was_and_leaves_room_for_change():
     assert start.min() > 1e-3
     assert (start[:, 2] <= start.min(axis=1) + 1e-6).all()
     assert warm.softened(49, np.array([1, 4])) is None
-
-
-def test_weights_of_neighbours_can_be_ended_while_they_are_computed(job):
-    asked = []
-
-    def cancelled():
-        asked.append(True)
-        return len(asked) > 20
-
-    options = dataclasses.replace(job.options, weights="contrast", window=9)
-    with pytest.raises(Cancelled):
-        dataclasses.replace(job, options=options).read(cancelled)
-    assert len(asked) == 21

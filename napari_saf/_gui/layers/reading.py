@@ -16,7 +16,6 @@ from napari_saf.features import is_rgb, standardized
 from napari_saf.graph import inside_of
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.tick import Tick
 
 __all__ = ["ImageJob", "ProblemReader", "fingerprint", "read_pixels"]
 
@@ -104,8 +103,9 @@ class ImageJob:
             if self.features is not None:
                 found = read_pixels(self.features, self.features_index, cancelled)
                 features = standardized(np.moveaxis(found, self.features_axis, -1))
-            tick = _ticker(cancelled)
-            return self._problem(pixels, self._spread(mask), self._spread(groups), features, tick)
+            if cancelled():
+                raise Cancelled
+            return self._problem(pixels, self._spread(mask), self._spread(groups), features)
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, laid over the labels that were given; None if there are none.
@@ -135,7 +135,6 @@ class ImageJob:
             masks="finite" if self.finite_only else None,
             scaling=options.scaling,
             max_side=options.max_side,
-            tick=_ticker(cancelled),
         )
 
     def _problem(
@@ -144,7 +143,6 @@ class ImageJob:
         mask: NDArray[Any] | None,
         groups: NDArray[Any] | str | None,
         features: NDArray[Any] | None,
-        tick: Tick,
     ) -> Problem:
         options, axis = self.options, self.options.channel_axis
         if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
@@ -159,7 +157,6 @@ class ImageJob:
             groups=groups,
             scaling=options.scaling,
             max_side=options.max_side,
-            tick=tick,
         )
 
     def _spread(self, over: Any) -> Any:
@@ -247,14 +244,6 @@ def fingerprint(array: Any, n_values: int | None) -> int:
 
 
 _SAMPLE = 100_000
-
-
-def _ticker(cancelled: Callable[[], bool]) -> Tick:
-    def tick() -> None:
-        if cancelled():
-            raise Cancelled
-
-    return tick
 
 
 def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArray[Any]:

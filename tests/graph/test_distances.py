@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import napari_saf as saf
 from napari_saf.graph import GraphUnion, nearest_neighbours
 
-MODULE = "napari_saf.graph._neighbours"
+MODULE = "napari_saf.graph._distances"
 
 
 def squared_distances(points):
