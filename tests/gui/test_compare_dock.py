@@ -11,7 +11,7 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
-from napari_saf._gui.compare.names import panel_names
+from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.docks.run_dock import STATUS_WORDS
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf.io import Recipe

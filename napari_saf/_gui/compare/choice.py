@@ -1,8 +1,10 @@
-"""What to compare: methods, and values of up to two parameters."""
+"""What to compare, and what the results are called: in the words of the form."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
@@ -15,31 +17,50 @@ from qtpy.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from superqt.utils import signals_blocked
 
-from napari_saf._gui.compare.names import OPTION_WORDS
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.scale import with_side
-from napari_saf.comparison import Variant, read_values, variants_of
+from napari_saf.comparison import (
+    Variant,
+    lay_out,
+    open_axes,
+    parameter_named,
+    read_values,
+    variants_of,
+)
 from napari_saf.features import FEATURES
 from napari_saf.image_options import WEIGHTS
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe
 from napari_saf.problem import ImageOptions
 
-__all__ = ["ComparisonChoice"]
+__all__ = ["ComparisonChoice", "panel_names", "whole_name"]
 
-_GAP = 2
+
+class _Axis(NamedTuple):
+    """Something that may vary: what it is called, values to begin with."""
+
+    name: str
+    label: str
+    start: str
+    help: str
+
+
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
-_OPTIONS = {
-    "window": ("3, 9, 21", "Side of the window over which labels are averaged."),
-    "features": (", ".join(FEATURES), "What describes a pixel."),
-    "weights": (", ".join(WEIGHTS), "How much each pixel in the window counts."),
-    "max_side": ("240, 480", "The longest side at which to work."),
-}
-"""By name: values to begin with, help."""
-_VALUES_HELP = "Values with commas between; every combination is run."
-_FIRST, _SECOND = ("s", "0, 0.5, 1"), ("window", "3, 9")
+_OPTIONS = (
+    _Axis("window", "Scale", "3, 9, 21", "Side of the window over which labels are averaged."),
+    _Axis("features", "Features", ", ".join(FEATURES), "What describes a pixel."),
+    _Axis("weights", "Neighbours", ", ".join(WEIGHTS), "How much each pixel in the window counts."),
+    _Axis("max_side", "Work at", "240, 480", "The longest side at which to work."),
+)
+_OPTION_LABELS = {axis.name: axis.label for axis in _OPTIONS}
+_START = (("s", "0, 0.5, 1"), ("window", "3, 9"))
+_MOST_LETTERS = 68
+"""Of the names in a row of panels, in a small window."""
+_N_GIVEN = 2
+"""Panels of image and truth."""
 
 
 class ComparisonChoice(QWidget):
@@ -53,17 +74,25 @@ class ComparisonChoice(QWidget):
         self._settings = QComboBox()
         self._settings.addItem("defaults", "defaults")
         self._settings.addItem("as in Segment", "segment")
-        self._settings.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._rows = [_AxisRow("Vary"), _AxisRow("and")]
-        self._create_layout()
+        section, layout = FormSection(), QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        methods = QVBoxLayout()
+        methods.setSpacing(2)
+        for name, box in self._boxes.items():
+            box.setToolTip(f"Run this method ({name}).")
+            methods.addWidget(box)
+        section.add_row("Settings", self._settings, "What the parameters are that do not vary.")
+        layout.addLayout(methods)
+        for widget in (section, *self._rows):
+            layout.addWidget(widget)
         next(iter(self._boxes.values())).setChecked(True)
         self._offer_axes()
-        for row, start in zip(self._rows, (_FIRST, _SECOND), strict=True):
+        for row, start in zip(self._rows, _START, strict=True):
             row.choose(*start)
+            row.changed.connect(self.changed)
         for box in self._boxes.values():
             box.toggled.connect(self._on_methods_changed)
-        for row in self._rows:
-            row.changed.connect(self.changed)
         self._settings.currentIndexChanged.connect(self.changed)
 
     @property
@@ -119,28 +148,14 @@ class ComparisonChoice(QWidget):
         methods = [known.get(name) or METHODS[name]() for name in self.names]
         return variants_of(methods, axes, options)
 
-    def _create_layout(self) -> None:
-        methods, column, section = QWidget(), QVBoxLayout(), FormSection()
-        methods.setLayout(column)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(_GAP)
-        for name, box in self._boxes.items():
-            box.setToolTip(f"Run this method ({name}).")
-            column.addWidget(box)
-        section.add_row("Settings", self._settings, "What the parameters are that do not vary.")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (methods, section, *self._rows):
-            layout.addWidget(widget)
-
     def _on_methods_changed(self) -> None:
         self._offer_axes()
         self.changed.emit()
 
     def _offer_axes(self) -> None:
-        entries = _entries([METHODS[name] for name in self.names])
+        axes = _axes_of([METHODS[name] for name in self.names])
         for row in self._rows:
-            row.offer(entries)
+            row.offer(axes)
 
 
 class _AxisRow(QWidget):
@@ -154,7 +169,7 @@ class _AxisRow(QWidget):
         label.setFixedWidth(label.fontMetrics().horizontalAdvance("Vary  "))
         self._box, self._line = QComboBox(), QLineEdit()
         self._box.setToolTip("The parameter that takes several values.")
-        self._line.setToolTip(_VALUES_HELP)
+        self._line.setToolTip("Values with commas between; every combination is run.")
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(label)
@@ -175,19 +190,18 @@ class _AxisRow(QWidget):
         """Its values."""
         return str(self._line.text())
 
-    def offer(self, entries: Sequence[tuple[str, str, str, str]]) -> None:
-        """Offer names, words, values to begin with and help; keep the choice if it is there."""
+    def offer(self, axes: Sequence[_Axis]) -> None:
+        """Offer what may vary; keep the choice if it is there."""
         before = self.name
-        self._starts = {name: start for name, _, start, _ in entries}
-        blocked = self._box.blockSignals(True)
-        self._box.clear()
-        self._box.addItem("nothing", "")
-        for name, words, _, about in entries:
-            self._box.addItem(words, name)
-            help_words = f"{about} ({name})"
-            self._box.setItemData(self._box.count() - 1, help_words, Qt.ItemDataRole.ToolTipRole)
-        self._box.setCurrentIndex(max(0, self._box.findData(before)))
-        self._box.blockSignals(blocked)
+        self._starts = {axis.name: axis.start for axis in axes}
+        with signals_blocked(self._box):
+            self._box.clear()
+            self._box.addItem("nothing", "")
+            for number, axis in enumerate(axes, 1):
+                self._box.addItem(axis.label, axis.name)
+                words = f"{axis.help} ({axis.name})"
+                self._box.setItemData(number, words, Qt.ItemDataRole.ToolTipRole)
+            self._box.setCurrentIndex(max(0, self._box.findData(before)))
         if self.name != before:
             self._on_chosen()
 
@@ -203,29 +217,26 @@ class _AxisRow(QWidget):
         self.changed.emit()
 
 
-def _entries(methods: Sequence[type[AbstractMethod]]) -> list[tuple[str, str, str, str]]:
-    """Return what may vary: name, words, values to begin with, help."""
+def _axes_of(methods: Sequence[type[AbstractMethod]]) -> list[_Axis]:
+    """Return what may vary: basic parameters, options of the image, advanced parameters."""
     found: dict[str, Parameter] = {}
     for method in methods:
         for item in describe(method):
             if item.kind in _KINDS and item.name not in _NOT_VARIED and item.in_form:
                 found.setdefault(item.name, item)
-    basic = [item for item in found.values() if not item.advanced]
-    advanced = [item for item in found.values() if item.advanced]
-    options = [(name, OPTION_WORDS[name], *told) for name, told in _OPTIONS.items()]
-    return [
-        *map(_entry, basic),
-        *options,
-        *map(_entry, advanced),
-    ]
+    basic, advanced = (
+        [
+            _Axis(item.name, item.label, _first_values(item), item.help)
+            for item in found.values()
+            if item.advanced == wanted
+        ]
+        for wanted in (False, True)
+    )
+    return [*basic, *_OPTIONS, *advanced]
 
 
-def _entry(item: Parameter) -> tuple[str, str, str, str]:
-    return item.name, item.label, _values_of(item), item.help
-
-
-def _values_of(item: Parameter) -> str:
-    """Return values to begin with."""
+def _first_values(item: Parameter) -> str:
+    """Return values of a parameter to begin with."""
     if item.kind == "choice":
         return ", ".join(item.choices)
     if item.kind == "bool":
@@ -238,7 +249,64 @@ def _values_of(item: Parameter) -> str:
         values = [0, 1]
     if item.kind == "int":
         values = [round(value) for value in values]
-    low = -float("inf") if item.minimum is None else item.minimum
-    high = float("inf") if item.maximum is None else item.maximum
+    low = -math.inf if item.minimum is None else item.minimum
+    high = math.inf if item.maximum is None else item.maximum
     within = dict.fromkeys(min(max(value, low), high) for value in values)
     return ", ".join(f"{value:g}" for value in within)
+
+
+def whole_name(variant: Variant) -> str:
+    """Return all that was chosen for a variant."""
+    return _join((_label(variant, axis), value) for axis, value in variant.place)
+
+
+def panel_names(variants: Sequence[Variant]) -> list[str]:
+    """Return for each variant what tells it from the others, in words for which there is room."""
+    axes = open_axes(variants)
+    if not axes:
+        return [whole_name(variant) for variant in variants]
+    sides = [_sides(dict(variant.place).get("window", "")) for variant in variants]
+    is_short = len(set(sides)) == len({dict(variant.place).get("window") for variant in variants})
+    parts = [
+        [
+            (_label(variant, axis), side if is_short and axis == "window" else value)
+            for axis, value in variant.place
+            if axis in axes
+        ]
+        for variant, side in zip(variants, sides, strict=True)
+    ]
+    most = _MOST_LETTERS // _count_columns(variants)
+    names: list[str] = []
+    for n_words in (None, 1, 0):
+        names = [
+            _join((" ".join(words.split()[:n_words]), value) for words, value in pairs)
+            for pairs in parts
+        ]
+        if max(map(len, names)) <= most:
+            break
+    return names
+
+
+def _join(pairs: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{words} {value}".strip() for words, value in pairs)
+
+
+def _label(variant: Variant, axis: str) -> str:
+    """Return what the form calls an axis; nothing for the method, whose name says what it is."""
+    if axis in _OPTION_LABELS:
+        return _OPTION_LABELS[axis]
+    item = parameter_named(type(variant.method), axis)
+    return "" if item is None else item.label
+
+
+def _sides(window: str) -> str:
+    """Return the sides of a window without those of 1, each once: 3 for 1 x 3 x 3."""
+    return " x ".join(dict.fromkeys(side for side in window.split(" x ") if side != "1")) or window
+
+
+def _count_columns(variants: Sequence[Variant]) -> int:
+    """Return how many panels there will be beside each other."""
+    layout = lay_out(variants)
+    if layout.is_table:
+        return layout.n_columns
+    return math.ceil(math.sqrt(len(variants) + _N_GIVEN))

@@ -12,9 +12,8 @@ import numpy as np
 from napari.layers import Labels
 from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
-from napari_saf._gui.compare.choice import ComparisonChoice
+from napari_saf._gui.compare.choice import ComparisonChoice, whole_name
 from napari_saf._gui.compare.layers import ComparisonLayers
-from napari_saf._gui.compare.names import whole_name
 from napari_saf._gui.compare.table import ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
 from napari_saf._gui.docks.run_dock import STATUS_WORDS, describe_error, way_on_of

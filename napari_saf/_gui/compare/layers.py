@@ -12,7 +12,7 @@ from napari.layers import Image
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QWidget
 
-from napari_saf._gui.compare.names import panel_names
+from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.runs.fluency import painted_later

@@ -52,7 +52,7 @@ def curves_of(history: History) -> list[Curve]:
             "undecided",
             "How undecided the labels are: mean entropy of the soft labels, in nats.",
             history.entropy,
-            lambda value: f"{value:.3g} nats",
+            "{:.3g} nats".format,
         ),
         Curve(
             "label shares",
@@ -64,24 +64,19 @@ def curves_of(history: History) -> list[Curve]:
             "labels in use, at most",
             "How many labels still matter: rank bound, tr(C⁻¹ WᵀW).",
             history.rank_bound,
-            _number_words,
+            "{:.3g}".format,
         ),
-        Curve(
-            "objective",
-            "What the method raises or lowers.",
-            history.objective,
-            lambda value: f"{value:.5g}",
-        ),
+        Curve("objective", "What the method raises or lowers.", history.objective, "{:.5g}".format),
         Curve(
             "changed",
             "Share of the pixels that changed label in the step.",
             history.changed,
-            lambda value: f"{100 * value:.2g} %",
+            lambda share: f"{100 * share:.2g} %",
         ),
     ]
     for name, values in history.measures.items():
         words = name.replace("_", " ")
-        curves.append(Curve(words, f"The {words} of the labels.", values, _number_words))
+        curves.append(Curve(words, f"The {words} of the labels.", values, "{:.3g}".format))
     return [curve for curve in curves if np.isfinite(curve.values).any()]
 
 
@@ -115,7 +110,8 @@ class CurvePlot(QWidget):
     @property
     def words(self) -> dict[str, str]:
         """The value at the cursor, by the name of its curve."""
-        return {row.name: row.words for row in self._rows if not row.isHidden()}
+        shown = [row for row in self._rows if not row.isHidden()]
+        return {str(row.name.text()): str(row.value.text()) for row in shown}
 
     def prepare(self) -> None:
         """Make the plots that most runs need, each in a turn of the event loop of its own."""
@@ -150,12 +146,11 @@ class CurvePlot(QWidget):
             row.mark(time, curve.words(curve.values[step]))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Go where the mouse points."""
-        self._point(event)
+        """Go where the mouse points, or is dragged."""
+        if len(self._times) and self._rows and event.buttons() & Qt.MouseButton.LeftButton:
+            self.moved.emit(self.time_at(event.pos().x()))
 
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        """Go where the mouse is dragged."""
-        self._point(event)
+    mouseMoveEvent = mousePressEvent
 
     def time_at(self, x: int) -> float:
         """Return the time at a horizontal place, in pixels."""
@@ -175,10 +170,6 @@ class CurvePlot(QWidget):
         row.setVisible(False)
         self._rows.append(row)
         self._layout.insertWidget(len(self._rows) - 1, row)
-
-    def _point(self, event: QMouseEvent) -> None:
-        if len(self._times) and self._rows and event.buttons() & Qt.MouseButton.LeftButton:
-            self.moved.emit(self.time_at(event.pos().x()))
 
     def _create_foot(self) -> QWidget:
         foot, begin, middle = QWidget(), QLabel("0"), QLabel("flow time, or iteration")
@@ -218,22 +209,12 @@ class _Row(QWidget):
         self._cursor = self._axes.axvline(0, color=_CURSOR, linewidth=1.2, animated=True)
         self._areas: list[Any] = []
         self._background: Any = None
-        self._name, self._value, self._low, self._high = (QLabel() for _ in range(4))
+        self.name, self.value, self._low, self._high = (QLabel() for _ in range(4))
         self._create_layout()
-
-    @property
-    def name(self) -> str:
-        """What is plotted."""
-        return str(self._name.text())
-
-    @property
-    def words(self) -> str:
-        """The value at the cursor."""
-        return str(self._value.text())
 
     def mark(self, time: float, words: str) -> None:
         """Put the cursor at a time, where the value is said by these words."""
-        self._value.setText(words)
+        self.value.setText(words)
         self._cursor.set_xdata([time, time])
         if self._background is None:
             self.canvas.draw_idle()
@@ -244,7 +225,7 @@ class _Row(QWidget):
 
     def show_curve(self, times: NDArray[np.float64], curve: Curve, colors: Colors) -> None:
         """Show a curve over times."""
-        self._name.setText(curve.name)
+        self.name.setText(curve.name)
         self.setToolTip(f"{curve.help}\nClick or drag to go to a time.")
         for area in self._areas:
             area.remove()
@@ -283,9 +264,9 @@ class _Row(QWidget):
             label.setFixedWidth(_RANGE_WIDTH - 4)
             label.setAlignment(Qt.AlignmentFlag.AlignRight | where)
             ends.addWidget(label)
-        self._value.setAlignment(Qt.AlignmentFlag.AlignRight)
-        layout.addWidget(self._name, 0, 0, 1, 2)
-        layout.addWidget(self._value, 0, 2)
+        self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
+        layout.addWidget(self.name, 0, 0, 1, 2)
+        layout.addWidget(self.value, 0, 2)
         layout.addLayout(ends, 1, 0)
         layout.addWidget(self.canvas, 1, 1, 1, 2)
         layout.setColumnStretch(2, 1)
@@ -304,10 +285,6 @@ class _Row(QWidget):
 def _count_words(shares: NDArray[np.floating]) -> str:
     count = int(np.count_nonzero(shares))
     return f"{count} label{'s' * (count != 1)}"
-
-
-def _number_words(value: float) -> str:
-    return f"{value:.3g}"
 
 
 def _short_words(value: float) -> str:

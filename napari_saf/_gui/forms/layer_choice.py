@@ -16,6 +16,7 @@ from qtpy.QtWidgets import (
     QSizePolicy,
     QWidget,
 )
+from superqt.utils import signals_blocked
 
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.layers.watch import list_events
@@ -94,13 +95,12 @@ class LayerChoice(QComboBox):
         before, active = self.value, self._viewer.layers.selection.active
         layers = [layer for layer in self._viewer.layers if self._wanted(layer)]
         self._values = [value for _, value in self._others] + layers
-        blocked = self.blockSignals(True)
-        self.clear()
-        self.addItems([words for words, _ in self._others] + [layer.name for layer in layers])
         wanted = before if before in self._values or self._others else active
-        if wanted in self._values:
-            self.setCurrentIndex(self._values.index(wanted))
-        self.blockSignals(blocked)
+        with signals_blocked(self):
+            self.clear()
+            self.addItems([words for words, _ in self._others] + [layer.name for layer in layers])
+            if wanted in self._values:
+                self.setCurrentIndex(self._values.index(wanted))
         if self.value != before:
             self.layer_changed.emit(self.layer)
 
@@ -167,24 +167,26 @@ class ImageList(QListWidget):
             event.disconnect(self.refresh)
 
     def _fill(self, ticked: list[Any]) -> None:
-        blocked = self.blockSignals(True)
-        self.clear()
-        for layer in self._layers:
-            item = QListWidgetItem(layer.name)
-            item.setSizeHint(QSize(0, _ROW_HEIGHT))
-            item.setToolTip(f"{layer.name}: tick it to learn from it.")
-            item.setFlags(Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable)
-            is_ticked = layer in ticked
-            item.setCheckState(Qt.CheckState.Checked if is_ticked else Qt.CheckState.Unchecked)
-            self.addItem(item)
-        if not self._layers:
-            hint = QListWidgetItem(_EMPTY)
-            hint.setSizeHint(QSize(0, _ROW_HEIGHT))
-            hint.setFlags(Qt.ItemFlag.NoItemFlags)
-            self.addItem(hint)
-        self.blockSignals(blocked)
         rows = min(max(1, len(self._layers)), _MOST_ROWS)
         self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + _PADDING)
+        with signals_blocked(self):
+            self.clear()
+            for layer in self._layers:
+                item = self._add(
+                    layer.name, Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable
+                )
+                item.setToolTip(f"{layer.name}: tick it to learn from it.")
+                is_ticked = layer in ticked
+                item.setCheckState(Qt.CheckState.Checked if is_ticked else Qt.CheckState.Unchecked)
+            if not self._layers:
+                self._add(_EMPTY, Qt.ItemFlag.NoItemFlags)
+
+    def _add(self, words: str, flags: Qt.ItemFlag) -> QListWidgetItem:
+        item = QListWidgetItem(words)
+        item.setSizeHint(QSize(0, _ROW_HEIGHT))
+        item.setFlags(flags)
+        self.addItem(item)
+        return item
 
 
 def _is_ticked(item: QListWidgetItem | None) -> bool:

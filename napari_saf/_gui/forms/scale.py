@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
+from superqt.utils import signals_blocked
 
 __all__ = ["OddSlider", "fit", "fit_note", "fit_window", "side_of", "with_side"]
 
@@ -61,9 +62,8 @@ class OddSlider(QWidget):
         if value % 2 == 0:
             self._box.setValue(value + 1)
             return
-        self._slider.blockSignals(True)
-        self._slider.setValue(value // 2)
-        self._slider.blockSignals(False)
+        with signals_blocked(self._slider):
+            self._slider.setValue(value // 2)
         self.value_changed.emit(value)
 
 
