@@ -31,14 +31,13 @@ import sys
 import time
 
 import napari_saf as saf
-from napari_saf.cli._parameters import make_method
 from napari_saf.image_options import ImageOptions
 from napari_saf.samples import read_sample
 from skimage.transform import resize
 
 side = int(sys.argv[1])
 image = resize(read_sample("astronaut").array, (side, side), anti_aliasing=True)
-method, options = make_method("saf", {}), ImageOptions().arguments()
+method, options = saf.SelfAssignmentFlow(), ImageOptions().arguments()
 method.run(saf.Problem.from_image(image[:64, :64], **options))
 began = time.perf_counter()
 method.run(saf.Problem.from_image(image, **options))

@@ -20,7 +20,7 @@ LAYERS = [
     {"methods"},
     {"dictionary"},
     {"io", "metrics", "samples"},
-    {"comparison"},
+    {"batch", "comparison"},
     {"cli", "_gui"},
     {"__main__"},
 ]

@@ -12,19 +12,20 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.cli._job import (
-    GROUPS_HELP,
-    GROUPS_METAVAR,
-    Settings,
-    problem_of,
+from napari_saf.batch import check_free, save_labels
+from napari_saf.cli._options import (
+    DEBUG,
+    PATH,
+    flag_of,
+    given_parameters,
+    image_changes,
+    image_parameters,
+    make_method,
+    method_command,
+    problem_source,
     read_group_option,
-    read_options,
-    save_labels,
 )
-from napari_saf.cli._parameters import given_parameters, make_method, method_options
-from napari_saf.cli._plan import check_free
 from napari_saf.cli._progress import run_with_progress
-from napari_saf.cli._values import ValueRange, WindowSize
 from napari_saf.comparison import (
     COMPARISON_SUFFIXES,
     OPTION_AXES,
@@ -39,8 +40,7 @@ from napari_saf.comparison import (
     variants_of,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES, channels_last
-from napari_saf.image_options import WEIGHTS
+from napari_saf.features import channels_last
 from napari_saf.io import (
     LABELS_MARK,
     ImageFile,
@@ -56,7 +56,6 @@ from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["command"]
 
-_PATH: Any = click.Path(path_type=Path)
 _SUFFIXES = ", ".join(COMPARISON_SUFFIXES)
 _IN_FOLDER = ("comparison.html", "comparison.png", "comparison.csv")
 
@@ -76,17 +75,19 @@ def _compare(
     **values: Any,
 ) -> int:
     places = _places(out)
-    settings = _settings(values)
-    variants = _variants(methods or ("saf",), given_parameters(ctx), grid, settings.options)
+    groups, _ = read_group_option(values["groups"])
+    chosen = ImageOptions(**image_changes(values), scaling=values["scaling"], groups=groups)
+    source = problem_source(values, chosen, values["channel_axis"] is None)
+    variants = _variants(methods or ("saf",), given_parameters(ctx), grid, chosen)
     each = _each_place(out, image, variants) if places[0].parent == out else {}
     check_free([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
     file = read_image(image)
-    options = read_options(file, settings)
+    options = source.options_for(file)
     regions = None if truth is None else _read_truth(truth, file, options.channel_axis)
 
     def read(wanted: ImageOptions) -> Problem:
         here = dataclasses.replace(wanted, channel_axis=options.channel_axis)
-        return problem_of([file], here, settings)
+        return source.problem([file], here)
 
     steps = map_steps(iterate_comparison(variants, read), lambda step: step.snapshot)
     found = run_with_progress(steps, image.name)
@@ -109,20 +110,6 @@ def _compare(
     return 0
 
 
-def _settings(values: Mapping[str, Any]) -> Settings:
-    source, file = read_group_option(values["groups"])
-    names = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
-    options = ImageOptions(**{name: values[name] for name in names}, groups=source)
-    return Settings(
-        METHODS["saf"](),
-        options,
-        axis_from_file=values["channel_axis"] is None,
-        mask=values["mask"],
-        seeds=values["seeds"],
-        groups=file,
-    )
-
-
 def _variants(
     names: Sequence[str], given: Mapping[str, object], grid: Sequence[str], options: ImageOptions
 ) -> list[Variant]:
@@ -131,11 +118,12 @@ def _variants(
     types = [METHODS[name] for name in chosen]
     for key in given:
         if not any(parameter_named(method, key) for method in types):
-            flag = "--" + key.replace(".", "-").replace("_", "-")
-            raise click.UsageError(f"{flag}: none of {', '.join(chosen)} has such an option")
+            raise click.UsageError(
+                f"{flag_of(key)}: none of {', '.join(chosen)} has such an option"
+            )
     methods: list[AbstractMethod] = [
-        make_method(name, {k: v for k, v in given.items() if parameter_named(method, k)})
-        for name, method in zip(chosen, types, strict=True)
+        make_method(method, {k: v for k, v in given.items() if parameter_named(method, k)})
+        for method in types
     ]
     axes: dict[str, list[object]] = {}
     for entry in grid:
@@ -201,8 +189,8 @@ def _save_each(
 
 
 _FIXED: list[click.Parameter] = [
-    click.Argument(["image"], type=_PATH),
-    click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="OUT",
+    click.Argument(["image"], type=PATH),
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="OUT",
                  help=f"A page, picture or table ({_SUFFIXES}), or a folder for all "
                  "three, with a mask and a recipe for each result."),
     click.Option(["--method", "methods"], type=click.Choice(list(METHODS)), multiple=True,
@@ -210,44 +198,21 @@ _FIXED: list[click.Parameter] = [
     click.Option(["--grid"], multiple=True, metavar="NAME=VALUE,...",
                  help="Values to go through, such as s=0,0.5,1: of a parameter of the methods "
                  f"or of {', '.join(OPTION_AXES)}. Given several times: all combinations."),
-    click.Option(["--truth"], type=_PATH, metavar="FILE",
+    click.Option(["--truth"], type=PATH, metavar="FILE",
                  help="Regions 1, 2, ... as they should be, in an image of that size; 0 does not "
                  "count. The table then says how well each result agrees."),
     click.Option(["--paint"], type=click.Choice(["mean", "palette"]), default="mean",
                  show_default=True,
                  help="Labels in the mean colour of the image, or in clear colours."),
-    click.Option(["--features"], type=click.Choice(list(FEATURES)), default="intensity",
-                 show_default=True, help="What describes a pixel."),
-    click.Option(["--window"], type=WindowSize(), default=3, show_default=True,
-                 metavar="ODD[,ODD...]", help="Side of the averaging window in pixels, the scale."),
-    click.Option(["--weights"], type=click.Choice(list(WEIGHTS)), default="uniform",
-                 show_default=True, help="Weights within the window."),
-    click.Option(["--channel-axis"], type=int,
-                 help="Axis of the channels, if the file does not say it."),
-    click.Option(["--scaling"], type=ValueRange(), metavar="LOW,HIGH",
-                 help="Values that become 0 and 1. [default: the 0.1 and 99.9 percentiles]"),
-    click.Option(["--max-side"], type=click.IntRange(min=1), metavar="PIXELS",
-                 help="Work at a reduced size, no side longer."),
-    click.Option(["--mask"], metavar="FILE|finite",
-                 help="Label only where the file is not 0, or where pixels are finite."),
-    click.Option(["--seeds"], type=_PATH, metavar="FILE",
-                 help="Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere."),
-    click.Option(["--groups"], metavar=GROUPS_METAVAR, help=GROUPS_HELP),
+    *image_parameters(),
     click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
-    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+    DEBUG,
 ]  # fmt: skip
 
-
-def _command() -> click.Command:
-    taken = {flag for option in _FIXED for flag in option.opts} | {"--help", "--version"}
-    return click.Command(
-        "compare",
-        callback=_compare,
-        params=[*_FIXED, *method_options(taken)],
-        help="Label one image in several ways and show the results side by side. The labels of "
-        "all results have common numbers and colours.",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-
-command = _command()
+command = method_command(
+    "compare",
+    _compare,
+    _FIXED,
+    help="Label one image in several ways and show the results side by side. The labels of "
+    "all results have common numbers and colours.",
+)

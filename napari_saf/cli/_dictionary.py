@@ -10,11 +10,17 @@ import click
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from napari_saf.cli import report
-from napari_saf.cli._parameters import given_parameters, make_of, method_options
-from napari_saf.cli._plan import find_images
-from napari_saf.cli._progress import run_with_progress
-from napari_saf.cli._values import WindowSize
+from napari_saf.batch import DictionaryTask, run_batch
+from napari_saf.cli._options import (
+    DEBUG,
+    HELP_NAMES,
+    PATH,
+    given_parameters,
+    image_parameters,
+    make_method,
+    method_command,
+)
+from napari_saf.cli._progress import print_failure, run_with_progress
 from napari_saf.dictionary import (
     RECONSTRUCTIONS,
     LearnedDictionary,
@@ -25,8 +31,8 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     DICTIONARY_SUFFIX,
     MASK_SUFFIXES,
-    apply_to_files,
     atomic_write,
+    find_images,
     load_dictionary,
     make_folder,
     printable,
@@ -38,17 +44,6 @@ from napari_saf.result import STATUS_WORDS
 
 __all__ = ["command"]
 
-_PATH: Any = click.Path(path_type=Path)
-_HELP = {"help_option_names": ["-h", "--help"]}
-_WINDOW = click.Option(
-    ["--window"], type=WindowSize(), default=3, show_default=True, metavar="ODD",
-    help="Side of the averaging window in pixels, the scale.",
-)  # fmt: skip
-_CHANNELS = click.Option(
-    ["--channel-axis"], type=int, help="Axis of the channels, if the file does not say it."
-)
-_DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
-
 
 @click.pass_context
 def _learn(
@@ -56,7 +51,7 @@ def _learn(
     /,
     images: tuple[Path, ...],
     out: Path,
-    window: int | tuple[int, ...],
+    window: int | tuple[int, ...] | None,
     channel_axis: int | None,
     overwrite: bool,
     **_: Any,
@@ -64,12 +59,12 @@ def _learn(
     if out.suffix.lower() != DICTIONARY_SUFFIX:
         raise InvalidInput(f"{out}: expected a name that ends in {DICTIONARY_SUFFIX}")
     _check_absent(out, overwrite)
-    method = make_of(PatchDictionaryLearning, given_parameters(ctx))
+    method = make_method(PatchDictionaryLearning, given_parameters(ctx))
     paths = find_images(images)
     files = [read_image(path) for path in paths]
     axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
     arrays = [file.array for file in files]
-    problem = Problem.from_images(arrays, window=window, channel_axis=axis)
+    problem = Problem.from_images(arrays, window=window or 3, channel_axis=axis)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
@@ -121,25 +116,26 @@ def _apply(
     dictionary: Path,
     images: tuple[Path, ...],
     out: Path,
-    window: int | tuple[int, ...],
+    window: int | tuple[int, ...] | None,
     suffix: str,
     debug: bool,
     **options: Any,
 ) -> int:
     found, paths = load_dictionary(dictionary), find_images(images)
-    if not isinstance(window, int):
+    if isinstance(window, tuple):
         raise InvalidInput(f"window: expected one odd number, got {window}")
+    task = DictionaryTask(
+        dictionary=found, folder=out, window=window or 3, mask_format=suffix, **options
+    )
     began, n_done, failed = time.perf_counter(), 0, []
-    outcomes = apply_to_files(found, paths, out, window=window, mask_format=suffix, **options)
-    for k, outcome in enumerate(outcomes, start=1):
-        place = f"({k} of {len(paths)})"
-        if outcome.fault is not None:
-            failed.append(outcome.path)
-            report(outcome.fault, debug=debug, about=str(outcome.path))
-        elif outcome.state == "done":
+    for k, outcome in enumerate(run_batch(task, task.plan(paths)), start=1):
+        if outcome.state == "failed":
+            failed.append(outcome.job.path)
+            print_failure(outcome, debug=debug)
+        elif outcome.result is not None:
             n_done += 1
-            measures = f"{outcome.psnr:.1f} dB, {outcome.seconds:.1f} s"
-            click.echo(f"{outcome.path}: {measures} {place}")
+            measures = f"{outcome.result.psnr:.1f} dB, {outcome.seconds:.1f} s"
+            click.echo(f"{outcome.job.path}: {measures} ({k} of {len(paths)})")
     seconds = time.perf_counter() - began
     skipped = len(paths) - n_done - len(failed)
     words = [f"{n_done} done in {seconds:.1f} s"]
@@ -147,8 +143,7 @@ def _apply(
     words += [f"{skipped} were there already"] if skipped else []
     click.echo(", ".join(words))
     if failed:
-        names = ", ".join(str(path) for path in failed)
-        click.echo(f"napari-saf: {len(failed)} failed: {names}", err=True)
+        click.echo(f"napari-saf: {len(failed)} failed: {', '.join(failed)}", err=True)
     return 1 if failed else 0
 
 
@@ -168,48 +163,44 @@ def _overwrite(what: str) -> click.Option:
     return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what} that is there.")
 
 
-def _learn_command() -> click.Command:
-    fixed: list[click.Parameter] = [
-        click.Argument(["images"], nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
-        click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="DICTIONARY",
+_IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
+_DICTIONARY = click.Argument(["dictionary"], type=PATH, metavar="DICTIONARY")
+_WINDOW, _CHANNELS = image_parameters("window", "channel_axis")
+_LEARN = method_command(
+    "learn",
+    _learn,
+    [
+        _IMAGES,
+        click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="DICTIONARY",
                      help=f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
         _WINDOW,
         _CHANNELS,
         _overwrite("a dictionary"),
-        _DEBUG,
-    ]  # fmt: skip
-    taken = {flag for option in fixed for flag in option.opts} | {"--help", "--version"}
-    options = method_options(taken, {"dictionary": PatchDictionaryLearning})
-    return click.Command(
-        "learn",
-        callback=_learn,
-        params=[*fixed, *options],
-        help="Learn a dictionary from one or several images, or a folder of them.",
-        context_settings=_HELP,
-    )
-
-
-_DICTIONARY = click.Argument(["dictionary"], type=_PATH, metavar="DICTIONARY")
+        DEBUG,
+    ],
+    help="Learn a dictionary from one or several images, or a folder of them.",
+    methods={"dictionary": PatchDictionaryLearning},
+)  # fmt: skip
 _SHOW = click.Command(
     "show",
     callback=_show,
     params=[
         _DICTIONARY,
-        click.Option(["-o", "--output", "out"], type=_PATH, metavar="SHEET.png",
+        click.Option(["-o", "--output", "out"], type=PATH, metavar="SHEET.png",
                      help="Where a picture of the atoms goes."),
         _overwrite("a picture"),
-        _DEBUG,
+        DEBUG,
     ],
     help="Say what a dictionary is, and draw its atoms.",
-    context_settings=_HELP,
+    context_settings=HELP_NAMES,
 )  # fmt: skip
 _APPLY = click.Command(
     "apply",
     callback=_apply,
     params=[
         _DICTIONARY,
-        click.Argument(["images"], nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
-        click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="FOLDER",
+        _IMAGES,
+        click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
                      help="Where masks, reconstructions and the table (.csv) go."),
         _WINDOW,
         click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
@@ -222,16 +213,16 @@ _APPLY = click.Command(
         click.Option(["--device"], default="auto", show_default=True,
                      help="Where to compute: auto, cpu, cuda or mps."),
         _overwrite("everything"),
-        _DEBUG,
+        DEBUG,
     ],
     help="Label images with a dictionary and rebuild them from its atoms. What an earlier run "
     "has done is not done again.",
-    context_settings=_HELP,
+    context_settings=HELP_NAMES,
 )  # fmt: skip
 
 command = click.Group(
     "dictionary",
-    commands=[_learn_command(), _SHOW, _APPLY],
+    commands=[_LEARN, _SHOW, _APPLY],
     help="Learn, show and apply patch dictionaries.",
-    context_settings=_HELP,
+    context_settings=HELP_NAMES,
 )

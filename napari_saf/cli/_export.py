@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from napari_saf.cli._options import HELP_NAMES, PATH, NumberList
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io import (
@@ -30,8 +31,6 @@ from napari_saf.problem import ImageOptions, Problem
 
 __all__ = ["command"]
 
-_PATH: Any = click.Path(path_type=Path)
-
 
 class _Name(click.ParamType):  # type: ignore[type-arg]
     """``2=nucleus``."""
@@ -48,26 +47,11 @@ class _Name(click.ParamType):  # type: ignore[type-arg]
         return int(number), words.strip()
 
 
-class _Sizes(click.ParamType):  # type: ignore[type-arg]
-    """``0.5`` or ``2,0.5,0.5``."""
-
-    name = "sizes"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the numbers."""
-        try:
-            return tuple(float(size) for size in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a number, or numbers such as 2,0.5,0.5", param, ctx)
-
-
-@click.command("export", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("source", type=_PATH, metavar="LABELS")
-@click.option("-o", "--output", "out", required=True, type=_PATH, metavar="FOLDER",
+@click.command("export", context_settings=HELP_NAMES)
+@click.argument("source", type=PATH, metavar="LABELS")
+@click.option("-o", "--output", "out", required=True, type=PATH, metavar="FOLDER",
               help="Where the files go.")  # fmt: skip
-@click.option("--image", "image_file", type=_PATH, metavar="FILE",
+@click.option("--image", "image_file", type=PATH, metavar="FILE",
               help="What was labelled: for intensities, figure and prototypes.")  # fmt: skip
 @click.option("--masks", type=click.Choice(MASK_SUFFIXES), help="The label image.")
 @click.option("--binary", type=click.Choice(MASK_SUFFIXES),
@@ -90,7 +74,7 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]
 @click.option("--recipe", is_flag=True, help="The recipe beside the labels.")
 @click.option("--name", "names", type=_Name(), multiple=True, metavar="LABEL=NAME",
               help="Name of a label; may be given again for others.")  # fmt: skip
-@click.option("--scale", type=_Sizes(), metavar="SIZE[,SIZE...]",
+@click.option("--scale", type=NumberList(float, "0.5", "2,0.5,0.5"), metavar="SIZE[,SIZE...]",
               help="Size of a pixel, or along each axis, if the files do not say it.")  # fmt: skip
 @click.option("--unit", help="Its unit, such as um.")
 @click.option("--channel-axis", type=int,
@@ -102,7 +86,7 @@ def command(
     out: Path,
     image_file: Path | None,
     names: tuple[tuple[int, str], ...],
-    scale: tuple[float, ...] | None,
+    scale: tuple[float, ...] | float | None,
     unit: str | None,
     channel_axis: int | None,
     n_each: int,
@@ -165,11 +149,11 @@ def _labelling(
 
 
 def _with_scale(
-    labelling: Labelling, scale: tuple[float, ...] | None, unit: str | None
+    labelling: Labelling, scale: tuple[float, ...] | float | None, unit: str | None
 ) -> Labelling:
     n_axes = labelling.labels.ndim
     if scale is not None:
-        every = scale * n_axes if len(scale) == 1 else scale
+        every = scale if isinstance(scale, tuple) else (scale,) * n_axes
         labelling = dataclasses.replace(labelling, scale=every, units=None)
     if unit is None:
         return labelling

@@ -12,26 +12,34 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from napari_saf.cli._job import (
+from napari_saf.batch import check_free, save_labels
+from napari_saf.cli._options import (
+    DEBUG,
     GROUPS_HELP,
-    GROUPS_METAVAR,
-    Settings,
+    PATH,
+    ParameterValue,
+    given_parameters,
+    image_changes,
+    image_parameters,
+    make_method,
+    method_command,
+    problem_source,
     read_group_option,
-    read_problem,
-    save_labels,
 )
-from napari_saf.cli._parameters import given_parameters, make_method, method_options
-from napari_saf.cli._plan import check_free, find_images
 from napari_saf.cli._progress import run_with_progress
-from napari_saf.cli._values import ParameterValue, ValueRange, WindowSize
-from napari_saf.features import FEATURES, Scaling
-from napari_saf.io import LABELS_MARK, atomic_write, make_folder, mask_stem, printable
+from napari_saf.io import (
+    LABELS_MARK,
+    atomic_write,
+    find_images,
+    make_folder,
+    mask_stem,
+    printable,
+)
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points
 from napari_saf.problem import ImageOptions
 
 __all__ = ["command"]
 
-_PATH = click.Path(path_type=Path)
 _SWEEPING = {name: method for name, method in METHODS.items() if issubclass(method, SweepMethod)}
 _METHOD = next(iter(_SWEEPING))
 
@@ -43,34 +51,27 @@ def _fair_sweep(
     images: tuple[Path, ...],
     out: Path,
     weights: Any,
-    groups: str | None,
-    features: str,
-    window: int | tuple[int, ...],
-    channel_axis: int | None,
-    scaling: Scaling | None,
-    mask: str | None,
     masks: bool,
     overwrite: bool,
     debug: bool,
-    **_: Any,
+    **values: Any,
 ) -> int:
     paths = find_images(images)
-    source, file = read_group_option(groups or ("image" if len(paths) > 1 else None))
-    if source is None and file is None:
+    values["groups"] = values["groups"] or ("image" if len(paths) > 1 else None)
+    groups, file = read_group_option(values["groups"])
+    if groups is None and file is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
-    if len(paths) > 1 and (file is not None or mask not in (None, "finite")):
+    if len(paths) > 1 and (file is not None or values["mask"] not in (None, "finite")):
         raise click.UsageError(f"--groups, --mask: one file for {len(paths)} images")
     places = [out / f"fair_sweep{suffix}" for suffix in (".csv", ".png")]
     numbers = range(count_points(weights) if masks else 0)
     mask_places = [[_mask_place(out, path, number) for path in paths] for number in numbers]
     check_free([*places, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
-    options = ImageOptions(
-        features, window, channel_axis=channel_axis, scaling=scaling, groups=source
-    )
-    method = make_method(_METHOD, given_parameters(ctx))
+    options = ImageOptions(**image_changes(values), scaling=values["scaling"], groups=groups)
+    method = make_method(METHODS[_METHOD], given_parameters(ctx))
     assert isinstance(method, SweepMethod)
-    settings = Settings(method, options, channel_axis is None, mask, groups=file)
-    files, problem, axis = read_problem(paths, settings)
+    source = problem_source(values, options, values["channel_axis"] is None)
+    files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
     make_folder(out)
@@ -127,39 +128,25 @@ def _save_plot(path: Path, found: TradeOff, title: str) -> None:
 
 
 _FIXED: list[click.Parameter] = [
-    click.Argument(["images"], nargs=-1, required=True, type=_PATH, metavar="IMAGE..."),
-    click.Option(["-o", "--output", "out"], required=True, type=_PATH, metavar="FOLDER",
+    click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE..."),
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
                  help="Where the table (.csv), the plot (.png) and the masks go."),
     click.Option(["--weights"], type=ParameterValue(["list"], True), metavar="FLOAT,...",
                  help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
-    click.Option(["--groups"], metavar=GROUPS_METAVAR,
-                 help=f"{GROUPS_HELP} [default for several images: image]"),
-    click.Option(["--features"], type=click.Choice(list(FEATURES)), default="intensity",
-                 show_default=True, help="What describes a pixel."),
-    click.Option(["--window"], type=WindowSize(), default=3, show_default=True,
-                 metavar="ODD[,ODD...]", help="Side of the window of neighbours, for ncut."),
-    click.Option(["--channel-axis"], type=int,
-                 help="Axis of the channels, if the file does not say it."),
-    click.Option(["--scaling"], type=ValueRange(), metavar="LOW,HIGH",
-                 help="Values that become 0 and 1. [default: the 0.1 and 99.9 percentiles]"),
-    click.Option(["--mask"], metavar="FILE|finite",
-                 help="Label only where the file is not 0, or where pixels are finite."),
+    *image_parameters("groups", groups=f"{GROUPS_HELP} [default for several images: image]"),
+    *image_parameters("features", "window", "channel_axis", "scaling", "mask",
+                      window="Side of the window of neighbours, for ncut. [default: 3]"),
     click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
     click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
-    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+    DEBUG,
 ]  # fmt: skip
 
-
-def _command() -> click.Command:
-    taken = {flag for option in _FIXED for flag in option.opts} | {"--help", "--version"}
-    return click.Command(
-        "fair-sweep",
-        callback=_fair_sweep,
-        params=[*_FIXED, *method_options(taken, {_METHOD: _SWEEPING[_METHOD]}, [SWEPT])],
-        help="Cluster images together at one fairness weight after another, and show what an "
-        "even spread of the labels over groups costs.",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-
-command = _command()
+command = method_command(
+    "fair-sweep",
+    _fair_sweep,
+    _FIXED,
+    help="Cluster images together at one fairness weight after another, and show what an "
+    "even spread of the labels over groups costs.",
+    methods={_METHOD: _SWEEPING[_METHOD]},
+    without=[SWEPT],
+)

@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from napari_saf.cli._parameters import summary
+from napari_saf.cli._options import HELP_NAMES, summary
 from napari_saf.methods import METHODS
 from napari_saf.parameters import describe
 
 __all__ = ["command"]
 
 
-@click.command("methods", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("methods", context_settings=HELP_NAMES)
 @click.argument("names", nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]...")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def command(names: tuple[str, ...]) -> None:

@@ -1,38 +1,36 @@
-"""Run a method with a progress bar, if there is a terminal to show it."""
+"""What a command prints while it works: a progress bar on a terminal, and what failed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from napari_saf.methods import map_steps, run_to_end
+import click
+
+from napari_saf.batch import Outcome
+from napari_saf.cli import report
+from napari_saf.errors import SafError
+from napari_saf.methods import run_to_end
 from napari_saf.result import Snapshot
 
-__all__ = ["run_with_progress"]
+__all__ = ["print_failure", "progress_bar", "run_with_progress"]
 
 T = TypeVar("T")
 
 
 def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
-    """Run a method to its end and return what it returns.
-
-    Parameters
-    ----------
-    steps : generator of Snapshot
-        The method under way.
-    title : str
-        Words beside the bar.
-    """
-    with _bar(steps, title) as watched:
-        return run_to_end(watched)
+    """Run a method to its end with a progress bar, and return what it returns."""
+    with progress_bar(title) as show:
+        return run_to_end(steps, show)
 
 
 @contextmanager
-def _bar(steps: Generator[Snapshot, None, T], title: str) -> Iterator[Generator[Snapshot, None, T]]:
+def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
+    """Give what shows a snapshot in a bar with a title; None without a terminal."""
     if not sys.stderr.isatty():
-        yield steps
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -42,10 +40,16 @@ def _bar(steps: Generator[Snapshot, None, T], title: str) -> Iterator[Generator[
     with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:
         task = progress.add_task(title, total=1, state="")
 
-        def show(snapshot: Snapshot) -> Snapshot:
+        def show(snapshot: Snapshot) -> None:
             state = f"{snapshot.n_labels} labels, t = {snapshot.record.time:.1f}"
             progress.update(task, completed=snapshot.fraction, state=state)
-            return snapshot
 
-        yield map_steps(steps, show)
+        yield show
         progress.update(task, completed=1)
+
+
+def print_failure(outcome: Outcome[Any], *, debug: bool) -> None:
+    """Print why a job failed, on one line of the standard error stream."""
+    if debug:
+        click.echo(outcome.trace, err=True)
+    report(SafError(outcome.error), debug=False, about=outcome.job.path)

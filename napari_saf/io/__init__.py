@@ -19,7 +19,6 @@ from napari_saf.io._atomic_write import (
 from napari_saf.io._binary import save_binary_masks
 from napari_saf.io._connected import number_regions
 from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
-from napari_saf.io._dictionary_batch import FileOutcome, apply_to_files
 from napari_saf.io._export import Export, Labelling, Wanted
 from napari_saf.io._image import read_image, read_labels
 from napari_saf.io._image_file import ImageFile
@@ -60,7 +59,6 @@ __all__ = [
     "PROTOTYPE_SUFFIXES",
     "TABLE_SUFFIXES",
     "Export",
-    "FileOutcome",
     "FileState",
     "ImageFile",
     "Labelling",
@@ -68,7 +66,6 @@ __all__ = [
     "PrototypeSet",
     "Recipe",
     "Wanted",
-    "apply_to_files",
     "atomic_write",
     "count_labels",
     "displayed_plane",

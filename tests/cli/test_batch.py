@@ -12,10 +12,7 @@ import psutil
 import pytest
 from batch_cases import DEADLY, Deadly
 
-from napari_saf.cli import _job as jobs
-from napari_saf.cli._batch import run_all
-from napari_saf.cli._job import Settings
-from napari_saf.cli._plan import plan
+from napari_saf.batch import LabelTask, ProblemSource, _labelling, plan_jobs, run_batch
 from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels, save_masks
 from napari_saf.problem import ImageOptions
@@ -140,16 +137,16 @@ def test_a_mask_made_within_a_file_is_none_of_the_whole_image(cli, picture):
 
 
 def test_an_image_that_changes_while_it_is_labelled_is_labelled_again(cli, picture, monkeypatch):
-    run, real = ("segment", picture("a.png"), "-o", "m.npy", *FEW), jobs.read_problem
+    run, real = ("segment", picture("a.png"), "-o", "m.npy", *FEW), ProblemSource.read
 
     def read_then_change(*arguments):
         found = real(*arguments)
         picture("a.png", seed=5)
         return found
 
-    monkeypatch.setattr(jobs, "read_problem", read_then_change)
+    monkeypatch.setattr(ProblemSource, "read", read_then_change)
     assert cli(*run).code == 0
-    monkeypatch.setattr(jobs, "read_problem", real)
+    monkeypatch.setattr(ProblemSource, "read", real)
     assert "done before" not in cli(*run).out
     assert summary(cli(*run)) == ("1 done before", [])
 
@@ -170,7 +167,11 @@ def test_a_mask_that_was_corrected_by_hand_stays(cli, picture, tmp_path, suffix)
 
 
 def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, monkeypatch):
-    run, real, saved = ("segment", folder, "-o", "out", "--together", *FEW), jobs.save_labels, []
+    run, real, saved = (
+        ("segment", folder, "-o", "out", "--together", *FEW),
+        _labelling.save_labels,
+        [],
+    )
 
     def save_one(*arguments):
         if saved:
@@ -178,9 +179,9 @@ def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, 
         saved.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(jobs, "save_labels", save_one)
+    monkeypatch.setattr(_labelling, "save_labels", save_one)
     assert cli(*run).code == 130
-    monkeypatch.setattr(jobs, "save_labels", real)
+    monkeypatch.setattr(_labelling, "save_labels", real)
     assert cli(*run).code == 0
     assert len(list((tmp_path / "out").glob("*.npy"))) == 3
 
@@ -254,14 +255,14 @@ def test_bad_images_are_named_at_the_end(cli, folder, tmp_path, jobs):
 
 @pytest.mark.parametrize("fault", [AssertionError("odd"), RecursionError("deep"), MemoryError()])
 def test_whatever_is_raised_for_an_image_the_others_are_labelled(cli, folder, monkeypatch, fault):
-    real = jobs.read_problem
+    real = ProblemSource.read
 
-    def fail_at_one(paths, settings):
+    def fail_at_one(source, paths):
         if paths[0].name == "1.png":
             raise fault
-        return real(paths, settings)
+        return real(source, paths)
 
-    monkeypatch.setattr(jobs, "read_problem", fail_at_one)
+    monkeypatch.setattr(ProblemSource, "read", fail_at_one)
     outcome = cli("segment", folder, "-o", "out", *FEW)
     assert (outcome.code, summary(outcome)[0]) == (1, "2 labelled, 1 failed")
     assert "Traceback" not in outcome.err
@@ -281,15 +282,16 @@ def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_takes_no_other_image_with_it(folder, tmp_path, capfd):
+def test_a_process_that_dies_takes_no_other_image_with_it(folder, tmp_path):
     np.save(folder / "deadly.npy", np.random.default_rng(0).random((7, DEADLY // 7)))
     images = sorted(folder.iterdir())
-    jobs = plan(images, tmp_path / "out", suffix=".npy", together=False)
-    settings = Settings(Deadly(max_labels=2), ImageOptions(), True)
-    assert run_all(jobs, settings, n_processes=2) == 1
-    told = capfd.readouterr()
-    assert "3 labelled, 1 failed" in told.out
-    assert "deadly.npy: the process died" in told.err
+    jobs = plan_jobs(images, tmp_path / "out", suffix=".npy", together=False)
+    task = LabelTask(Deadly(max_labels=2), ProblemSource(ImageOptions(), True))
+    outcomes = list(run_batch(task, jobs, n_processes=2))
+    assert sorted(outcome.state for outcome in outcomes) == ["done"] * 3 + ["failed"]
+    (failed,) = (outcome for outcome in outcomes if outcome.state == "failed")
+    assert failed.job.images[0].name == "deadly.npy"
+    assert failed.error.startswith("the process died")
     assert len(list((tmp_path / "out").glob("*_labels.npy"))) == 3
 
 
@@ -413,7 +415,7 @@ def test_masks_that_are_removed_after_a_kill_are_made_once(cli, folder, tmp_path
 
 
 def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monkeypatch):
-    real, began = jobs.read_problem, []
+    real, began = ProblemSource.read, []
 
     def begin_another(*arguments):
         if not began:
@@ -421,7 +423,7 @@ def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monke
             assert cli("segment", folder, "-o", "out", "--max-labels", "3", *FEW[2:]).code == 0
         return real(*arguments)
 
-    monkeypatch.setattr(jobs, "read_problem", begin_another)
+    monkeypatch.setattr(ProblemSource, "read", begin_another)
     outcome = cli("segment", folder, "-o", "out", *FEW)
     assert (outcome.code, summary(outcome)[0]) == (1, "3 failed")
     assert outcome.err.count("is there already, from another run") == 3

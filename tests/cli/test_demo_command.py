@@ -8,7 +8,7 @@ import pytest
 
 from napari_saf import METHODS, SelfAssignmentFlow
 from napari_saf.cli import _demo
-from napari_saf.cli._figure import save_run_figure
+from napari_saf.cli._demo import save_run_figure
 from napari_saf.io import ImageFile, load_recipe, read_image
 from napari_saf.problem import Problem
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
-from napari_saf.io import apply_to_files, read_image
+from napari_saf.batch import DictionaryTask, _dictionary, run_batch
+from napari_saf.io import read_image
 
 PROGRAM = "from napari_saf.cli import main; raise SystemExit(main())"
 FEW = ("--n-atoms", "4", "--patch-size", "5", "--landmarks", "20", "--n-samples", "300")
@@ -188,12 +189,13 @@ def test_work_that_is_told_to_end_leaves_whole_files(picture, dictionary, tmp_pa
     paths = [picture(f"{k}.png", (24, 28), seed=k) for k in range(3)]
     found = saf.PatchDictionary.load(dictionary)
     states, out = [], tmp_path / "out"
-    for outcome in apply_to_files(found, paths, out, cancelled=lambda: len(states) == 2):
+    task = DictionaryTask(dictionary=found, folder=out)
+    for outcome in run_batch(task, task.plan(paths), cancelled=lambda: len(states) == 2):
         states.append(outcome.state)
     assert states == ["done", "done"]
     assert [row["image"] for row in table(out / "dictionary.csv")] == ["0.png", "1.png"]
     assert not list(out.glob("2_*"))
-    again = [outcome.state for outcome in apply_to_files(found, paths, out)]
+    again = [outcome.state for outcome in run_batch(task, task.plan(paths))]
     assert again == ["skipped", "skipped", "done"]
 
 
@@ -257,16 +259,14 @@ def test_help_lists_what_there_is(cli):
 
 
 def test_whatever_is_raised_for_an_image_the_others_are_done(cli, picture, dictionary, monkeypatch):
-    from napari_saf.io import _dictionary_batch as batch
-
-    real, paths = batch.read_image, [picture(f"{k}.png", seed=k) for k in range(3)]
+    real, paths = read_image, [picture(f"{k}.png", seed=k) for k in range(3)]
 
     def fail_at_one(path):
         if path.name == "1.png":
             raise AssertionError("odd")
         return real(path)
 
-    monkeypatch.setattr(batch, "read_image", fail_at_one)
+    monkeypatch.setattr(_dictionary, "read_image", fail_at_one)
     outcome = cli("dictionary", "apply", dictionary, *paths, "-o", "out")
     assert outcome.code == 1 and "1.png" in outcome.err and "Traceback" not in outcome.err
     assert len([name for name in os.listdir("out") if name.endswith("_labels.tif")]) == 2

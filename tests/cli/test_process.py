@@ -63,7 +63,7 @@ def test_interrupt_leaves_nothing_half_written(tmp_path, place):
         # What runs in the background of a shell inherits an ignored SIGINT.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-        def wait(*arguments):
+        def wait(*arguments, **options):
             if sys.argv[1] == "write":
                 arguments[0].write_bytes(b"half")
             print("waiting", flush=True)

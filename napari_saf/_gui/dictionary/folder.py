@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from napari_saf._gui.dictionary.applied import How
+from napari_saf.batch import DictionaryTask, ImageMeasures, Outcome, run_batch
 from napari_saf.dictionary import PatchDictionary
-from napari_saf.io import FileOutcome, apply_to_files, find_images
+from napari_saf.io import find_images
 
 __all__ = ["FolderSummary", "apply_to_folder"]
 
@@ -21,15 +22,15 @@ class FolderSummary:
 
     Attributes
     ----------
-    outcomes : tuple of FileOutcome
+    outcomes : tuple of Outcome
     n_images : int
         Those that were not reached included.
     """
 
-    outcomes: tuple[FileOutcome, ...]
+    outcomes: tuple[Outcome[ImageMeasures], ...]
     n_images: int
 
-    def of(self, state: str) -> list[FileOutcome]:
+    def of(self, state: str) -> list[Outcome[ImageMeasures]]:
         """Return the outcomes of one state."""
         return [outcome for outcome in self.outcomes if outcome.state == state]
 
@@ -38,7 +39,7 @@ class FolderSummary:
         """The summary in words; images that failed are named."""
         done, skipped, failed = (self.of(state) for state in ("done", "skipped", "failed"))
         lines = [f"{len(done)} of {self.n_images} images done"]
-        psnrs = [outcome.psnr for outcome in done if outcome.psnr is not None]
+        psnrs = [outcome.result.psnr for outcome in done if outcome.result is not None]
         if psnrs:
             lines[0] += f", {sum(psnrs) / len(psnrs):.1f} dB on average"
         if skipped:
@@ -46,9 +47,9 @@ class FolderSummary:
         if len(self.outcomes) < self.n_images:
             lines.append(f"stopped, {self.n_images - len(self.outcomes)} left")
         if failed:
-            named = ", ".join(outcome.path.name for outcome in failed[:_MOST_NAMED])
+            named = ", ".join(outcome.job.title for outcome in failed[:_MOST_NAMED])
             more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
-            lines.append(f"failed: {named}{more} ({failed[0].fault})")
+            lines.append(f"failed: {named}{more} ({failed[0].error})")
         return "\n".join(lines)
 
 
@@ -72,18 +73,17 @@ def apply_to_folder(
     """
     paths = find_images([source])
     report((0.0, f"0 of {len(paths)}"))
-    outcomes: list[FileOutcome] = []
-    for outcome in apply_to_files(
-        dictionary,
-        paths,
-        results,
+    task = DictionaryTask(
+        dictionary=dictionary,
+        folder=results,
         window=how.window,
         reconstruction=how.reconstruction,
         device=how.device,
         overwrite=overwrite,
-        cancelled=cancelled,
-    ):
+    )
+    outcomes: list[Outcome[ImageMeasures]] = []
+    for outcome in run_batch(task, task.plan(paths), cancelled=cancelled):
         outcomes.append(outcome)
-        words = f"{len(outcomes)} of {len(paths)}: {outcome.path.name} {outcome.state}"
+        words = f"{len(outcomes)} of {len(paths)}: {outcome.job.title} {outcome.state}"
         report((len(outcomes) / len(paths), words))
     return FolderSummary(tuple(outcomes), len(paths))

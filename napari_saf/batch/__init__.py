@@ -1,0 +1,33 @@
+"""Many images: one engine, resumable, in one process or several.
+
+A task says what is done with a job (the images that are labelled as one problem), what an earlier
+run has done already, and what must not be overwritten; `run_batch` does the jobs.
+"""
+
+from napari_saf.batch._dictionary import DictionaryTask, ImageMeasures
+from napari_saf.batch._engine import (
+    AbstractTask,
+    Job,
+    Outcome,
+    check_free,
+    check_outputs,
+    plan_jobs,
+    run_batch,
+)
+from napari_saf.batch._labelling import LabelSummary, LabelTask, ProblemSource, save_labels
+
+__all__ = [
+    "AbstractTask",
+    "DictionaryTask",
+    "ImageMeasures",
+    "Job",
+    "LabelSummary",
+    "LabelTask",
+    "Outcome",
+    "ProblemSource",
+    "check_free",
+    "check_outputs",
+    "plan_jobs",
+    "run_batch",
+    "save_labels",
+]

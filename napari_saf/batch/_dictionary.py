@@ -1,0 +1,232 @@
+"""Apply a dictionary to images: masks, reconstructions, and a table that says what is done."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.batch._engine import AbstractTask, Job, OnStep, check_outputs
+from napari_saf.dictionary import PatchDictionary, PatchSegmentation, Reconstruction, check_odd
+from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.io import (
+    FileState,
+    ImageFile,
+    atomic_write,
+    make_folder,
+    mask_stem,
+    read_image,
+    remove_leftovers,
+    save_masks,
+    table_cell,
+)
+
+__all__ = ["DictionaryTask", "ImageMeasures"]
+
+_TABLE_NAME = "dictionary.csv"
+_COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
+_ENCODING_ERRORS = "surrogateescape"
+"""Names of files that are no text come back as the bytes that they are."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageMeasures:
+    """How well a dictionary rebuilds an image; see `PatchSegmentation`."""
+
+    error: float
+    psnr: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DictionaryTask(AbstractTask[ImageMeasures]):
+    """Apply a dictionary to image files.
+
+    For ``name.png`` a mask ``name_labels``, an image ``name_reconstruction.tif`` and a row of
+    the table ``dictionary.csv`` come to the folder. An image whose row and files are there is
+    skipped unless it was changed since; what came from another image of the same name, or from
+    other settings, stays.
+
+    Parameters
+    ----------
+    dictionary : PatchDictionary
+    folder : Path
+        Where all that is written goes; made if need be.
+    window, reconstruction, channel_axis, device
+        See `PatchDictionary.apply`.
+    mask_format : str
+        Suffix of the masks, see `save_masks`.
+    overwrite : bool
+        Whether to do everything anew.
+    """
+
+    dictionary: PatchDictionary
+    folder: Path
+    window: int = 3
+    reconstruction: Reconstruction = "blended"
+    channel_axis: int | None = None
+    device: str = "auto"
+    mask_format: str = ".tif"
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_odd("window", self.window, 1, None)
+
+    def plan(self, images: Sequence[Path]) -> list[Job]:
+        """Return the jobs, one for each image.
+
+        Raises
+        ------
+        InvalidInput
+            If two images would have one name in the folder, or a result would overwrite an image.
+        """
+        jobs = []
+        for image in images:
+            stem = mask_stem(image)
+            mask = self.folder / f"{stem}_labels{self.mask_format}"
+            jobs.append(Job((image,), (mask,), self.folder / f"{stem}_reconstruction.tif"))
+        check_outputs([output for job in jobs for output in job.outputs], images)
+        return jobs
+
+    def prepare(self, jobs: Sequence[Job]) -> set[Job]:
+        """Write the table with the rows of images that are done, and return their jobs."""
+        rows = [] if self.overwrite else self._read_rows()
+        by_name = {table_cell(job.images[0].name): job for job in jobs}
+        states = {name: self._state(job) for name, job in by_name.items()}
+        done, kept = set(), []
+        for row in rows:
+            job = by_name.get(row[0])
+            if job is not None:
+                if row[5] != states[row[0]][0]:
+                    raise InvalidInput(
+                        f"{self._table}: has results of another {row[0]}, {row[5]}; choose "
+                        "another folder, or overwrite"
+                    )
+                if row[5:8] != states[row[0]] or not all(path.exists() for path in job.outputs):
+                    continue
+                done.add(job)
+            kept.append(row)
+        make_folder(self.folder)
+        with atomic_write(self._table) as temporary:
+            temporary.write_bytes(b"".join(map(_line, [self._header, *kept])))
+        return done
+
+    def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> ImageMeasures:
+        """Label an image and rebuild it from the atoms, see `AbstractTask.run`."""
+        began, state = time.perf_counter(), self._state(job)
+        for output in job.outputs:
+            remove_leftovers(output)
+        found = self._apply(job, cancelled)
+        self._append_row(job, state, found, time.perf_counter() - began)
+        return ImageMeasures(found.error, found.psnr)
+
+    @property
+    def _table(self) -> Path:
+        return self.folder / _TABLE_NAME
+
+    @property
+    def _header(self) -> list[str]:
+        return [*_COLUMNS, *(f"atom_{k}" for k in range(1, self.dictionary.n_atoms + 1))]
+
+    @property
+    def _settings(self) -> str:
+        """A short name for all that decides on the results."""
+        dictionary = self.dictionary
+        scaling = (dictionary.scaling.low, dictionary.scaling.high, dictionary.distance)
+        options = (dictionary.atoms.shape, scaling, dictionary.shift_window, self.window)
+        content = np.ascontiguousarray(dictionary.atoms).tobytes()
+        content += repr((*options, self.reconstruction, self.channel_axis)).encode()
+        return hashlib.sha256(content).hexdigest()[:12]
+
+    def _state(self, job: Job) -> list[str]:
+        """Return the cells of an image's path, size and time, as it is now."""
+        state = FileState.of(job.images[0], self.folder)
+        return [table_cell(state.path), str(state.n_bytes), str(state.modified)]
+
+    def _apply(self, job: Job, cancelled: Callable[[], bool]) -> PatchSegmentation:
+        file = read_image(job.images[0])
+        axis = file.stated_channel_axis if self.channel_axis is None else self.channel_axis
+        found = self.dictionary.apply(
+            file.array,
+            channel_axis=axis,
+            window=self.window,
+            reconstruction=self.reconstruction,
+            device=self.device,
+            cancelled=cancelled,
+        )
+        # An axis of channels that the file does not know leaves its scale without a meaning.
+        known = len(file.label_axes) == 2 and (axis is None or axis == file.channel_axis)
+        save_masks(
+            job.masks[0],
+            found.labels,
+            scale=file.scale if known else None,
+            units=file.units if known else None,
+            axes=file.label_axes if known else None,
+        )
+        _save_picture(job.companion, found.reconstruction, file)
+        return found
+
+    def _read_rows(self) -> list[list[str]]:
+        """Return the rows of the table that are whole; one that was cut off is dropped."""
+        if not self._table.exists():
+            return []
+        try:
+            with open(self._table, newline="", encoding="utf-8", errors=_ENCODING_ERRORS) as file:
+                whole = "".join(line for line in file if line.endswith("\n"))
+            header, *rows = list(csv.reader(io.StringIO(whole))) or [list(_COLUMNS)]
+        except (OSError, csv.Error) as error:
+            raise FormatError(f"{self._table}: cannot be read: {error}") from error
+        if header[: len(_COLUMNS)] != list(_COLUMNS):
+            raise InvalidInput(f"{self._table}: is no table of a dictionary; choose another folder")
+        rows = [row for row in rows if len(row) == len(header)]
+        if {row[4] for row in rows} - {self._settings}:
+            raise InvalidInput(
+                f"{self._table}: is of another dictionary or other settings; choose another "
+                "folder, or overwrite"
+            )
+        return rows
+
+    def _append_row(
+        self, job: Job, state: list[str], found: PatchSegmentation, seconds: float
+    ) -> None:
+        """Add the row of an image, on the disk before this returns."""
+        measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
+        name, usage = table_cell(job.images[0].name), map(str, found.usage.tolist())
+        try:
+            with open(self._table, "ab") as file:
+                file.write(_line([name, *measures, *state, *usage]))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise SafError(
+                f"{self._table}: cannot be written: {error.strerror or error}"
+            ) from error
+
+
+def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> None:
+    """Save a reconstruction in the type of its image."""
+    import tifffile
+
+    kind = file.array.dtype
+    if kind.kind in "iu":
+        bounds = np.iinfo(kind)
+        made = np.clip(np.rint(made.astype(np.float64)), bounds.min, bounds.max).astype(kind)
+    colour = "rgb" if made.ndim == 3 and made.shape[-1] == 3 else "minisblack"
+    planar = None if made.ndim == 2 or colour == "rgb" else "contig"
+    with atomic_write(path) as temporary:
+        tifffile.imwrite(
+            temporary, made, photometric=colour, planarconfig=planar, compression="zlib"
+        )
+
+
+def _line(row: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(row)
+    return text.getvalue().encode(errors=_ENCODING_ERRORS)

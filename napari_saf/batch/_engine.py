@@ -1,0 +1,334 @@
+"""Jobs, one after another or in several processes, and what became of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from napari_saf.device import memory_errors_translated
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import LABELS_MARK, MASK_SUFFIXES, is_zarr, mask_stem, mask_suffix
+from napari_saf.methods import Cancelled, not_cancelled
+from napari_saf.result import Snapshot
+
+__all__ = [
+    "AbstractTask",
+    "Job",
+    "Outcome",
+    "check_free",
+    "check_outputs",
+    "plan_jobs",
+    "run_batch",
+]
+
+R = TypeVar("R")
+OnStep = Callable[[Snapshot], object]
+_TERMINATED = 128 + 15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """Images that are labelled as one problem.
+
+    Attributes
+    ----------
+    images, masks : tuple of Path
+        One mask for each image.
+    companion : Path
+        The file that belongs to the masks: their recipe, or the reconstruction of the image.
+    """
+
+    images: tuple[Path, ...]
+    masks: tuple[Path, ...]
+    companion: Path
+
+    @property
+    def outputs(self) -> tuple[Path, ...]:
+        """All files that the job writes."""
+        return (*self.masks, self.companion)
+
+    @property
+    def title(self) -> str:
+        """The name of the image, or how many there are."""
+        return self.images[0].name if len(self.images) == 1 else f"{len(self.images)} images"
+
+    @property
+    def path(self) -> str:
+        """The path of the image, or how many there are."""
+        return str(self.images[0]) if len(self.images) == 1 else self.title
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome(Generic[R]):
+    """What became of a job.
+
+    Attributes
+    ----------
+    job : Job
+    state : {"done", "skipped", "failed"}
+        "skipped" is what an earlier run had done.
+    result : object or None
+        What the task returned.
+    error, trace : str
+        Why the job failed, and the traceback.
+    seconds : float
+        Duration, reading and writing included.
+    """
+
+    job: Job
+    state: Literal["done", "skipped", "failed"]
+    result: R | None = None
+    error: str = ""
+    trace: str = ""
+    seconds: float = 0.0
+
+
+class AbstractTask(ABC, Generic[R]):
+    """What is done with every job; sent to the processes that share the work."""
+
+    @abstractmethod
+    def prepare(self, jobs: Sequence[Job]) -> Collection[Job]:
+        """Return the jobs that an earlier run has done.
+
+        Raises
+        ------
+        InvalidInput
+            If a file is in the way that another run, or a person, has made.
+        """
+
+    @abstractmethod
+    def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> R:
+        """Do a job: read, compute, write; complete or not at all.
+
+        Raises
+        ------
+        Cancelled
+            If it was cancelled before anything was written.
+        SafError
+            If an image cannot be read, labelled or saved.
+        """
+
+
+def run_batch(
+    task: AbstractTask[R],
+    jobs: Sequence[Job],
+    *,
+    n_processes: int = 1,
+    progress: Callable[[Job, int, int], AbstractContextManager[OnStep | None]] | None = None,
+    cancelled: Callable[[], bool] = not_cancelled,
+) -> Iterator[Outcome[R]]:
+    """Do jobs and say what became of each; one that fails does not stop the others.
+
+    Parameters
+    ----------
+    task : AbstractTask
+        What is done with each.
+    jobs : sequence of Job
+        What there is to do.
+    n_processes : int
+        How many jobs run at a time, each in a process of its own.
+    progress : callable, optional
+        Given a job, its number from 1 and the count of those to do, returns a context whose value
+        is called with every snapshot; only with one process.
+    cancelled : callable
+        Once it returns True the work ends; what is done stays.
+
+    Yields
+    ------
+    Outcome
+        First of the jobs that are done, then of each as it ends.
+
+    Raises
+    ------
+    InvalidInput
+        Before any work, if a job would overwrite what is not its own.
+    """
+    done = task.prepare(jobs)
+    yield from (Outcome(job, "skipped") for job in jobs if job in done)
+    todo = [job for job in jobs if job not in done]
+    if min(n_processes, len(todo)) > 1:
+        yield from _in_processes(task, todo, min(n_processes, len(todo)))
+        return
+    for number, job in enumerate(todo, start=1):
+        if cancelled():
+            return
+        bar = nullcontext() if progress is None else progress(job, number, len(todo))
+        try:
+            with bar as on_step:
+                outcome = _run(task, job, on_step, cancelled)
+        except Cancelled:
+            return
+        yield outcome
+
+
+def plan_jobs(images: Sequence[Path], out: Path, *, suffix: str, together: bool) -> list[Job]:
+    """Return the jobs that label images, each with a recipe beside its mask.
+
+    One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
+    mask of ``name.png`` is ``name_labels`` with `suffix` in it.
+
+    Raises
+    ------
+    InvalidInput
+        If several images are given one file, two would have the same mask, or a mask would
+        overwrite an image.
+    """
+    is_folder = out.is_dir() and not is_zarr(out)
+    if not is_folder and mask_suffix(out) is not None:
+        if len(images) > 1:
+            raise InvalidInput(f"{out}: expected a folder for {len(images)} images, got a file")
+        masks = [out]
+    elif not is_folder and out.suffix:
+        raise InvalidInput(f"{out}: expected a folder, or a name in {', '.join(MASK_SUFFIXES)}")
+    else:
+        masks = [out / f"{mask_stem(image)}{LABELS_MARK}{suffix}" for image in images]
+    if together and len(images) > 1:
+        jobs = [Job(tuple(images), tuple(masks), out / "together.recipe.json")]
+    else:
+        recipes = [mask.with_name(f"{mask_stem(mask)}.recipe.json") for mask in masks]
+        parts = zip(images, masks, recipes, strict=True)
+        jobs = [Job((image,), (mask,), recipe) for image, mask, recipe in parts]
+    check_outputs([output for job in jobs for output in job.outputs], images)
+    return jobs
+
+
+def check_free(outputs: Sequence[Path], images: Iterable[Path], *, overwrite: bool) -> None:
+    """Check where results of images go, before anything is computed.
+
+    Raises
+    ------
+    InvalidInput
+        If two have one place, or one would overwrite an image, or any file without `overwrite`.
+    """
+    check_outputs(outputs, images)
+    for output in outputs:
+        if output.exists() and not overwrite:
+            raise InvalidInput(f"{output}: is there already; --overwrite replaces it")
+
+
+def check_outputs(outputs: Iterable[Path], images: Iterable[Path]) -> None:
+    """Raise InvalidInput if two files would have one name, or one would overwrite an image."""
+    taken = {os.path.realpath(image) for image in images}
+    seen: set[Path] = set()
+    for output in outputs:
+        if output in seen:
+            raise InvalidInput(f"{output}: two images would be saved under this name")
+        seen.add(output)
+        if os.path.realpath(output) in taken:
+            raise InvalidInput(f"{output}: the result would replace the image")
+
+
+def _run(
+    task: AbstractTask[R],
+    job: Job,
+    on_step: OnStep | None = None,
+    cancelled: Callable[[], bool] = not_cancelled,
+) -> Outcome[R]:
+    began = time.perf_counter()
+    try:
+        with memory_errors_translated():
+            result = task.run(job, on_step, cancelled)
+    except Cancelled:
+        raise
+    except Exception as error:  # noqa: BLE001  (no image stops the others)
+        seconds = time.perf_counter() - began
+        return _failed(job, error, seconds)
+    return Outcome(job, "done", result, seconds=time.perf_counter() - began)
+
+
+def _failed(job: Job, error: BaseException, seconds: float = 0.0) -> Outcome[R]:
+    words = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error))
+    return Outcome(job, "failed", error=words, trace=trace, seconds=seconds)
+
+
+def _in_processes(
+    task: AbstractTask[R], jobs: Sequence[Job], n_processes: int
+) -> Iterator[Outcome[R]]:
+    """Run jobs in processes; where one dies, go on with one process to find whose fault it was."""
+    waiting = dict(enumerate(jobs))
+    work = functools.partial(_work, task)
+    while waiting:
+        with _pool(n_processes) as pool:
+            futures: dict[Future[Outcome[R]], int] = {
+                pool.submit(work, job): k for k, job in waiting.items()
+            }
+            is_broken = False
+            for future in as_completed(futures):
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    is_broken = True
+                    continue
+                job = waiting.pop(futures[future])
+                yield future.result() if error is None else _failed(job, error)
+        if is_broken and n_processes == 1:
+            # One process takes the jobs in turn: it died of the first that is left.
+            words = "the process died, perhaps for want of memory; try fewer --jobs"
+            yield Outcome(waiting.pop(min(waiting)), "failed", error=words)
+        n_processes = 1
+
+
+@contextmanager
+def _pool(n_processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Give processes that end when this one is interrupted or dies."""
+    import torch
+
+    others = set(multiprocessing.active_children())
+    # Fresh processes: what torch and the libraries below it hold does not survive a fork.
+    pool = ProcessPoolExecutor(
+        n_processes,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin_process,
+        initargs=(max(1, torch.get_num_threads() // n_processes),),
+    )
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_process(n_threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(n_threads)
+    # An interrupt at the keyboard reaches all processes: the first one decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _on_terminate)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _on_terminate(number: int, frame: object) -> None:
+    raise SystemExit(_TERMINATED)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(_TERMINATED)
+
+
+def _work(task: AbstractTask[R], job: Job) -> Outcome[R]:
+    try:
+        return _run(task, job)
+    except SystemExit:
+        # The pool would take it for the outcome of this job, and go on with the next.
+        os._exit(_TERMINATED)

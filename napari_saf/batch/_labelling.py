@@ -1,0 +1,315 @@
+"""Label images by a method: read, label, save masks and recipe; done before, or in the way.
+
+Next to each mask goes the recipe that repeats it, with the state of the files that were read and a
+digest of the labels. A job is done if its masks are there with a recipe that says what this run
+would do, and the files are as they were then. Whenever a run is killed, each mask is one of its
+recipe, or of the recipe that is still hidden beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.batch._engine import AbstractTask, Job, OnStep
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.features import channels_last
+from napari_saf.io import (
+    FileState,
+    ImageFile,
+    Recipe,
+    hidden_name,
+    load_recipe,
+    make_folder,
+    read_image,
+    read_labels,
+    remove_leftovers,
+    remove_path,
+    save_masks,
+    save_recipe,
+)
+from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
+from napari_saf.parameters import to_plain
+from napari_saf.problem import ImageOptions, Problem
+from napari_saf.result import Status
+
+__all__ = ["LabelSummary", "LabelTask", "ProblemSource", "save_labels"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProblemSource:
+    """How image files become problems.
+
+    Attributes
+    ----------
+    options : ImageOptions
+        How an image becomes a problem.
+    axis_from_file : bool
+        Whether the file's own axis of channels counts.
+    mask : str or None
+        ``"finite"``, the path of a mask, or None.
+    seeds, groups : Path or None
+        Label images of seeds and of groups.
+    """
+
+    options: ImageOptions
+    axis_from_file: bool
+    mask: str | None = None
+    seeds: Path | None = None
+    groups: Path | None = None
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that are read with the images, by what they are for."""
+        mask = None if self.mask in (None, "finite") else Path(self.mask)
+        files = {"mask": mask, "seeds": self.seeds, "groups": self.groups}
+        return {name: path for name, path in files.items() if path is not None}
+
+    def read(self, paths: Sequence[Path]) -> tuple[list[ImageFile], Problem, int | None]:
+        """Read images that are labelled together; return them, the problem, the axis of channels.
+
+        Raises
+        ------
+        SafError
+            If an image cannot be read or does not suit the options.
+        """
+        images = [read_image(path) for path in paths]
+        options = self.options_for(images[0])
+        return images, self.problem(images, options), options.channel_axis
+
+    def options_for(self, image: ImageFile) -> ImageOptions:
+        """Return the options with the file's axis of channels, unless it is the last of RGB(A)."""
+        axis = image.stated_channel_axis
+        if not self.axis_from_file or axis is None:
+            return self.options
+        return dataclasses.replace(self.options, channel_axis=axis)
+
+    def problem(self, images: Sequence[ImageFile], options: ImageOptions) -> Problem:
+        """Return the problem of images that were read, with mask, seeds and groups of the files."""
+        mask: Any = self.mask
+        if mask is not None and mask != "finite":
+            mask = read_image(mask).array
+        shared = options.arguments()
+        if len(images) > 1:
+            return Problem.from_images([image.array for image in images], masks=mask, **shared)
+        seeds = None if self.seeds is None else read_labels(self.seeds).array
+        if self.groups is not None:
+            shared["groups"] = read_labels(self.groups).array
+        return Problem.from_image(images[0].array, mask=mask, seeds=seeds, **shared)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LabelSummary:
+    """What a job came to: labels found in each image, and how the method ended."""
+
+    n_labels: tuple[int, ...]
+    status: Status
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LabelTask(AbstractTask[LabelSummary]):
+    """Label images, save masks and recipes.
+
+    Attributes
+    ----------
+    method : AbstractMethod
+    source : ProblemSource
+    names, colors : mapping
+        By label, for masks whose format keeps them.
+    overwrite : bool
+        Whether what another run, or a person, has made is overwritten.
+    """
+
+    method: AbstractMethod
+    source: ProblemSource
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
+    overwrite: bool = False
+
+    def prepare(self, jobs: Sequence[Job]) -> set[Job]:
+        """Return the jobs that are done, see `AbstractTask.prepare`."""
+        done = set() if self.overwrite else {job for job in jobs if self._is_done(job)}
+        for job in jobs:
+            if job in done:
+                _remove_leftovers(job)
+            else:
+                self._check_own(job)
+        return done
+
+    def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> LabelSummary:
+        """Label the images of a job, see `AbstractTask.run`."""
+        files = self._files(job)  # as they are before they are read
+        images, problem, channel_axis = self.source.read(job.images)
+        result = run_to_end(self.method.iterate(problem, cancelled=cancelled), on_step)
+        if result.status is Status.CANCELLED:
+            raise Cancelled
+        labels = result.labels if isinstance(result.labels, list) else [result.labels]
+        recipe = result.recipe | {
+            "images": [path.name for path in job.images],
+            "files": files,
+            "labels": [_digest(one) for one in labels],
+        }
+        with self._saving_recipe(job, recipe):
+            for image, one, mask in zip(images, labels, job.masks, strict=True):
+                save_labels(image, one, mask, channel_axis, self.names, self.colors)
+        _remove_leftovers(job)
+        counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
+        return LabelSummary(counts, result.status, result.seconds, result.notes)
+
+    def _files(self, job: Job) -> list[dict[str, Any]]:
+        """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
+        uses = [("image", path) for path in job.images] + list(self.source.files.items())
+        folder = job.companion.parent
+        return [{"use": use} | dataclasses.asdict(FileState.of(path, folder)) for use, path in uses]
+
+    def _is_done(self, job: Job) -> bool:
+        recipe = _load(job.companion)
+        return (
+            all(mask.exists() for mask in job.masks)
+            and not _hidden_recipe(job).exists()
+            and recipe is not None
+            and self._is_of_same_settings(recipe)
+            and recipe.raw.get("files") == self._files(job)
+        )
+
+    def _check_own(self, job: Job) -> None:
+        """Refuse to overwrite what did not come from these files by these settings."""
+        if self.overwrite:
+            return
+        known = [one for one in map(_load, (job.companion, _hidden_recipe(job))) if one is not None]
+        places = _uses_and_paths(self._files(job))
+        is_own = any(
+            self._is_of_same_settings(recipe) and _uses_and_paths(recipe.raw.get("files")) == places
+            for recipe in known
+        )
+        for output in job.outputs:
+            if output.exists() and not is_own:
+                raise InvalidInput(
+                    f"{output}: is there already, from another run; --overwrite replaces it"
+                )
+        written = [recipe.raw.get("labels") for recipe in known]
+        digests = [one for one in written if isinstance(one, list) and len(one) == len(job.masks)]
+        for k, mask in enumerate(job.masks):
+            if digests and mask.exists():
+                found = _digest(read_labels(mask).array)
+                if found not in [one[k] for one in digests]:
+                    raise InvalidInput(
+                        f"{mask}: was changed since it was made; --overwrite replaces it"
+                    )
+
+    @contextmanager
+    def _saving_recipe(self, job: Job, recipe: dict[str, Any]) -> Iterator[None]:
+        """Save a recipe around the masks, so that a killed run leaves none without its recipe.
+
+        Where there are no masks, it is saved before them. Where there are, it is hidden until
+        they are overwritten: each mask is then one of the recipe, or of the hidden one.
+        """
+        make_folder(job.companion.parent)
+        self._check_own(job)
+        existed, before = job.companion.exists(), [_identity(mask) for mask in job.masks]
+        is_first = not any(mask.exists() for mask in job.masks)
+        target = job.companion if is_first else _hidden_recipe(job)
+        # Of two runs that begin at the same time only one makes the recipe.
+        save_recipe(target, recipe, overwrite=self.overwrite or existed)
+        try:
+            yield
+        except BaseException:
+            if [_identity(mask) for mask in job.masks] == before and not (is_first and existed):
+                remove_path(target)
+            raise
+        if not is_first:
+            save_recipe(job.companion, recipe)
+        remove_path(_hidden_recipe(job))  # also that of a killed run whose masks were removed since
+
+    def _is_of_same_settings(self, recipe: Recipe) -> bool:
+        """Compare method and input, but for what is found in each image by itself."""
+        if type(recipe.method) is not type(self.method) or recipe.options is None:
+            return False
+        plain = (json.dumps(to_plain(one), sort_keys=True) for one in (recipe.method, self.method))
+        found, own = recipe.options.for_others(), self.source.options
+        if own.scaling is None:
+            found = dataclasses.replace(found, scaling=None)
+        if self.source.axis_from_file:
+            found = dataclasses.replace(found, channel_axis=own.channel_axis)
+        return next(plain) == next(plain) and found == own
+
+
+def save_labels(
+    image: ImageFile,
+    labels: NDArray[Any],
+    mask: Path,
+    channel_axis: int | None,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+) -> None:
+    """Save a mask with the axes and pixel sizes that its image has."""
+    make_folder(mask.parent)
+    _, used = channels_last(image.array, channel_axis)
+    if used == image.channel_axis:
+        letters, kept = image.label_axes, list(range(labels.ndim))
+    elif image.channel_axis is None:
+        kept = [axis for axis in range(image.array.ndim) if axis != used]
+        letters = "".join(image.axes[axis] for axis in kept) if image.axes else ""
+    else:
+        letters, kept = "", []
+    scale = image.scale and tuple(image.scale[axis] for axis in kept)
+    units = image.units and tuple(image.units[axis] for axis in kept)
+    save_masks(
+        mask,
+        labels,
+        axes=letters or None,
+        scale=scale or None,
+        units=units or None,
+        names=names,
+        colors=colors,
+    )
+
+
+def _digest(labels: NDArray[Any]) -> str:
+    """Return a short name for labels, whatever their type and axes of length 1."""
+    return hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes()).hexdigest()[:16]
+
+
+def _hidden_recipe(job: Job) -> Path:
+    """Return where the recipe is while masks of an earlier run are overwritten."""
+    return job.companion.with_name(f"{hidden_name(job.companion)}.recipe.json")
+
+
+def _remove_leftovers(job: Job) -> None:
+    """Remove what killed runs have left beside the files of a job."""
+    for path in (*job.outputs, _hidden_recipe(job)):
+        remove_leftovers(path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what differs once a file is overwritten; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
+
+
+def _load(path: Path) -> Recipe | None:
+    try:
+        return load_recipe(path) if path.exists() else None
+    except FormatError:
+        return None
+
+
+def _uses_and_paths(files: Any) -> list[tuple[object, object]] | None:
+    """Return what each file is for and where it lies, whatever became of it."""
+    try:
+        return [(file["use"], file["path"]) for file in files]
+    except (TypeError, KeyError):
+        return None
