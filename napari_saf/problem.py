@@ -14,7 +14,7 @@ from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.image_options import ImageOptions, check_options
+from napari_saf.image_options import ImageOptions
 from napari_saf.prepared_image import prepare_images
 
 __all__ = ["ImageOptions", "Problem"]
@@ -195,7 +195,15 @@ class Problem:
             If memory does not suffice.
         """
         given = None if isinstance(features, str) else [own_floats(features, "features")]
-        options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
+        options = ImageOptions.from_arguments(
+            features,
+            groups,
+            window=window,
+            weights=weights,
+            channel_axis=channel_axis,
+            scaling=scaling,
+            max_side=max_side,
+        )
         parts, options, clipped = prepare_images([image], [mask], given, options)
         grid = parts[0].grid(options)
         found = groups if parts[0].groups is None else parts[0].groups
@@ -254,7 +262,15 @@ class Problem:
         given = None
         if not isinstance(features, str):
             given = [own_floats(x, "features") for x in as_list(features, "features")]
-        options = check_options(features, window, weights, channel_axis, scaling, groups, max_side)
+        options = ImageOptions.from_arguments(
+            features,
+            groups,
+            window=window,
+            weights=weights,
+            channel_axis=channel_axis,
+            scaling=scaling,
+            max_side=max_side,
+        )
         is_word = isinstance(masks, str)
         every_mask = [masks] * count if is_word else _each(masks, count, "masks")
         parts, options, clipped = prepare_images(every_image, every_mask, given, options)

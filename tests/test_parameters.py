@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import napari_saf as saf
 from napari_saf.parameters import build, describe, from_plain, to_plain
+from napari_saf.problem import ImageOptions
 
 ALL = list(saf.METHODS.values())
 
@@ -31,7 +32,7 @@ def test_an_image_is_no_problem(method):
         method().run(np.eye(9))
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", [*ALL, ImageOptions])
 def test_every_field_is_described_once_with_a_default_within_its_bounds(method):
     items = describe(method)
     names = [item.name for item in items]
@@ -48,7 +49,7 @@ def test_every_field_is_described_once_with_a_default_within_its_bounds(method):
             assert item.depends_on[0] in names
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", [*ALL, ImageOptions])
 def test_building_from_the_described_defaults_gives_the_default_method(method):
     values = {item.name: item.default for item in describe(method)}
     assert to_plain(build(method, values)) == to_plain(method())
@@ -121,3 +122,32 @@ def test_bad_values_are_refused(values, said):
 def test_bad_plain_values_are_refused(plain, said):
     with pytest.raises(saf.InvalidInput, match=said):
         from_plain(saf.METHODS["saf"], plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"features": "colour"}, "features: expected intensity, lab, .* or an array, got 'colour'"),
+        ({"window": 4}, "window: expected odd whole numbers of 1 or more, got 4"),
+        ({"window": (3, 2.5)}, "window: expected odd whole numbers"),
+        ({"window": ()}, "window: expected odd whole numbers"),
+        ({"weights": "gaussian"}, "weights: expected one of uniform, nonlocal, contrast"),
+        ({"channel_axis": True}, "channel_axis: expected a whole number, got True"),
+        ({"max_side": 0}, "max_side: expected at least 1, got 0"),
+        ({"scaling": (1, 0)}, "scaling: expected the values that become 0 and 1"),
+        ({"groups": "rows"}, "groups: expected 'image'"),
+        ({"rescale": 1}, "rescale: expected true or false, got 1"),
+    ],
+)
+def test_options_of_an_image_are_checked_like_those_of_a_method(options, said):
+    with pytest.raises(saf.InvalidInput, match=said):
+        ImageOptions(**options)
+    with pytest.raises(saf.InvalidInput, match=r"input\."):
+        ImageOptions.from_plain(json.loads(json.dumps(options)))
+
+
+def test_options_take_whole_numbers_however_they_are_written():
+    given = ImageOptions(window=[3.0, np.int64(5)], channel_axis=-1.0, max_side=np.uint8(9))
+    assert given == ImageOptions(window=(3, 5), channel_axis=-1, max_side=9)
+    assert ImageOptions.from_plain(json.loads(json.dumps(given.to_plain()))) == given
+    assert "array" not in {c for item in describe(ImageOptions) for c in item.choices}

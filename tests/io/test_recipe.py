@@ -134,7 +134,7 @@ def changed(**changes):
         (changed(parameters=3), "parameters: expected an object"),
         (changed(parameters={"rho": "much"}), "rho"),
         (changed(parameters={"rho": -1}), "rho: expected at least"),
-        (changed(parameters={"rho": 10**400}), "not a recipe"),
+        (changed(parameters={"rho": 10**400}), "rho: expected a number"),
         (changed(parameters={"rho": [0.5]}), "rho: expected a number"),
         (changed(parameters={"colour": 1}), "unknown entry 'colour'"),
         (changed(parameters={"stepper": {"kind": "magic"}}), "kind among adams"),
@@ -153,7 +153,7 @@ def changed(**changes):
         (changed(input={"scaling": {"low": 1, "high": 0}}), "input.scaling"),
         (changed(input={"scaling": {"low": -1e308, "high": 1e308}}), "input.scaling"),
         (changed(input={"scaling": {"low": 0, "high": 5e-324}}), "input.scaling"),
-        (changed(input={"scaling": {"low": "a", "high": 0}}), "not a recipe"),
+        (changed(input={"scaling": {"low": "a", "high": 0}}), "input.scaling"),
         (changed(input={"rescale": 1}), "input.rescale"),
     ],
 )
