@@ -13,8 +13,14 @@ from napari_saf.comparison._comparison import Comparison
 from napari_saf.comparison._table import Row
 from napari_saf.comparison._variants import short_names
 from napari_saf.errors import InvalidInput
-from napari_saf.io import displayed_plane, middle_plane, thinned
-from napari_saf.io._legend import Legend
+from napari_saf.io import (
+    color_labels,
+    color_table,
+    displayed_plane,
+    map_labels,
+    middle_plane,
+    thinned,
+)
 
 __all__ = ["Colors", "Panel", "Swatch", "given_panels", "result_panels"]
 
@@ -55,12 +61,10 @@ def given_panels(
     panels = [Panel(title or "image", "", _image_pixels(labels, image, channel_axis))]
     if truth is not None:
         regions = np.asarray(truth)
-        legend = Legend.of(regions)
-        plane = thinned(middle_plane(regions, regions.ndim))
-        colors = np.vstack([np.zeros((1, 3), np.uint8), legend.colors])
-        rows = np.where(plane > 0, np.searchsorted(legend.labels, plane) + 1, 0)
-        count = len(legend.labels)
-        panels.append(Panel("truth", f"{count} region{'s' * (count != 1)}", colors[rows]))
+        label_map = map_labels(regions)
+        pixels = color_labels(thinned(middle_plane(regions, regions.ndim)), label_map)
+        count = label_map.n_columns
+        panels.append(Panel("truth", f"{count} region{'s' * (count != 1)}", pixels))
     return panels
 
 
@@ -99,7 +103,7 @@ def result_panels(
     if paint not in ("mean", "palette"):
         raise InvalidInput(f"paint: expected mean or palette, got {paint!r}")
     count = comparison.n_numbers
-    palette = Legend.of(np.arange(count + 1), colors=colors).colors
+    palette = color_table(map_labels(np.arange(count + 1), colors=colors))[1:]
     pixels = _image_pixels(comparison.results[0].labels, image, channel_axis)
     planes = [thinned(middle_plane(r.labels, r.labels.ndim)) for r in comparison.results]
     tables = [palette] * len(planes)

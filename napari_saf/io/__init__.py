@@ -16,14 +16,11 @@ from napari_saf.io._atomic_write import (
     remove_leftovers,
     remove_path,
 )
-from napari_saf.io._binary import save_binary_masks
-from napari_saf.io._connected import number_regions
 from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
 from napari_saf.io._export import Export, Labelling, Wanted
-from napari_saf.io._image import read_image, read_labels
-from napari_saf.io._image_file import ImageFile
-from napari_saf.io._legend import count_labels
-from napari_saf.io._masks import save_masks
+from napari_saf.io._image import ImageFile, read_image, read_labels
+from napari_saf.io._label_image import color_labels, color_table, count_labels, map_labels
+from napari_saf.io._masks import save_binary_masks, save_masks
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,
@@ -41,7 +38,7 @@ from napari_saf.io._paths import (
 )
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
-from napari_saf.io._regions import region_table, save_regions
+from napari_saf.io._regions import number_regions, region_table, save_regions, save_table
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 
 if TYPE_CHECKING:
@@ -67,6 +64,8 @@ __all__ = [
     "Recipe",
     "Wanted",
     "atomic_write",
+    "color_labels",
+    "color_table",
     "count_labels",
     "displayed_plane",
     "file_stem",
@@ -78,6 +77,7 @@ __all__ = [
     "load_recipe",
     "load_strokes",
     "make_folder",
+    "map_labels",
     "mask_stem",
     "mask_suffix",
     "middle_plane",
@@ -97,6 +97,7 @@ __all__ = [
     "save_recipe",
     "save_regions",
     "save_strokes",
+    "save_table",
     "show_image",
     "table_cell",
     "thinned",

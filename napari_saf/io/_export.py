@@ -1,9 +1,9 @@
-"""All that can be taken away of a label image, in one go: which files, and their writing."""
+"""All files of a label image in one go: which are wanted, where they go, and their writing."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io._binary import binary_paths, save_binary_masks
-from napari_saf.io._connected import number_regions
-from napari_saf.io._legend import Legend
-from napari_saf.io._masks import save_masks
+from napari_saf.io._label_image import map_labels
+from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._prototypes import PrototypeSet, save_prototypes
 from napari_saf.io._recipe import save_recipe
-from napari_saf.io._regions import save_regions
+from napari_saf.io._regions import number_regions, save_regions
 from napari_saf.problem import ImageOptions
 
 __all__ = ["Export", "Labelling", "Wanted"]
+
+Step = tuple[list[Path], Callable[[], object]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class Labelling:
     plane : tuple of int or None
         What a figure shows: positions along the axes before the last two.
     title : str
-        Words above the figure.
+        Text above the figure.
     """
 
     labels: NDArray[Any]
@@ -117,23 +117,11 @@ class Export:
     """
 
     def __init__(self, folder: Path, name: str, labelling: Labelling, wanted: Wanted) -> None:
-        self._labelling = labelling
-        self._steps: list[tuple[list[Path], Callable[[], object]]] = []
         stem = folder / name
-        if wanted.masks:
-            self._add_masks(_with(stem, wanted.masks))
-        if wanted.binary:
-            self._add_binary(_with(stem, wanted.binary))
-        if wanted.regions:
-            self._add_regions(_with(stem, f"_regions{wanted.regions}"), wanted)
-        if wanted.numbered:
-            self._add_numbered(_with(stem, f"_regions{wanted.numbered}"), wanted.min_pixels)
-        if wanted.figure:
-            self._add_figure(_with(stem, f"_figure{wanted.figure}"))
-        if wanted.prototypes:
-            self._add_prototypes(_with(stem, f"_prototypes{wanted.prototypes}"))
-        if wanted.recipe:
-            self._add_recipe(_with(stem, ".recipe.json"))
+        self._steps = [
+            *_image_steps(stem, labelling, wanted),
+            *_model_steps(stem, labelling, wanted),
+        ]
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
             raise InvalidInput("nothing to save: no file is asked for, or there is no label")
@@ -164,85 +152,68 @@ class Export:
             written += paths
         return written
 
-    def _placed(self) -> dict[str, Any]:
-        found = self._labelling
-        return {"scale": found.scale, "units": found.units, "axes": found.axes}
 
-    def _styled(self) -> dict[str, Any]:
-        found = self._labelling
-        return self._placed() | {"names": found.names, "colors": found.colors}
+def _path(stem: Path, ending: str) -> Path:
+    return stem.with_name(stem.name + ending)
 
-    def _add_masks(self, path: Path) -> None:
-        labels = self._labelling.labels
-        self._steps.append(([path], lambda: save_masks(path, labels, **self._styled())))
 
-    def _add_binary(self, path: Path) -> None:
-        found = self._labelling
-        paths = list(binary_paths(path, Legend.of(found.labels, found.names)).values())
+def _image_steps(stem: Path, given: Labelling, wanted: Wanted) -> Iterator[Step]:
+    """Yield the wanted masks, table and figure: paths, and what writes them."""
+    labels, image = given.labels, given.image
+    placed: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
+    styled = placed | {"names": given.names, "colors": given.colors}
+    if wanted.masks:
+        masks = _path(stem, wanted.masks)
+        yield [masks], lambda: save_masks(masks, labels, **styled)
+    if wanted.binary:
+        binary = _path(stem, wanted.binary)
+        paths = list(binary_paths(binary, map_labels(labels, given.names)).values())
         if paths:
-            options = self._styled()
-            self._steps.append((paths, lambda: save_binary_masks(path, found.labels, **options)))
+            yield paths, lambda: save_binary_masks(binary, labels, **styled)
+    if wanted.regions:
+        table = _path(stem, f"_regions{wanted.regions}")
+        columns = placed | {"names": given.names, "channel_axis": given.channel_axis}
+        columns |= {"connected": wanted.connected, "min_pixels": wanted.min_pixels}
+        yield [table], lambda: save_regions(table, labels, image, **columns)
+    if wanted.numbered:
+        numbered, least = _path(stem, f"_regions{wanted.numbered}"), wanted.min_pixels
 
-    def _add_regions(self, path: Path, wanted: Wanted) -> None:
-        found = self._labelling
-        options = self._placed() | {"names": found.names, "channel_axis": found.channel_axis}
-        options |= {"connected": wanted.connected, "min_pixels": wanted.min_pixels}
-        self._steps.append(
-            ([path], lambda: save_regions(path, found.labels, found.image, **options))
-        )
+        def save_numbered() -> None:
+            regions = number_regions(labels, axes=given.axes, min_pixels=least)
+            save_masks(numbered, regions, **placed)
 
-    def _add_numbered(self, path: Path, min_pixels: int) -> None:
-        found = self._labelling
-
-        def save() -> None:
-            regions = number_regions(found.labels, axes=found.axes, min_pixels=min_pixels)
-            save_masks(path, regions, **self._placed())
-
-        self._steps.append(([path], save))
-
-    def _add_figure(self, path: Path) -> None:
+        yield [numbered], save_numbered
+    if wanted.figure:
         from napari_saf.io._figure import save_figure
 
-        found = self._labelling
-        options = self._styled() | {"channel_axis": found.channel_axis, "plane": found.plane}
-        options["title"] = found.title
-        self._steps.append(
-            ([path], lambda: save_figure(path, found.labels, found.image, **options))
-        )
+        figure = _path(stem, f"_figure{wanted.figure}")
+        shown = styled | {"channel_axis": given.channel_axis, "plane": given.plane}
+        yield [figure], lambda: save_figure(figure, labels, image, title=given.title, **shown)
 
-    def _add_prototypes(self, path: Path) -> None:
-        prototypes = self._labelling.prototypes
-        if prototypes is None:
-            raise InvalidInput("prototypes: these labels come without any")
-        if path.suffix != ".json":  # a row for each label
-            points = prototypes.by_label().items()
-            means = {label: own.mean(axis=0, keepdims=True) for label, own in points}
-            prototypes = PrototypeSet.from_points(means)
-        named = _named(prototypes, self._labelling)
-        self._steps.append(([path], lambda: save_prototypes(path, named)))
 
-    def _add_recipe(self, path: Path) -> None:
-        recipe = self._labelling.recipe
-        if recipe is None:
+def _model_steps(stem: Path, given: Labelling, wanted: Wanted) -> Iterator[Step]:
+    """Yield the wanted files that label other images: paths, and what writes them."""
+    if wanted.prototypes:
+        points = _path(stem, f"_prototypes{wanted.prototypes}")
+        prototypes = _prototypes(given, with_names=points.suffix == ".json")
+        yield [points], lambda: save_prototypes(points, prototypes)
+    if wanted.recipe:
+        plain = given.recipe
+        if plain is None:
             raise InvalidInput("recipe: these labels come without one")
-        self._steps.append(([path], lambda: save_recipe(path, recipe)))
+        recipe = _path(stem, ".recipe.json")
+        yield [recipe], lambda: save_recipe(recipe, plain)
 
 
-def _named(prototypes: PrototypeSet, known: Labelling) -> PrototypeSet:
-    """Return prototypes with what is known of their labels.
-
-    Raises
-    ------
-    InvalidInput
-        If what is known is malformed.
-    """
-    said, options = (known.recipe or {}).get("input"), prototypes.options
-    if options is None and isinstance(said, dict) and said.get("features") in FEATURES:
-        options = ImageOptions.from_plain(said)
-    return PrototypeSet.from_points(
-        prototypes.by_label(), names=known.names, colors=known.colors, options=options
-    )
-
-
-def _with(stem: Path, end: str) -> Path:
-    return stem.with_name(stem.name + end)
+def _prototypes(given: Labelling, *, with_names: bool) -> PrototypeSet:
+    """Return the prototypes with names and options, or, for a format without, a row a label."""
+    if given.prototypes is None:
+        raise InvalidInput("prototypes: these labels come without any")
+    points = given.prototypes.by_label()
+    if not with_names:
+        points = {label: own.mean(axis=0, keepdims=True) for label, own in points.items()}
+    options = given.prototypes.options
+    plain = (given.recipe or {}).get("input")
+    if options is None and isinstance(plain, dict) and plain.get("features") in FEATURES:
+        options = ImageOptions.from_plain(plain)
+    return PrototypeSet.from_points(points, names=given.names, colors=given.colors, options=options)

@@ -1,4 +1,4 @@
-"""The picture of a label image: image, labels, legend."""
+"""Figures of label images: image and labels side by side, label names, a scale bar."""
 
 from __future__ import annotations
 
@@ -16,11 +16,19 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling, channels_last
+from napari_saf.features import Scaling
 from napari_saf.io._atomic_write import atomic_write
-from napari_saf.io._axes import Axes, label_axes
-from napari_saf.io._legend import Legend
+from napari_saf.io._label_image import (
+    Axes,
+    color_labels,
+    color_table,
+    count_labels,
+    image_channels,
+    label_axes,
+    map_labels,
+)
 from napari_saf.io._paths import FIGURE_SUFFIXES, check_suffix, printable
+from napari_saf.label_map import LabelMap
 
 __all__ = [
     "displayed_plane",
@@ -34,7 +42,7 @@ _MOST_PIXELS = 1600
 """Sides of what is drawn; a larger plane is thinned."""
 _MOST_ENTRIES = 24
 _PANEL_INCHES = 4.6
-_LEGEND_INCHES = 2.4
+_NAMES_INCHES = 2.4
 _TITLE_LETTERS = 36
 """Of a line above a panel; a name in capitals is as wide as the panel."""
 _TITLE_INCHES = 0.2
@@ -55,7 +63,7 @@ def save_figure(
     plane: Sequence[int] | None = None,
     title: str = "",
 ) -> Path:
-    """Save image and labels side by side, with a legend and, where the scale is known, a bar.
+    """Save image and labels side by side, with names and, where the scale is known, a bar.
 
     Parameters
     ----------
@@ -72,7 +80,7 @@ def save_figure(
     plane : sequence of int, optional
         Positions along the axes before the last two; by default the middle.
     title : str
-        Words above the image.
+        Text above the image.
 
     Raises
     ------
@@ -86,12 +94,13 @@ def save_figure(
     if array.ndim < 2 or array.dtype.kind not in "biu":
         raise InvalidInput(f"labels: expected an image of whole numbers, got {array.dtype}")
     placed = label_axes(array.ndim, axes, scale, units)
-    legend = Legend.of(array, names, colors)
     index = tuple(side // 2 for side in array.shape[:-2]) if plane is None else tuple(plane)
     shown = (
         None if image is None else displayed_plane(np.asarray(image), array, channel_axis, index)
     )
-    figure = _draw(array[index], shown, legend, placed, title)
+    label_map, (_, sizes) = map_labels(array, names, colors), count_labels(array)
+    figure = _draw(array[index], shown, label_map, placed, title)
+    _draw_names(figure.axes[-1], label_map, sizes)
     with atomic_write(target) as temporary:
         figure.savefig(temporary, dpi=_DPI, format=suffix[1:])
     return target
@@ -115,12 +124,7 @@ def displayed_plane(
     image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None, index: tuple[int, ...]
 ) -> NDArray[Any]:
     """Return a plane of the image in [0, 1], grey or of up to three channels."""
-    if channel_axis is None and image.ndim == labels.ndim + 1:
-        channel_axis = -1
-    channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
-    if channels.shape[:-1] != labels.shape:
-        raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
-    plane = thinned(channels[index])[..., :3]
+    plane = thinned(image_channels(image, labels, channel_axis)[index])[..., :3]
     values = np.where(np.isfinite(plane), plane, 0) if plane.dtype.kind == "f" else plane
     if values.dtype == np.uint8 and values.shape[-1] == 3:
         return np.asarray(values)
@@ -143,7 +147,7 @@ def thinned(plane: NDArray[Any]) -> NDArray[Any]:
 
 
 def _draw(
-    labels: NDArray[Any], image: NDArray[Any] | None, legend: Legend, axes: Axes, title: str
+    labels: NDArray[Any], image: NDArray[Any] | None, label_map: LabelMap, axes: Axes, title: str
 ) -> Figure:
     n_panels = 1 if image is None else 2
     # The sides of what is seen, not of the pixels.
@@ -151,51 +155,45 @@ def _draw(
     height, width = (side * size for side, size in zip(labels.shape, sizes, strict=True))
     above = _TITLE_INCHES * max(1, len(textwrap.wrap(title, _TITLE_LETTERS)))
     high = min(max(_PANEL_INCHES * height / width, 1.8), 8.0) + 0.3 + above
-    figure = Figure((n_panels * _PANEL_INCHES + _LEGEND_INCHES, high), layout="constrained")
+    figure = Figure((n_panels * _PANEL_INCHES + _NAMES_INCHES, high), layout="constrained")
     FigureCanvasAgg(figure)
-    ratios = [_PANEL_INCHES] * n_panels + [_LEGEND_INCHES]
+    ratios = [_PANEL_INCHES] * n_panels + [_NAMES_INCHES]
     panels = figure.subplots(1, n_panels + 1, width_ratios=ratios, squeeze=False)[0]
     if image is not None:
         show_image(panels[0], image, title)
-    count = len(legend.labels)
-    words = f"{count} label{'s' * (count != 1)}"
-    show_image(panels[-2], _coloured(thinned(labels), legend), words if n_panels > 1 else title)
+    count = f"{label_map.n_columns} label{'s' * (label_map.n_columns != 1)}"
+    painted = color_labels(thinned(labels), label_map)
+    show_image(panels[-2], painted, count if n_panels > 1 else title)
     for panel in panels[:-1]:
         panel.set_aspect(sizes[0] / sizes[1])
         # In the middle of its place it would leave room for less than the lines of the title.
         panel.set_anchor("N")
     _draw_bar(panels[0], labels, axes)
-    _draw_legend(panels[-1], legend)
     return figure
 
 
-def _coloured(labels: NDArray[Any], legend: Legend) -> NDArray[np.uint8]:
-    table = np.vstack([np.zeros((1, 3), np.uint8), legend.colors])
-    rows = np.searchsorted(legend.labels, labels) + 1
-    return np.asarray(table[np.where(labels > 0, rows, 0)])
-
-
-def _draw_legend(panel: Panel, legend: Legend) -> None:
+def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> None:
+    """List the largest labels with their colour and their share of the labelled pixels."""
     panel.set_axis_off()
-    order = np.argsort(-legend.sizes, kind="stable")[:_MOST_ENTRIES]
-    colors, shares = legend.colors / 255, legend.shares
+    order = np.argsort(-sizes, kind="stable")[:_MOST_ENTRIES]
+    colors, total = color_table(label_map)[1:] / 255, max(1, int(sizes.sum()))
     rows = [
         Patch(
             facecolor=colors[k],
             edgecolor="0.5",
             linewidth=0.5,
-            label=f"{legend.names[k]}   {100 * shares[k]:.1f} %",
+            label=f"{label_map.names[int(label_map.numbers[k])]}   {100 * sizes[k] / total:.1f} %",
         )
         for k in order
     ]
-    left_out = len(legend.labels) - len(order)
-    if left_out:
-        rows.append(Patch(facecolor="none", label=f"and {left_out} more"))
+    n_left_out = len(sizes) - len(order)
+    if n_left_out:
+        rows.append(Patch(facecolor="none", label=f"and {n_left_out} more"))
     if rows:
-        drawn = panel.legend(
+        legend = panel.legend(
             handles=rows, loc="center left", frameon=False, borderaxespad=0, fontsize=9
         )
-        for text in drawn.get_texts():
+        for text in legend.get_texts():
             text.set_parse_math(False)
 
 

@@ -1,7 +1,9 @@
-"""Label masks on disk."""
+"""Label masks on disk: OME-TIFF that ImageJ reads, too, indexed PNG, NumPy arrays, OME-Zarr."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,15 +14,34 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.io._atomic_write import atomic_write
-from napari_saf.io._axes import label_axes, spelled_out
 from napari_saf.io._image import PNG_MARK
-from napari_saf.io._legend import Legend
-from napari_saf.io._mask_tiff import MaskDescription, write_tiff
-from napari_saf.io._paths import MASK_SUFFIXES, mask_stem, mask_suffix, printable
+from napari_saf.io._label_image import (
+    Axes,
+    color_table,
+    label_axes,
+    map_labels,
+    spelled_out,
+    symbol,
+)
+from napari_saf.io._paths import MASK_SUFFIXES, file_stem, mask_stem, mask_suffix, printable
+from napari_saf.label_map import LabelMap
 
-__all__ = ["save_masks"]
+__all__ = ["binary_paths", "save_binary_masks", "save_masks"]
 
 Labels = NDArray[np.unsignedinteger[Any]]
+_INSIDE = 255
+_AXES = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
+"""How few and how many axes a format holds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Mask:
+    """A label image with what a file says of it."""
+
+    labels: Labels
+    name: str
+    axes: Axes
+    label_map: LabelMap
 
 
 def save_masks(
@@ -81,107 +102,230 @@ def save_masks(
         targets = [target.with_name(f"{stem}-{k + 1}{suffix}") for k in range(len(labels))]
     else:
         targets, labels = [target], [np.asarray(labels)]
-    arrays = [_smallest(array, one) for array, one in zip(labels, targets, strict=True)]
-    if suffix == ".ome.zarr":
-        _check_folders(targets)
-    placed = [label_axes(array.ndim, axes, scale, units) for array in arrays]
-    _check_fit(arrays, targets, suffix)
-    legends = [Legend.of(array, names, colors) for array in arrays]
-    for array, axis, legend, one in zip(arrays, placed, legends, targets, strict=True):
+    masks = []
+    for given, one in zip(labels, targets, strict=True):
+        array = _checked(np.asarray(given), one, suffix)
+        placed = label_axes(array.ndim, axes, scale, units)
+        masks.append(_Mask(array, mask_stem(one), placed, map_labels(array, names, colors)))
+    for mask, one in zip(masks, targets, strict=True):
         with atomic_write(one) as temporary:
-            _WRITERS[suffix](temporary, array, MaskDescription(mask_stem(one), axis, legend))
+            _WRITERS[suffix](temporary, mask)
     return targets
 
 
-def _smallest(labels: ArrayLike, path: Path) -> Labels:
-    array = np.asarray(labels)
-    if array.dtype.kind not in "biu" or array.size == 0 or array.ndim == 0:
+def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
+    """Return labels in the smallest type; raise InvalidInput if the format cannot hold them."""
+    if labels.dtype.kind not in "biu" or labels.size == 0 or labels.ndim == 0:
         raise InvalidInput(
-            f"{path}: expected whole numbers as labels, got {array.dtype} of shape {array.shape}"
+            f"{path}: expected whole numbers as labels, got {labels.dtype} of shape {labels.shape}"
         )
-    if array.min() < 0:
-        raise InvalidInput(f"{path}: expected labels of 0 and above, got {array.min()}")
-    return array.astype(np.min_scalar_type(int(array.max())))
-
-
-def _check_fit(arrays: list[Labels], targets: list[Path], suffix: str) -> None:
-    n_axes = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
-    low, high = n_axes[suffix]
-    for array, path in zip(arrays, targets, strict=True):
-        if not low <= array.ndim <= high:
-            wanted = f"{low} axes" if low == high else f"{low} to {high} axes"
-            raise InvalidInput(
-                f"{path}: {suffix} holds labels of {wanted}, these have shape {array.shape}; "
-                f"use {'.npy' if array.ndim < 2 or array.ndim > 4 else '.tif, .npy or .ome.zarr'}"
-            )
-        most = np.iinfo(np.uint16 if suffix == ".png" else np.uint32).max
-        if suffix != ".npy" and array.max() > most:
-            raise InvalidInput(f"{path}: {suffix} holds labels up to {most}, got {array.max()}")
-
-
-def _check_folders(targets: list[Path]) -> None:
-    for path in targets:
-        if path.is_dir() and not any((path / name).exists() for name in ("zarr.json", ".zgroup")):
+    if labels.min() < 0:
+        raise InvalidInput(f"{path}: expected labels of 0 and above, got {labels.min()}")
+    if suffix == ".ome.zarr" and path.is_dir():
+        if not any((path / name).exists() for name in ("zarr.json", ".zgroup")):
             raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
+    low, high = _AXES[suffix]
+    if not low <= labels.ndim <= high:
+        wanted = f"{low} axes" if low == high else f"{low} to {high} axes"
+        fitting = ".npy" if labels.ndim < 2 or labels.ndim > 4 else ".tif, .npy or .ome.zarr"
+        raise InvalidInput(
+            f"{path}: {suffix} holds labels of {wanted}, these have shape {labels.shape}; "
+            f"use {fitting}"
+        )
+    most = np.iinfo(np.uint16 if suffix == ".png" else np.uint32).max
+    if suffix != ".npy" and labels.max() > most:
+        raise InvalidInput(f"{path}: {suffix} holds labels up to {most}, got {labels.max()}")
+    return labels.astype(np.min_scalar_type(int(labels.max())))
 
 
-def _write_png(path: Path, labels: Labels, described: MaskDescription) -> None:
+def save_binary_masks(
+    path: str | os.PathLike[str],
+    labels: ArrayLike,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+) -> list[Path]:
+    """Save a mask for each label: 255 where the label is, 0 elsewhere.
+
+    Parameters
+    ----------
+    path : path
+        As in `save_masks`; the mask of label 2 goes to ``stem_2.tif``, or to
+        ``stem_2_nucleus.tif`` if that is its name.
+    labels, scale, units, axes, names, colors
+        As in `save_masks`.
+
+    Returns
+    -------
+    list of Path
+        What was written, by label.
+
+    Raises
+    ------
+    InvalidInput
+        As `save_masks`, and if there is no label.
+    SafError
+        If a file cannot be written.
+    """
+    array = np.asarray(labels)
+    label_map = map_labels(array, names, colors)
+    targets = binary_paths(path, label_map)
+    if not targets:
+        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
+    for label, target in targets.items():
+        mask = np.where(array == label, np.uint8(_INSIDE), np.uint8(0))
+        name = {_INSIDE: names[label]} if names and label in names else None
+        color = {_INSIDE: colors[label]} if colors and label in colors else None
+        save_masks(target, mask, scale=scale, units=units, axes=axes, names=name, colors=color)
+    return list(targets.values())
+
+
+def binary_paths(path: str | os.PathLike[str], label_map: LabelMap) -> dict[int, Path]:
+    """Return where `save_binary_masks` puts the mask of each label."""
+    target = Path(path)
+    suffix, stem = mask_suffix(target) or target.suffix, mask_stem(target)
+    labels = label_map.numbers.tolist()
+    width = len(str(max(labels, default=0)))
+    paths = {}
+    for label in labels:
+        name = label_map.names[label]
+        end = "" if name == f"label {label}" else f"_{file_stem(name)}"
+        paths[label] = target.with_name(f"{stem}_{label:0{width}d}{end}{suffix}")
+    return paths
+
+
+def _write_png(path: Path, mask: _Mask) -> None:
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
-    image, notes = Image.fromarray(labels), PngInfo()
-    if labels.dtype == np.uint8:
-        image.putpalette(described.legend.palette().tobytes())
+    image, notes = Image.fromarray(mask.labels), PngInfo()
+    if mask.labels.dtype == np.uint8:
+        image.putpalette(_palette(mask.label_map).tobytes())
         notes.add_text(*PNG_MARK)
     with path.open("wb") as file:
         image.save(file, format="PNG", pnginfo=notes)
 
 
-def _write_npy(path: Path, labels: Labels, described: MaskDescription) -> None:
+def _palette(label_map: LabelMap) -> NDArray[np.uint8]:
+    """Return a colour for each number up to 255: black for 0 and for numbers that are none."""
+    palette = np.zeros((256, 3), np.uint8)
+    palette[np.concatenate([[0], label_map.numbers])] = color_table(label_map)
+    return palette
+
+
+def _write_npy(path: Path, mask: _Mask) -> None:
     with path.open("wb") as file:
-        np.save(file, labels, allow_pickle=False)
+        np.save(file, mask.labels, allow_pickle=False)
 
 
-def _write_zarr(path: Path, labels: Labels, described: MaskDescription) -> None:
+def _write_zarr(path: Path, mask: _Mask) -> None:
     import zarr
     from ome_zarr.format import FormatV05
     from ome_zarr.writer import Methods, write_image
 
-    axes = described.axes
-    spelled = {
-        name: spelled_out(unit) for name, unit in zip(axes.names, axes.units or (), strict=False)
-    }
-    units = {name: unit for name, unit in spelled.items() if unit != "pixel"}
+    axes, label_map = mask.axes, mask.label_map
+    units = dict(zip(axes.names, map(spelled_out, axes.units or ()), strict=False))
     group = zarr.open_group(path, mode="w", zarr_format=3)
     write_image(
-        labels,
+        mask.labels,
         group,
-        name=printable(described.name),
+        name=printable(mask.name),
         scale_factors=[],
         method=Methods.NEAREST,
         fmt=FormatV05(),
         axes=list(axes.names),
         scale=None if axes.scale is None else dict(zip(axes.names, axes.scale, strict=True)),
-        axes_units=units or None,
+        axes_units={name: unit for name, unit in units.items() if unit != "pixel"} or None,
     )
     entries = dict(group.attrs["ome"])
-    group.attrs["ome"] = entries | {
-        "image-label": {"version": entries["version"]} | _label_entries(described.legend)
+    numbers, colors = label_map.numbers.tolist(), color_table(label_map)[1:].tolist()
+    entries["image-label"] = {
+        "version": entries["version"],
+        "colors": [
+            {"label-value": label, "rgba": [*color, 255]}
+            for label, color in zip(numbers, colors, strict=True)
+        ],
+        "properties": [{"label-value": label, "name": label_map.names[label]} for label in numbers],
     }
+    group.attrs["ome"] = entries
 
 
-def _label_entries(legend: Legend) -> dict[str, Any]:
-    """Return colours and names as OME-Zarr wants them."""
-    rows = list(zip(legend.labels.tolist(), legend.names, legend.colors.tolist(), strict=True))
-    return {
-        "colors": [{"label-value": label, "rgba": [*color, 255]} for label, _, color in rows],
-        "properties": [{"label-value": label, "name": name} for label, name, _ in rows],
-    }
+def _write_tiff(path: Path, mask: _Mask) -> None:
+    """Write an OME-TIFF whose first page also holds the description that ImageJ reads.
+
+    Two descriptions are how OME and ImageJ can share a file: each reads the one that it knows.
+    tifffile writes a second one only of its own, so a tag of text becomes one afterwards.
+    """
+    import tifffile
+
+    labels, axes = mask.labels, mask.axes
+    image_description, make, ascii_text = 270, 271, 2
+    extra: list[Any] = [(make, ascii_text, 0, _imagej_description(labels, axes), True)]
+    if labels.dtype == np.uint8:
+        extra += tifffile.imagej_metadata_tag({"LUTs": [_palette(mask.label_map).T]}, "<")
+    with tifffile.TiffWriter(path, ome=True, bigtiff=labels.nbytes > 2**31, byteorder="<") as file:
+        file.write(
+            labels,
+            compression="zlib",
+            photometric="minisblack",
+            metadata=_ome_entries(axes),
+            resolution=_pixels_per_unit(axes),
+            resolutionunit="none",
+            extratags=extra,
+        )
+    with tifffile.TiffFile(path) as file:
+        place = file.pages[0].tags[make].offset
+    with path.open("r+b") as stream:
+        stream.seek(place)
+        stream.write(image_description.to_bytes(2, "little"))
 
 
-_WRITERS: dict[str, Callable[[Path, Labels, MaskDescription], None]] = {
-    ".tif": write_tiff,
-    ".tiff": write_tiff,
+def _ome_entries(axes: Axes) -> dict[str, object]:
+    entries: dict[str, object] = {"axes": axes.names.upper()}
+    for k, name in enumerate(axes.names):
+        if name == "t" and (axes.units is None or symbol(axes.units[k]) == "pixel"):
+            continue  # frames are no unit of time
+        key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
+        if axes.scale is not None:
+            entries[key] = axes.scale[k]
+        if axes.units is not None:
+            entries[f"{key}Unit"] = symbol(axes.units[k])
+    return entries
+
+
+def _imagej_description(labels: NDArray[Any], axes: Axes) -> str:
+    """Return the lines that ImageJ keeps in the description of an image."""
+    sides = dict(zip(axes.names, labels.shape, strict=True))
+    scale = dict(zip(axes.names, axes.scale or (), strict=False))
+    units = dict(zip(axes.names, axes.units or (), strict=False))
+    slices, frames = sides.get("z", 1), sides.get("t", 1)
+    lines = ["ImageJ=1.54f"]
+    if slices * frames > 1:
+        lines += [f"images={slices * frames}", f"slices={slices}", f"frames={frames}"]
+        lines += ["hyperstack=true"] * (slices > 1 and frames > 1)
+    unit = symbol(units.get("x", "pixel"))
+    unit = "micron" if unit == "µm" else unit
+    lines += [f"unit={unit}"] if unit.isascii() else []
+    lines += [f"spacing={scale['z']!r}"] if "z" in scale else []
+    lines += [f"finterval={scale['t']!r}"] if "t" in scale else []
+    # The lookup table of the labels covers the numbers from 0 to 255.
+    most = 255 if labels.dtype == np.uint8 else int(labels.max())
+    return "\n".join([*lines, "loop=false", "min=0.0", f"max={most}.0", ""])
+
+
+def _pixels_per_unit(axes: Axes) -> tuple[float, float]:
+    scale = dict(zip(axes.names, axes.scale or (), strict=False))
+    dense = [1 / scale.get(name, 1.0) for name in "xy"]
+    in_range = [value if 1e-6 < value < 1e6 and math.isfinite(value) else 1.0 for value in dense]
+    return in_range[0], in_range[1]
+
+
+_WRITERS: dict[str, Callable[[Path, _Mask], None]] = {
+    ".tif": _write_tiff,
+    ".tiff": _write_tiff,
     ".png": _write_png,
     ".npy": _write_npy,
     ".ome.zarr": _write_zarr,

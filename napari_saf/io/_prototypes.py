@@ -8,10 +8,11 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import FormatError, InvalidInput
@@ -19,8 +20,16 @@ from napari_saf.features import FEATURES
 from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._image import read_image
 from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
+from napari_saf.io._reading import (
+    FileModel,
+    Text,
+    VersionedModel,
+    format_errors,
+    parse_json,
+    read_limited,
+    validated,
+)
 from napari_saf.io._recipe import Recipe, refuse_options
-from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.points import k_means
@@ -29,10 +38,6 @@ from napari_saf.result import MOST_LABELS
 
 __all__ = ["PrototypeSet", "load_prototypes", "read_array", "save_prototypes"]
 
-_SCHEMA = 1
-_KIND = "prototypes"
-_ENTRIES = {"schema", "kind", "input", "labels", "software"}
-_LABEL_ENTRIES = {"label", "name", "color", "prototypes"}
 _MOST_BYTES = 16 * 2**20
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
@@ -223,9 +228,9 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
     """
     target = Path(path)
     suffix = check_suffix(target, PROTOTYPE_SUFFIXES)
-    found = prototypes if isinstance(prototypes, PrototypeSet) else _from_rows(prototypes)
+    known = prototypes if isinstance(prototypes, PrototypeSet) else _from_rows(prototypes)
     with atomic_write(target) as temporary:
-        _write(temporary, found, suffix)
+        _write(temporary, known, suffix)
     return target
 
 
@@ -241,9 +246,9 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
         that is unknown, missing or of the wrong kind, numbers that are not finite.
     """
     file = Path(path)
-    with faults_named(file, "a file of prototypes"):
+    with format_errors(file, "a file of prototypes"):
         if file.suffix.lower() == ".json":
-            return _parse(parse_json(read_at_most(file, _MOST_BYTES)))
+            return _parse(parse_json(read_limited(file, _MOST_BYTES)))
         return PrototypeSet(_check_vectors(read_array(file)))
 
 
@@ -265,8 +270,8 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 
 def _read_csv(file: Path) -> NDArray[np.float64]:
-    with faults_named(file, "a table of numbers"):
-        text = read_at_most(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
+    with format_errors(file, "a table of numbers"):
+        text = read_limited(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
         lines = (line for line in text.splitlines() if line.strip())
         array = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=float)
         if array.size == 0:
@@ -290,10 +295,10 @@ def _from_rows(prototypes: ArrayLike) -> PrototypeSet:
     rows = np.asarray(prototypes, dtype=np.float32)
     if rows.ndim != 2:
         raise InvalidInput(f"prototypes: expected a row for each, got shape {rows.shape}")
-    kept = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    if not rows[kept].size:
+    finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    if not rows[finite].size:
         raise InvalidInput("prototypes: expected at least one of finite numbers")
-    return PrototypeSet(rows[kept], kept + 1)
+    return PrototypeSet(rows[finite], finite + 1)
 
 
 def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
@@ -318,34 +323,34 @@ def _check_color(color: object) -> tuple[float, ...]:
     return tuple(float(value) for value in values[:3])
 
 
-def _write(path: Path, found: PrototypeSet, suffix: str) -> None:
+def _write(path: Path, prototypes: PrototypeSet, suffix: str) -> None:
     if suffix == ".npy":
         with path.open("wb") as file:
-            np.save(file, found.vectors, allow_pickle=False)
+            np.save(file, prototypes.vectors, allow_pickle=False)
     elif suffix == ".csv":
         # repr of a float32 is the shortest text that gives it back.
-        lines = [",".join(str(value) for value in row) for row in found.vectors]
+        lines = [",".join(str(value) for value in row) for row in prototypes.vectors]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     else:
         # What is no text in a name becomes an escape, which JSON reads back.
-        path.write_text(_to_text(found), encoding="utf-8", errors="backslashreplace")
+        path.write_text(_to_text(prototypes), encoding="utf-8", errors="backslashreplace")
 
 
-def _to_text(found: PrototypeSet) -> str:
+def _to_text(prototypes: PrototypeSet) -> str:
     """Return the content of a file, with a line for each label."""
-    options = None if found.options is None else found.options.to_plain()
-    head = {"schema": _SCHEMA, "kind": _KIND, "software": _VERSION, "input": options}
-    lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
+    options = None if prototypes.options is None else prototypes.options.to_plain()
+    head = {"schema": 1, "kind": "prototypes", "software": _VERSION, "input": options}
     rows = []
-    for label, vectors in found.by_label().items():
+    for label, vectors in prototypes.by_label().items():
         row: dict[str, Any] = {"label": label}
-        if label in found.names:
-            row["name"] = found.names[label].strip()
-        if label in found.colors:
-            row["color"] = [round(value, 4) for value in found.colors[label]]
+        if label in prototypes.names:
+            row["name"] = prototypes.names[label].strip()
+        if label in prototypes.colors:
+            row["color"] = [round(value, 4) for value in prototypes.colors[label]]
         # The shortest numbers that are the same in float32.
         row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
         rows.append(_json(row))
+    lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
     return "\n".join(["{", *lines, '"labels": [', ",\n".join(rows), "]", "}"]) + "\n"
 
 
@@ -353,54 +358,33 @@ def _json(value: object) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
+class _LabelEntry(FileModel):
+    label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
+    name: Text | None = None
+    color: list[float] | None = None
+    prototypes: list[list[float]]
+
+
+class _PrototypeFile(VersionedModel):
+    kind: Literal["prototypes"]
+    software: Any = None
+    input: dict[Any, Any] | None
+    labels: Annotated[list[_LabelEntry], Field(min_length=1)]
+
+
 def _parse(raw: object) -> PrototypeSet:
-    plain = _object(raw, _ENTRIES, _ENTRIES - {"software"}, "file")
-    if plain["kind"] != _KIND:
-        raise InvalidInput(f"kind: expected {_KIND!r}, got {plain['kind']!r:.60}")
-    if plain["schema"] != _SCHEMA or isinstance(plain["schema"], bool):
-        raise InvalidInput(f"schema: expected {_SCHEMA}, got {plain['schema']!r:.60}")
-    options = None if plain["input"] is None else ImageOptions.from_plain(plain["input"])
-    if not isinstance(plain["labels"], list) or not plain["labels"]:
-        raise InvalidInput("labels: expected a list of one or more")
-    rows = [_parse_label(row, f"labels[{k}]") for k, row in enumerate(plain["labels"])]
-    vectors = [_rows_of(row["prototypes"], f"label {row['label']}") for row in rows]
+    file = validated(_PrototypeFile, raw)
+    options = None if file.input is None else ImageOptions.from_plain(file.input)
+    vectors = [_check_vectors(entry.prototypes) for entry in file.labels]
     if len({own.shape[1] for own in vectors}) > 1:
         raise InvalidInput("prototypes: expected as many numbers for each label")
-    labels = [row["label"] for row in rows]
+    labels = [entry.label for entry in file.labels]
     if len(set(labels)) < len(labels):
         raise InvalidInput("labels: expected each label once")
     return PrototypeSet(
         np.concatenate(vectors),
         np.repeat(np.array(labels), [len(own) for own in vectors]),
-        {row["label"]: row["name"] for row in rows if "name" in row},
-        {row["label"]: row["color"] for row in rows if "color" in row},
+        {one.label: one.name for one in file.labels if one.name is not None},
+        {one.label: one.color for one in file.labels if one.color is not None},
         options,
     )
-
-
-def _parse_label(raw: object, where: str) -> dict[str, Any]:
-    row = _object(raw, _LABEL_ENTRIES, {"label", "prototypes"}, where)
-    label = row["label"]
-    if not isinstance(label, int) or isinstance(label, bool) or not 0 < label <= MOST_LABELS:
-        raise InvalidInput(f"{where}.label: expected a whole number above 0, got {label!r:.60}")
-    return row
-
-
-def _rows_of(rows: object, where: str) -> NDArray[np.float32]:
-    """Return the prototypes of a label; numpy would take texts and booleans for numbers, too."""
-    is_table = isinstance(rows, list) and all(isinstance(row, list) for row in rows)
-    numbers = [value for row in rows for value in row] if is_table else [None]  # type: ignore[attr-defined]
-    if not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in numbers):
-        raise InvalidInput(f"{where}.prototypes: expected rows of numbers")
-    return _check_vectors(np.asarray(rows, dtype=np.float64))
-
-
-def _object(raw: object, known: set[str], needed: set[str], where: str) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise InvalidInput(f"{where}: expected an object, got {type(raw).__name__}")
-    unknown, missing = sorted(set(raw) - known), sorted(needed - set(raw))
-    if unknown:
-        raise InvalidInput(f"{where}: unknown entry {unknown[0]!r}")
-    if missing:
-        raise InvalidInput(f"{where}: missing entry {missing[0]!r}")
-    return raw

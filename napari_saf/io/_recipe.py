@@ -10,13 +10,21 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field, field_validator
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.groups import check_group_source
 from napari_saf.image_options import WEIGHTS, ImageOptions
 from napari_saf.io._atomic_write import atomic_write
-from napari_saf.io._untrusted import faults_named, parse_json, read_at_most
+from napari_saf.io._reading import (
+    Text,
+    VersionedModel,
+    format_errors,
+    parse_json,
+    read_limited,
+    validated,
+)
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
 from napari_saf.problem import Problem
@@ -24,10 +32,27 @@ from napari_saf.result import Segmentation
 
 __all__ = ["Recipe", "load_recipe", "refuse_options", "save_recipe"]
 
-_SCHEMA = 1
-_ENTRIES = {"schema", "method", "parameters", "input", "versions", "images", "files", "labels"}
 _MOST_BYTES = 16 * 2**20
 _GIVEN = "was given as an array, which a recipe cannot repeat"
+
+
+class _RecipeFile(VersionedModel):
+    """Entries of a recipe; those of any type say where it comes from and are not used."""
+
+    method: Text
+    parameters: dict[Any, Any] = Field(default_factory=dict)
+    input: dict[Any, Any] | None = None
+    versions: Any = None
+    images: Any = None
+    files: Any = None
+    labels: Any = None
+
+    @field_validator("method")
+    @classmethod
+    def _check_method(cls, name: str) -> str:
+        if name not in METHODS:
+            raise ValueError(f"expected one of {', '.join(METHODS)}")
+        return name
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -158,26 +183,17 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
         something that a recipe cannot repeat.
     """
     file = Path(path)
-    with faults_named(file, "a recipe"):
-        return _parse(parse_json(read_at_most(file, _MOST_BYTES)))
+    with format_errors(file, "a recipe"):
+        return _parse(parse_json(read_limited(file, _MOST_BYTES)))
 
 
 def _parse(raw: object) -> Recipe:
-    if not isinstance(raw, dict):
-        raise InvalidInput(f"expected an object, got {type(raw).__name__}")
-    schema = raw.get("schema")
-    if schema != _SCHEMA or isinstance(schema, bool):
-        raise InvalidInput(f"schema: expected {_SCHEMA}, got {schema!r}")
-    unknown = sorted(set(raw) - _ENTRIES)
-    if unknown:
-        raise InvalidInput(f"unknown entry {unknown[0]!r}; known: {', '.join(sorted(_ENTRIES))}")
-    name = raw.get("method")
-    if not isinstance(name, str) or name not in METHODS:
-        raise InvalidInput(f"method: expected one of {', '.join(METHODS)}, got {name!r}")
+    file = validated(_RecipeFile, raw)
+    assert isinstance(raw, dict)
     _refuse_given(raw)
-    method = from_plain(METHODS[name], raw.get("parameters", {}))
+    method = from_plain(METHODS[file.method], file.parameters)
     _check_arrays(method, "parameters")
-    options = None if raw.get("input") is None else ImageOptions.from_plain(raw["input"])
+    options = None if file.input is None else ImageOptions.from_plain(file.input)
     if options is not None:
         refuse_options(options)
     return Recipe(method, options, raw)

@@ -1,80 +1,78 @@
-"""What regions measure: a table with physical units, as CSV or Parquet."""
+"""What regions measure: numbered connected regions, and tables with physical units."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.features import channels_last
 from napari_saf.io._atomic_write import atomic_write
-from napari_saf.io._axes import Axes, label_axes, symbol
-from napari_saf.io._connected import (
+from napari_saf.io._label_image import (
+    Axes,
     check_labels,
-    check_min_pixels,
-    connected_regions,
-    ranks_of,
+    count_labels,
+    image_channels,
+    label_axes,
+    map_labels,
+    symbol,
 )
-from napari_saf.io._legend import Legend
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
+from napari_saf.label_map import LabelMap
 
-__all__ = ["region_table", "save_regions"]
+__all__ = ["number_regions", "region_table", "save_regions", "save_table"]
 
 Table = dict[str, NDArray[Any]]
 
 
-def save_regions(
-    path: str | os.PathLike[str],
-    labels: ArrayLike,
-    image: ArrayLike | None = None,
-    *,
-    scale: Sequence[float] | None = None,
-    units: Sequence[str] | str | None = None,
-    axes: str | None = None,
-    names: Mapping[int, str] | None = None,
-    channel_axis: int | None = None,
-    connected: bool = False,
-    min_pixels: int = 1,
-) -> Path:
-    """Save what the regions of a label image measure; see `region_table` for the columns.
+def number_regions(
+    labels: ArrayLike, *, axes: str | None = None, min_pixels: int = 1
+) -> NDArray[np.int32]:
+    """Give each connected region of a label image a number of its own.
+
+    The numbers are those of the column ``region`` of `region_table` with ``connected=True``.
+    Pixels that touch at a corner are connected.
 
     Parameters
     ----------
-    path : path
-        Ends in ``.csv``, or in ``.parquet``, which needs pyarrow.
-    labels, image, scale, units, axes, names, channel_axis, connected, min_pixels
-        As in `region_table`.
+    labels : array of int
+        Label image, 0 for no label.
+    axes : str, optional
+        A letter an axis, such as ``"tyx"``. Along an axis of time every frame is gone through by
+        itself, and the numbers run on.
+    min_pixels : int
+        Regions of fewer pixels, 1 or more, become 0.
+
+    Returns
+    -------
+    array of int32 of the shape of the labels
+        0 for no region; then 1, 2, ..., label by label.
 
     Raises
     ------
     InvalidInput
-        As `region_table`, and if the suffix is unknown.
-    SafError
-        If pyarrow is missing, or the file cannot be written.
+        If the labels are no image of whole numbers from 0, or `min_pixels` is less than 1.
+
+    Examples
+    --------
+    >>> number_regions([[1, 0, 1], [2, 0, 1]])
+    array([[1, 0, 2],
+           [3, 0, 2]], dtype=int32)
     """
-    target = Path(path)
-    suffix = check_suffix(target, TABLE_SUFFIXES)
-    table = region_table(
-        labels,
-        image,
-        scale=scale,
-        units=units,
-        axes=axes,
-        names=names,
-        channel_axis=channel_axis,
-        connected=connected,
-        min_pixels=min_pixels,
-    )
-    with atomic_write(target) as temporary:
-        _WRITERS[suffix](temporary, table)
-    return target
+    array = check_labels(labels)
+    _check_min_pixels(min_pixels)
+    is_series = label_axes(array.ndim, axes, None, None).names.startswith("t")
+    numbered, count = [], 0
+    for frame in array if is_series else array[None]:
+        regions, owners = _connected_regions(frame, count_labels(frame)[0], min_pixels)
+        numbered.append(np.where(regions > 0, regions + np.int32(count), 0))
+        count += len(owners)
+    return np.stack(numbered).reshape(array.shape)
 
 
 def region_table(
@@ -137,65 +135,148 @@ def region_table(
     [8.0, 12.0]
     """
     array = check_labels(labels)
-    check_min_pixels(min_pixels)
+    _check_min_pixels(min_pixels)
     placed = label_axes(array.ndim, axes, scale, units)
-    legend = Legend.of(array, names)
-    if not len(legend.labels):
+    label_map = map_labels(array, names)
+    if not label_map.n_columns:
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
-    intensities = _intensities(image, array, channel_axis)
+    channels = None if image is None else image_channels(np.asarray(image), array, channel_axis)
     least = min_pixels if connected else None
     if placed.names.startswith("t"):
-        table = _table_of_frames(array, intensities, placed, legend, least)
+        table = _table_of_frames(array, channels, placed, label_map, least)
     else:
-        table = _table(array, intensities, placed, legend, least)
+        table = _table(array, channels, placed, label_map, least)
     if table is None:
         raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
     return table
+
+
+def save_regions(
+    path: str | os.PathLike[str],
+    labels: ArrayLike,
+    image: ArrayLike | None = None,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    channel_axis: int | None = None,
+    connected: bool = False,
+    min_pixels: int = 1,
+) -> Path:
+    """Save what the regions of a label image measure; see `region_table` for the columns.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.csv``, or in ``.parquet``, which needs pyarrow.
+    labels, image, scale, units, axes, names, channel_axis, connected, min_pixels
+        As in `region_table`.
+
+    Raises
+    ------
+    InvalidInput
+        As `region_table`, and if the suffix is unknown.
+    SafError
+        If pyarrow is missing, or the file cannot be written.
+    """
+    target = Path(path)
+    check_suffix(target, TABLE_SUFFIXES)
+    table = region_table(
+        labels,
+        image,
+        scale=scale,
+        units=units,
+        axes=axes,
+        names=names,
+        channel_axis=channel_axis,
+        connected=connected,
+        min_pixels=min_pixels,
+    )
+    return save_table(target, table)
+
+
+def save_table(path: str | os.PathLike[str], table: Mapping[str, ArrayLike]) -> Path:
+    """Save columns as CSV or Parquet; a text in a CSV is none that spreadsheets would compute.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.csv``, or in ``.parquet``, which needs pyarrow.
+    table : mapping of str to array
+        Columns of one length, by name.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is unknown.
+    SafError
+        If pyarrow is missing, or the file cannot be written.
+    """
+    import pandas
+
+    target = Path(path)
+    suffix = check_suffix(target, TABLE_SUFFIXES)
+    frame = pandas.DataFrame({name: np.asarray(column).tolist() for name, column in table.items()})
+    with atomic_write(target) as temporary:
+        if suffix == ".csv":
+            frame.map(lambda cell: table_cell(cell) if isinstance(cell, str) else cell).to_csv(
+                temporary, index=False, float_format="%.10g", na_rep="nan", lineterminator="\r\n"
+            )
+        else:
+            try:
+                frame.to_parquet(temporary, engine="pyarrow", index=False)
+            except ImportError as error:
+                raise SafError(
+                    ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
+                ) from error
+    return target
+
+
+def _check_min_pixels(min_pixels: object) -> None:
+    if (as_whole(min_pixels) or 0) < 1:
+        raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
 
 
 def _table(
     labels: NDArray[Any],
     image: NDArray[Any] | None,
     axes: Axes,
-    legend: Legend,
+    label_map: LabelMap,
     min_pixels: int | None,
 ) -> Table | None:
     """Return a row for each label, or for each region of so many pixels; None if there is none."""
     # scikit-image keeps a list as long as the largest number.
     regions: NDArray[np.integer[Any]]
     if min_pixels is None:
-        regions, owners = ranks_of(labels, legend.labels), legend.labels
+        regions, owners = _ranks(labels, label_map.numbers), label_map.numbers
     else:
-        regions, owners = connected_regions(labels, legend.labels, min_pixels)
+        regions, owners = _connected_regions(labels, label_map.numbers, min_pixels)
     if not len(owners):
         return None
-    found = _measure(regions, axes, image)
-    numbers, pixels = found.pop("label"), found.pop("pixels")
+    measured = _measure(regions, axes, image)
+    numbers, pixels = measured.pop("label"), measured.pop("pixels")
     own = owners[numbers - 1]
-    names = dict(zip(legend.labels.tolist(), legend.names, strict=True))
-    table: Table = {"label": own, "name": np.array([names[label] for label in own.tolist()])}
+    names = np.array([label_map.names[label] for label in own.tolist()])
+    table: Table = {"label": own, "name": names}
     if min_pixels is not None:
         table["region"] = numbers
-    return table | {"pixels": pixels, "share": pixels / np.count_nonzero(labels)} | found
+    return table | {"pixels": pixels, "share": pixels / np.count_nonzero(labels)} | measured
 
 
 def _table_of_frames(
     labels: NDArray[Any],
     image: NDArray[Any] | None,
     axes: Axes,
-    legend: Legend,
+    label_map: LabelMap,
     min_pixels: int | None,
 ) -> Table | None:
     """Measure every frame by itself, with its number in a column; numbers of regions run on."""
-    inner = dataclasses.replace(
-        axes, names=axes.names[1:], scale=axes.scale and axes.scale[1:],
-        units=axes.units and axes.units[1:],
-    )  # fmt: skip
     tables: list[Table] = []
     count = 0
     for k, frame in enumerate(labels):
         own = None if image is None else image[k]
-        table = _table(frame, own, inner, legend, min_pixels) if frame.any() else None
+        table = _table(frame, own, axes.of_a_frame, label_map, min_pixels) if frame.any() else None
         if table is not None:
             length = len(table["label"])
             if "region" in table:
@@ -207,22 +288,33 @@ def _table_of_frames(
     return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
 
 
-def _intensities(
-    image: ArrayLike | None, labels: NDArray[Any], channel_axis: int | None
-) -> NDArray[Any] | None:
-    """Return the image with its channels last, in the shape of the labels."""
-    if image is None:
-        return None
-    array = np.asarray(image)
-    if channel_axis is None and array.ndim == labels.ndim + 1:
-        channel_axis = -1
-    if channel_axis is None:
-        array = array[..., None]
-    else:
-        array = channels_last(array, channel_axis)[0]
-    if array.shape[:-1] != labels.shape:
-        raise InvalidInput(f"image: expected the shape {labels.shape}, got {np.shape(image)}")
-    return array.astype(np.uint8) if array.dtype.kind == "b" else array
+def _connected_regions(
+    labels: NDArray[Any], present: NDArray[np.int64], min_pixels: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the connected regions, numbered from 1 label by label, and the label of each.
+
+    Label by label: labelling a large image in one call would keep all threads waiting.
+    """
+    from scipy.ndimage import find_objects, label
+
+    ranks = _ranks(labels, present)
+    around = np.ones((3,) * ranks.ndim)
+    regions = np.zeros(ranks.shape, np.int32)
+    owners: list[int] = []
+    for rank, box in enumerate(find_objects(ranks), start=1):
+        if box is not None:
+            own, _ = label(ranks[box] == rank, around)
+            is_large = np.bincount(own.ravel()) >= min_pixels
+            is_large[0] = False
+            number = np.where(is_large, is_large.cumsum() + len(owners), 0).astype(np.int32)
+            regions[box] += number[own]
+            owners += [int(present[rank - 1])] * np.count_nonzero(is_large)
+    return regions, np.array(owners, np.int64)
+
+
+def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places, from 1, of labels among those that are present; 0 for no label."""
+    return np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
 
 
 def _measure(regions: NDArray[Any], axes: Axes, image: NDArray[Any] | None) -> Table:
@@ -231,15 +323,15 @@ def _measure(regions: NDArray[Any], axes: Axes, image: NDArray[Any] | None) -> T
 
     columns = _columns(axes, 0 if image is None else image.shape[-1])
     properties = dict.fromkeys(name.partition("-")[0] for name in columns)
-    found = regionprops_table(
+    measured = regionprops_table(
         regions,
         intensity_image=image,
         properties=("label", *properties),
         spacing=axes.scale or (1.0,) * regions.ndim,
     )
-    table: Table = {"label": found["label"]}
+    table: Table = {"label": measured["label"]}
     for name, column in columns.items():
-        values = np.asarray(found[name] if name in found else found[f"{name}-0"])
+        values = np.asarray(measured[name] if name in measured else measured[f"{name}-0"])
         # skimage's boxes end behind their last pixel.
         is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= regions.ndim
         table[column] = values - 1 if is_end else values
@@ -252,7 +344,7 @@ def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
     units = (unit,) * n_axes if unit is not None else axes.units or ()
     columns = {"num_pixels": "pixels"}
     if unit is not None:
-        columns |= _sizes(n_axes, unit, _is_even(axes.scale))
+        columns |= _sizes(n_axes, unit, axes.scale is None or len(set(axes.scale)) == 1)
     for k, name in enumerate(axes.names):
         columns[f"centroid-{k}"] = f"centroid_{name}{_end(units[k])}"
     for k, name in enumerate(axes.names):
@@ -279,43 +371,8 @@ def _sizes(n_axes: int, unit: str, is_even: bool) -> dict[str, str]:
     return columns
 
 
-def _is_even(scale: tuple[float, ...] | None) -> bool:
-    return scale is None or len(set(scale)) == 1
-
-
 def _end(unit: str, power: int = 1) -> str:
     """Return a unit as it ends the name of a column."""
-    words = symbol(unit).replace("µ", "u")
-    plain = "px" if words == "pixel" else "".join(c if c.isalnum() else "_" for c in words)
+    short = symbol(unit).replace("µ", "u")
+    plain = "px" if short == "pixel" else "".join(c if c.isalnum() else "_" for c in short)
     return f"_{plain}{power if power > 1 else ''}" if plain else ""
-
-
-def _write_csv(path: Path, table: Table) -> None:
-    columns = [[_cell(value) for value in column.tolist()] for column in table.values()]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(table)
-        writer.writerows(zip(*columns, strict=True))
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, str):
-        return table_cell(value)
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-def _write_parquet(path: Path, table: Table) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise SafError(
-            ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
-        ) from error
-    parquet.write_table(pyarrow.table({key: list(x.tolist()) for key, x in table.items()}), path)
-
-
-_WRITERS: dict[str, Callable[[Path, Table], None]] = {
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-}

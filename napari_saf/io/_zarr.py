@@ -12,9 +12,9 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
-from napari_saf.io._image_file import ImageFile
-from napari_saf.io._untrusted import check_room
+from napari_saf.io._reading import check_room
 
 __all__ = ["read_zarr"]
 
@@ -46,43 +46,43 @@ _HEADER = 2**10
 """How many times larger than its pixels filters may make a chunk, and bytes beside."""
 
 
-def read_zarr(path: Path) -> ImageFile:
-    """Read the finest level of the first multiscale image of an OME-Zarr folder (0.1 to 0.5)."""
+def read_zarr(path: Path) -> tuple[NDArray[Any], str, list[tuple[float, str]]]:
+    """Read the finest level of the first multiscale image of an OME-Zarr folder (0.1 to 0.5).
+
+    Returns
+    -------
+    array : array
+    axes : str
+        A letter for each axis, ``c`` for the channels.
+    sizes : list of (float, str)
+        Size of a pixel along each axis, and its unit; empty if the folder does not say.
+    """
     group = zarr.open_group(path, mode="r")
     attributes: Any = dict(group.attrs)
     multiscales = attributes.get("ome", attributes).get("multiscales")
     if not multiscales:
         raise ValueError("the folder holds no OME-Zarr image")
-    described = multiscales[0]
-    dataset = described["datasets"][0]
+    multiscale = multiscales[0]
+    dataset = multiscale["datasets"][0]
     stored: Any = group[dataset["path"]]
     if stored.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers, got {stored.dtype}")
     codecs = _checked_codecs(stored)
     check_room(stored.nbytes)
     _check_chunks(stored, codecs, path / stored.path)
-    array = np.asarray(stored)
-    axes = [_named(axis) for axis in described.get("axes", "tczyx")][-array.ndim :]
-    if len(axes) != array.ndim:
-        raise ValueError(f"{len(axes)} axes are named, the array has {array.ndim}")
-    scale = _scale(described, dataset, array.ndim)
-    names = "".join(name for name, _ in axes)
-    spatial = [k for k, name in enumerate(names) if name != "c"]
-    channel = names.find("c")
-    return ImageFile(
-        array,
-        None if channel < 0 else channel,
-        names,
-        None if scale is None else tuple(scale[k] for k in spatial),
-        None if scale is None else tuple(axes[k][1] for k in spatial),
-    ).without_single_planes()
+    axes = [_axis(axis) for axis in multiscale.get("axes", "tczyx")][-stored.ndim :]
+    if len(axes) != stored.ndim:
+        raise ValueError(f"{len(axes)} axes are named, the array has {stored.ndim}")
+    scale = _scale(multiscale, dataset, stored.ndim)
+    sizes = [(size, unit) for size, (_, unit) in zip(scale, axes, strict=True)] if scale else []
+    return np.asarray(stored), "".join(name for name, _ in axes), sizes
 
 
 def _checked_codecs(array: zarr.Array) -> list[dict[str, Any]]:
     """Return the codecs of an array in the order of encoding, if all of them may be used."""
-    described: Any = array.metadata.to_dict()
-    used = [*(described.get("codecs") or ()), *(described.get("filters") or ())]
-    used += [described["compressor"]] if described.get("compressor") else []
+    metadata: Any = array.metadata.to_dict()
+    used = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ())]
+    used += [metadata["compressor"]] if metadata.get("compressor") else []
     names = list(_every_name(used))
     for name in names:
         if name not in _CODECS:
@@ -161,7 +161,7 @@ def _check_chunk(content: bytes, codecs: list[dict[str, Any]], n_bytes: int) -> 
         raise ValueError(f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels")
 
 
-def _named(axis: Any) -> tuple[str, str]:
+def _axis(axis: Any) -> tuple[str, str]:
     """Return the letter and the unit of an axis; before version 0.4 axes were strings."""
     if isinstance(axis, str):
         return axis, "pixel"
@@ -170,15 +170,17 @@ def _named(axis: Any) -> tuple[str, str]:
     return name[:1].lower(), str(axis.get("unit", "pixel"))
 
 
-def _scale(described: Any, dataset: Any, n_axes: int) -> list[float] | None:
-    found = None
-    for place in (dataset, described):
-        for transformation in place.get("coordinateTransformations", []):
-            if transformation.get("type") == "scale":
-                sizes = np.asarray(transformation["scale"], dtype=float)
-                found = sizes if found is None else found * sizes
-    if found is None:
-        return None
-    if found.shape != (n_axes,) or not (np.isfinite(found) & (found > 0)).all():
-        raise ValueError(f"scale: expected {n_axes} sizes above 0, got {found.tolist()}")
-    return [float(size) for size in found]
+def _scale(multiscale: Any, dataset: Any, n_axes: int) -> list[float]:
+    """Return the size of a pixel along each axis; nothing if the folder does not say."""
+    scales = [
+        np.asarray(transformation["scale"], dtype=float)
+        for level in (dataset, multiscale)
+        for transformation in level.get("coordinateTransformations", [])
+        if transformation.get("type") == "scale"
+    ]
+    if not scales:
+        return []
+    scale = math.prod(scales[1:], start=scales[0])
+    if scale.shape != (n_axes,) or not (np.isfinite(scale) & (scale > 0)).all():
+        raise ValueError(f"scale: expected {n_axes} sizes above 0, got {scale.tolist()}")
+    return [float(size) for size in scale]

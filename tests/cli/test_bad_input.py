@@ -98,7 +98,7 @@ def test_not_enough_memory_is_told_before_the_run(fails, tmp_path, monkeypatch):
 def test_no_disk_space(fails, tmp_path, monkeypatch):
     from napari_saf.io import _masks
 
-    def full(path, labels, axes):
+    def full(path, mask):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

@@ -271,7 +271,7 @@ def test_whatever_is_raised_for_an_image_the_others_are_labelled(cli, folder, mo
 def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch):
     from napari_saf.io import _masks
 
-    def full(path, labels, described):
+    def full(path, mask):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

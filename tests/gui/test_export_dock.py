@@ -183,7 +183,7 @@ def test_a_long_export_shows_that_it_goes_on(done, qtbot, monkeypatch):
 def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path, monkeypatch):
     from napari_saf.io import _masks
 
-    def full(path, labels, described):
+    def full(path, mask):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

@@ -79,7 +79,7 @@ def test_files_of_schema_1_can_be_read_for_ever():
         ({"schema": True}, "schema"),
         ({"schema": "1"}, "schema"),
         ({"patch_size": 5}, r"atoms: expected shape \(2, 5, 5, 1\)"),
-        ({"patch_size": "3"}, "patch_size: expected int"),
+        ({"patch_size": "3"}, "patch_size: expected a valid integer"),
         ({"channels": 3}, "atoms: expected shape"),
         ({"usage": [1]}, "atoms: expected shape"),
         ({"usage": [1, -1]}, "usage"),
@@ -89,7 +89,7 @@ def test_files_of_schema_1_can_be_read_for_ever():
         ({"scaling": {"low": 0, "high": 5e-324}}, "scaling: expected low below high"),
         ({"scaling": {"low": -1e308, "high": 1e308}}, "scaling: expected low below high"),
         ({"scaling": {"low": 0, "high": 1e39}}, "scaling: expected low below high"),
-        ({"scaling": {"low": 0}}, "low and high"),
+        ({"scaling": {"low": 0}}, "scaling: missing entry 'high'"),
         ({"scaling": {"low": 0, "high": "1"}}, "scaling.high"),
         ({"invariance": "none"}, "invariance"),
         ({"s": 7}, "s: expected 0 to 1"),
@@ -137,7 +137,9 @@ def test_impossible_atoms_are_refused(tmp_path, atoms):
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "d.safetensors"
     others = {
-        "atoms": save({"weights": np.zeros(3, np.float32)}, metadata={KEY: '{"schema": 1}'}),
+        "atoms": save(
+            {"weights": np.zeros(3, np.float32)}, metadata={KEY: json.dumps(header_of(GOLDEN))}
+        ),
         "no file of napari-saf": save({"atoms": np.zeros(3, np.float32)}),
         "not a safetensors file": b"\x89PNG\r\n\x1a\n" + bytes(100),
         "damaged": b"",

@@ -112,8 +112,8 @@ def test_a_failure_half_way_leaves_the_old_file(tmp_path, suffix, monkeypatch):
     before = sorted(os.listdir(tmp_path))
     from napari_saf.io import _masks
 
-    def write_and_fail(temporary, labels, axes):
-        original(temporary, labels, axes)
+    def write_and_fail(*arguments):
+        original(*arguments)
         raise OSError(28, "No space left on device")
 
     original = _masks._WRITERS[suffix]

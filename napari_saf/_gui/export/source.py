@@ -16,8 +16,7 @@ from napari_saf._gui.layers.plane import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
-from napari_saf.io import Labelling, PrototypeSet, Recipe
-from napari_saf.io._legend import Legend
+from napari_saf.io import Labelling, PrototypeSet, Recipe, count_labels
 from napari_saf.methods import METHODS
 
 __all__ = [
@@ -65,7 +64,7 @@ class LabelSource:
     def _colors(self, labels: NDArray[Any]) -> dict[int, list[float]]:
         if labels.min() < 0:
             return {}
-        present = Legend.of(labels).labels
+        present = count_labels(labels)[0]
         colors = np.clip(np.asarray(self.colormap.map(present), dtype=float), 0, 1)
         return dict(zip(present.tolist(), colors.tolist(), strict=True))
 

@@ -1,0 +1,231 @@
+"""Label images: the labels they hold with names and colours, axes and the size of a pixel."""
+
+from __future__ import annotations
+
+import colorsys
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.arrays import as_dict, as_list, own_floats
+from napari_saf.errors import InvalidInput
+from napari_saf.features import channels_last
+from napari_saf.io._paths import printable
+from napari_saf.label_map import Color, LabelMap
+
+__all__ = [
+    "Axes",
+    "check_labels",
+    "color_labels",
+    "color_table",
+    "count_labels",
+    "image_channels",
+    "label_axes",
+    "map_labels",
+    "spelled_out",
+    "symbol",
+]
+
+_GOLDEN = 0.618034
+"""Hues of numbers that follow each other are far apart with this step."""
+_MOST_COUNTED = 2**24
+_LARGEST = np.iinfo(np.int64).max
+_ORDER = "tzyx"
+"""The axes of a label image in the order that OME asks for."""
+
+
+def check_labels(labels: ArrayLike) -> NDArray[Any]:
+    """Return a label image as an array of whole numbers, or raise InvalidInput."""
+    array = np.asarray(labels)
+    is_image = 2 <= array.ndim <= 4 and array.size > 0
+    if (
+        array.dtype.kind not in "biu"
+        or not is_image
+        or not 0 <= array.min() <= array.max() <= _LARGEST
+    ):
+        raise InvalidInput(
+            "labels: expected an image of 2 to 4 axes, whole numbers from 0 to 2**63 - 1, got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.uint8) if array.dtype.kind == "b" else array
+
+
+def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the labels above 0 that a label image holds, ascending, and the pixels of each."""
+    if labels.size and labels.min() >= 0 and labels.max() < _MOST_COUNTED:
+        counts = np.bincount(labels.ravel())
+        present = np.flatnonzero(counts)
+        sizes = counts[present]
+    else:
+        present, sizes = np.unique(labels, return_counts=True)
+    is_label = present > 0
+    return present[is_label].astype(np.int64), sizes[is_label].astype(np.int64)
+
+
+def image_channels(
+    image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None
+) -> NDArray[Any]:
+    """Return an image of the shape of the labels with its channels last, one if it has none.
+
+    A `channel_axis` of None is a last axis beyond those of the labels. Raises InvalidInput if the
+    image has another shape.
+    """
+    if channel_axis is None and image.ndim == labels.ndim + 1:
+        channel_axis = -1
+    channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
+    if channels.shape[:-1] != labels.shape:
+        raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
+    return channels.astype(np.uint8) if channels.dtype.kind == "b" else channels
+
+
+def map_labels(
+    labels: NDArray[Any],
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+) -> LabelMap:
+    """Return the labels above 0 of an image, ascending, each with a name and a colour.
+
+    Parameters
+    ----------
+    labels : array of int
+        0 for no label.
+    names : mapping of int to str, optional
+        Names by label; others are called ``"label 3"``.
+    colors : mapping of int to sequence of float, optional
+        Red, green, blue and perhaps more in [0, 1], by label; others get one of their own.
+
+    Raises
+    ------
+    InvalidInput
+        If a name is no text, or a colour not three numbers from 0 to 1.
+    """
+    given_names = {} if names is None else as_dict(names, "names")
+    given_colors = {} if colors is None else as_dict(colors, "colors")
+    present = count_labels(labels)[0]
+    numbers = present.tolist()
+    return LabelMap(
+        present,
+        {n: _checked_name(n, given_names.get(n, f"label {n}")) for n in numbers},
+        {n: _checked_color(given_colors.get(n, _own_color(n))) for n in numbers},
+    )
+
+
+def _checked_name(label: int, name: object) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
+    return printable(name.strip())
+
+
+def _own_color(label: int) -> tuple[float, float, float]:
+    return colorsys.hsv_to_rgb(label * _GOLDEN % 1, 0.65, 0.95)
+
+
+def _checked_color(given: object) -> Color:
+    color = np.asarray(given, dtype=float)
+    if color.ndim != 1 or len(color) < 3 or not ((color >= 0) & (color <= 1)).all():
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r}")
+    red, green, blue = color[:3].tolist()
+    return red, green, blue, 1.0
+
+
+def color_table(label_map: LabelMap) -> NDArray[np.uint8]:
+    """Return the colours (n_columns + 1, 3) of a map from `map_labels`, after black."""
+    colors = [label_map.colors[label][:3] for label in label_map.numbers.tolist()]
+    return np.round(255 * np.array([(0.0, 0.0, 0.0), *colors])).astype(np.uint8)
+
+
+def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]:
+    """Return an image (..., 3) in the colours of the labels, black where there is none."""
+    columns = np.searchsorted(label_map.numbers, labels) + 1
+    return np.asarray(color_table(label_map)[np.where(labels > 0, columns, 0)])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of a label image.
+
+    Attributes
+    ----------
+    names : str
+        One lower-case letter an axis, among t, z, y and x, in this order.
+    scale : tuple of float or None
+        Size of a pixel along each axis, > 0.
+    units : tuple of str or None
+        Its unit along each axis.
+    """
+
+    names: str
+    scale: tuple[float, ...] | None = None
+    units: tuple[str, ...] | None = None
+
+    @property
+    def common_unit(self) -> str | None:
+        """Symbol of the unit that all axes have; None if they differ.
+
+        ``"px"`` for pixels, and ``""`` for a scale whose unit is not known.
+        """
+        symbols = {symbol(unit) for unit in self.units or ("pixel",)}
+        if self.scale is None or symbols == {"pixel"}:
+            return "px" if self.scale is None or set(self.scale) == {1.0} else ""
+        return symbols.pop() if len(symbols) == 1 else None
+
+    @property
+    def of_a_frame(self) -> Axes:
+        """All but the first axis."""
+        return Axes(self.names[1:], self.scale and self.scale[1:], self.units and self.units[1:])
+
+
+def label_axes(
+    n_axes: int,
+    axes: str | None,
+    scale: Sequence[float] | None,
+    units: Sequence[str] | str | None,
+) -> Axes:
+    """Check axes, scale and units against the number of axes of a label image.
+
+    Axes that OME does not know, or in another order, are named by their position.
+
+    Raises
+    ------
+    InvalidInput
+        If a length differs from `n_axes`, or a scale is not above 0.
+    """
+    if not isinstance(axes, str | None):
+        raise InvalidInput(f"axes: expected letters, got {axes!r}")
+    every_unit = (units,) * n_axes if isinstance(units, str) else units
+    sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
+    unit_names = None if every_unit is None else as_list(every_unit, "units")
+    for argument, given in (("axes", axes), ("scale", sizes), ("units", unit_names)):
+        if given is not None and len(given) != n_axes:
+            raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {given!r}")
+    if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
+    names = (axes or "").lower()
+    is_known = names and names == "".join(name for name in _ORDER if name in names)
+    return Axes(
+        names if is_known else _ORDER[-n_axes:],
+        None if sizes is None else tuple(float(size) for size in sizes),
+        None if unit_names is None else tuple(str(unit) for unit in unit_names),
+    )
+
+
+_SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
+"""OME-Zarr spells units out, OME-TIFF takes their symbols."""
+_SPELLED_OUT = {
+    **{symbol: name for name, symbol in _SYMBOLS.items()},
+    **{"um": "micrometer", "micron": "micrometer", "pixels": "pixel"},
+}
+
+
+def spelled_out(unit: str) -> str:
+    """Return the whole word for a unit."""
+    return _SPELLED_OUT.get(unit.replace("μ", "µ"), unit)  # a Greek mu, a micro sign
+
+
+def symbol(unit: str) -> str:
+    """Return the symbol of a unit, or the unit where it has none."""
+    name = spelled_out(unit)
+    return _SYMBOLS.get(name, name)
