@@ -34,7 +34,7 @@ from skimage.feature import hog
 from skimage.io import imread
 
 import napari_saf as saf
-from napari_saf.methods._tasks import Tasks
+from napari_saf.methods._clustering import Tasks
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 N_WAYS, N_QUERIES, N_FEATURES = 5, 75, 640
@@ -54,7 +54,7 @@ def soft_k_means(features: NDArray[np.float32], seeds: Labels) -> Labels:
     for chunk in range(0, len(features), 100):
         part = slice(chunk, chunk + 100)
         tasks = Tasks(torch.from_numpy(features[part]), torch.from_numpy(seeds[part]))
-        state = saf.Bavardage(start_iterations=10)._prepare_tasks(tasks)
+        state = saf.Bavardage(start_iterations=10)._start_tasks(tasks)
         state.begin()
         found.append(state.by_task(state.v).argmax(dim=2).numpy() + 1)
     return np.concatenate(found)

@@ -79,9 +79,9 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.graph import Neighbours, nearest_neighbours
-from napari_saf.methods._local_order import in_local_order
+from napari_saf.methods._clustering import in_local_order
+from napari_saf.methods._laplacian import AbstractLaplacianState
 from napari_saf.methods._method import Call
-from napari_saf.methods._relaxation import AbstractRelaxation
 from napari_saf.samples import read_sample
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
@@ -344,8 +344,8 @@ def inner_seconds(method: saf.SLK, problem: saf.Problem) -> float:
     """Return the processor time of an inner update, over the first ones of a run."""
     features = torch.from_numpy(problem.features)
     call = Call(problem, features, None, None, lambda: False, 0.0)
-    state = method._prepare(in_local_order(call)[0])
-    assert isinstance(state, AbstractRelaxation)
+    state = method._start(in_local_order(call)[0])
+    assert isinstance(state, AbstractLaplacianState)
     state.begin()
     state.relax(1)  # the system hands memory over at the first write to it
     before, began = state.n_evaluations, time.process_time()

@@ -8,15 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
-from napari_saf.methods._sphering import given_sphering, sphered_by_seeds
-from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
+from napari_saf.errors import InvalidInput
+from napari_saf.methods._clustering import (
+    AbstractState,
+    Tasks,
+    limit_parameter,
+    tolerance_parameter,
+)
+from napari_saf.methods._few_shot import AbstractFewShotMethod
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 
-__all__ = ["Bavardage"]
+__all__ = ["Bavardage", "whitened_by_seeds"]
 
 _LEAST_EIGENVALUE = 1e-10
 
@@ -80,23 +85,8 @@ class Bavardage(AbstractFewShotMethod):
     name: ClassVar[str] = "bavardage"
     title: ClassVar[str] = "Bavardage"
 
-    tolerance: float = parameter(
-        1e-4,
-        label="Tolerance",
-        help="Stop once an iteration moves a smaller share of the assignment than this.",
-        minimum=0,
-        maximum=0.1,
-        step=1e-5,
-        advanced=True,
-    )
-    max_iterations: int = parameter(
-        5,
-        label="Most steps",
-        help="Stop after so many variational steps in any case.",
-        minimum=1,
-        maximum=100_000,
-        advanced=True,
-    )
+    tolerance: float = tolerance_parameter(1e-4, "moves a smaller share of the assignment than")
+    max_iterations: int = limit_parameter(5, "variational steps", step=None)
     precision: float = parameter(
         50.0,
         label="Sharpness",
@@ -157,58 +147,58 @@ class Bavardage(AbstractFewShotMethod):
         in_form=False,
     )
 
-    def _prepare_tasks(self, tasks: Tasks) -> AbstractTaskClustering:
-        return _Run(self, tasks)
+    def _start_tasks(self, tasks: Tasks) -> AbstractState:
+        return _State(self, tasks)
 
 
-class _Run(AbstractTaskClustering):
+class _State(AbstractState):
     """BAVARDAGE under way."""
-
-    ends_by_objective = False
 
     def __init__(self, method: Bavardage, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes)
         self._method = method
-        self._sphering: NDArray[np.float64] | None = None
+        self._whitening: NDArray[np.float64] | None = None
         if method.within_scatter is None:
-            self._points = method._preprocess_turned(tasks.blocks)
+            self._points = method._preprocess_factored(tasks.blocks)
         else:
             self._points = method._preprocess(tasks.blocks)
             n_features = self._points.shape[2]
-            self._sphering = given_sphering(method.within_scatter, n_features, method.max_scale)
-        # A product of a few rows with the turned points is several times as fast.
-        self._turned = self._points.mT.contiguous()
+            self._whitening = _given_whitening(method.within_scatter, n_features, method.max_scale)
+        # A product of a few rows with the transposed points is several times as fast.
+        self._transposed = self._points.mT.contiguous()
         self._lengths = self._points.square().sum(dim=2)
         self._n_seeds = tasks.class_indicators().sum(dim=1).cpu().double()
         self._moved = torch.full((self.n_tasks,), torch.nan, dtype=torch.float64)
-        self._go_near(tasks.class_means(self._points))
+        self._assign_to(tasks.class_means(self._points))
 
     def begin(self) -> None:
-        start = start_of(self.tasks)
+        start = self.tasks.start()
         if start is not None:
             self.move(start)
         else:
             for _ in range(self._method.start_iterations - 1):
                 self.raise_if_cancelled()
-                self._go_near(weighted_means(self.by_task(self.assignment), self._points))
+                self._assign_to(weighted_means(self.by_task(self.assignment), self._points))
         self.raise_if_cancelled()
-        self._stretched = self._stretch()
-        self._turned = self._stretched.mT.contiguous()
-        self._maximise()
+        whitened = self._whiten()
+        self._whitened = whitened - whitened.mean(dim=1, keepdim=True)
+        self._transposed = self._whitened.mT.contiguous()
+        self._update_posteriors()
         self.objectives = self._free_energies()
 
     def advance(self) -> None:
         """Update the assignment, then the projection and the posteriors of the parameters."""
         self.raise_if_cancelled()
+        # o_nk ~ exp(psi(alpha_k) - precision/2 |y_n - m_k|^2 - D / (2 beta_k))
         squares = squared_distances(self._projected, self._means)
-        v = squares.mul_(-self._method.precision / 2).add_(self._offsets()[:, None])
-        before_v, before = self.v, self.assignment.clone()
-        self.move(self.choose(self.active, v, self.by_task(before_v)).flatten(0, 1))
+        offsets = torch.digamma(self._alpha) - self._n_dimensions / (2 * self._beta)
+        v = squares.mul_(-self._method.precision / 2).add_(offsets.to(squares)[:, None])
+        before = self.assignment.clone()
+        self.move(self.choose(self.active, v, self.by_task(self.v)).flatten(0, 1))
         moved = (self.assignment - before).abs_().mul_(0.5)
         self._moved = self.totals(moved) / self._points.shape[1]
         self.n_evaluations += 1
-        self.raise_if_cancelled()
-        self._maximise()
+        self._update_posteriors()
         if self.is_recorded:
             self.objectives = self.choose(self.active, self._free_energies(), self.objectives)
 
@@ -216,69 +206,60 @@ class _Run(AbstractTaskClustering):
         """Return what share of the assignment the last iteration moved."""
         return self._moved
 
-    def _go_near(self, means: torch.Tensor) -> None:
-        products = (means @ self._turned).mT
+    def _assign_to(self, means: torch.Tensor) -> None:
+        """Take the soft assignment to means, softmax(-T_km |x - m|^2)."""
+        products = (means @ self._transposed).mT
         squares = self._lengths[..., None] + means.square().sum(dim=2)[:, None]
         squares.sub_(products, alpha=2).clamp_(min=0)
         self.move(squares.mul_(-self._method.start_temperature).flatten(0, 1))
 
-    def _stretch(self) -> torch.Tensor:
-        """Return the features less their mean, stretched."""
-        if self._sphering is None:
-            stretched = sphered_by_seeds(
-                self._points,
-                self.tasks.class_indicators(),
-                self._method.max_scale,
-                n_features=self.tasks.blocks.shape[2],
-            )
-        else:
-            stretched = self._points @ torch.from_numpy(self._sphering).to(self._points)
-        return stretched - stretched.mean(dim=1, keepdim=True)
+    def _whiten(self) -> torch.Tensor:
+        if self._whitening is not None:
+            return self._points @ torch.from_numpy(self._whitening).to(self._points)
+        return whitened_by_seeds(
+            self._points,
+            self.tasks.class_indicators(),
+            self._method.max_scale,
+            n_features=self.tasks.blocks.shape[2],
+        )
 
-    def _maximise(self) -> None:
+    def _update_posteriors(self) -> None:
         """Take the best posteriors of shares and means for the assignment, and project."""
         method, weights = self._method, self.by_task(self.assignment)
         counts = weights.sum(dim=1).cpu().double()
         self._beta = method.mean_weight + counts
         self._alpha = method.concentration + (counts - self._n_seeds).clamp_(min=0)
-        sums = (weights.mT @ self._stretched).cpu().double()
+        sums = (weights.mT @ self._whitened).cpu().double()
         means = sums / self._beta[..., None]
         basis = _span(means)
         self._n_dimensions = min(means.shape[1] - 1, means.shape[2])
-        self._projected = (basis.mT.to(self._turned) @ self._turned).mT
-        self._means = (means @ basis).to(self._stretched)
-
-    def _offsets(self) -> torch.Tensor:
-        """Return what is added to -precision/2 |y - m_k|^2, of shape (n_tasks, n_classes)."""
-        offsets = torch.digamma(self._alpha) - self._n_dimensions / (2 * self._beta)
-        return offsets.to(self._stretched)
+        self._projected = (basis.mT.to(self._transposed) @ self._transposed).mT
+        self._means = (means @ basis).to(self._whitened)
 
     def _free_energies(self) -> torch.Tensor:
         """Return the negative variational bound of each task."""
-        precision, n_dimensions = self._method.precision, self._n_dimensions
+        method, n_dimensions = self._method, self._n_dimensions
+        alpha, beta, precision = self._alpha, self._beta, method.precision
         squares = squared_distances(self._projected, self._means).flatten(0, 1)
+        # E[log q(o) - log p(y | o, m) - log p(o | shares)]
         terms = squares.mul_(precision / 2).add_(self.v).mul_(self.assignment)
         energies = self.totals(terms)
         energies += self.totals(self.assignment.amax(dim=1, keepdim=True).log_())
         n_nodes = self._points.shape[1]
         energies += n_nodes * n_dimensions / 2 * math.log(2 * math.pi / precision)
-        counts = self._beta - self._method.mean_weight
-        energies += (counts * n_dimensions / (2 * self._beta)).sum(dim=1)
-        free = self._alpha - self._method.concentration
-        energies -= (free * _mean_logarithms(self._alpha)).sum(dim=1)
-        return energies + self._divergences()
-
-    def _divergences(self) -> torch.Tensor:
-        """Return the divergences of the posteriors of shares and means from their priors."""
-        method, alpha, n_classes = self._method, self._alpha, self._alpha.shape[1]
+        energies += ((beta - method.mean_weight) * n_dimensions / (2 * beta)).sum(dim=1)
+        free = alpha - method.concentration
+        energies -= (free * _mean_logarithms(alpha)).sum(dim=1)
+        # KL of the Dirichlet posterior of the shares and of the Gaussian ones of the means
         prior = torch.tensor(method.concentration, dtype=torch.float64)
+        n_classes = alpha.shape[1]
         shares = (alpha - prior) * _mean_logarithms(alpha) - torch.lgamma(alpha)
         constant = n_classes * torch.lgamma(prior) - torch.lgamma(n_classes * prior)
-        ratio = method.mean_weight / self._beta
-        squares = self._means.cpu().double().square().sum(dim=2)
-        means = self._n_dimensions * (ratio - 1 - ratio.log())
-        means += method.mean_weight * method.precision * squares
-        return shares.sum(dim=1) + torch.lgamma(alpha.sum(dim=1)) + constant + means.sum(dim=1) / 2
+        ratio = method.mean_weight / beta
+        means = n_dimensions * (ratio - 1 - ratio.log())
+        means += method.mean_weight * precision * self._means.cpu().double().square().sum(dim=2)
+        divergences = shares.sum(dim=1) + torch.lgamma(alpha.sum(dim=1)) + constant
+        return energies + (divergences + means.sum(dim=1) / 2)
 
 
 def _mean_logarithms(alpha: torch.Tensor) -> torch.Tensor:
@@ -297,3 +278,109 @@ def _span(means: torch.Tensor) -> torch.Tensor:
     factors = torch.where(kept, values.clamp(min=1e-300).rsqrt(), 0)
     basis: torch.Tensor = apart.mT @ (vectors * factors[:, None])
     return basis
+
+
+def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
+    """Return R S R', S = min(eigenvalue^(-1/2), max_scale), of a scatter matrix.
+
+    Raises
+    ------
+    InvalidInput
+        If it is not a symmetric, positive semi-definite matrix of `n_features` rows.
+    """
+    matrix = np.asarray(scatter, dtype=np.float64)
+    if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
+        raise InvalidInput(
+            f"within_scatter: expected finite numbers of shape ({n_features}, {n_features}), "
+            f"got shape {matrix.shape}"
+        )
+    largest = np.abs(matrix).max()
+    if np.abs(matrix - matrix.T).max() > 1e-6 * largest:
+        raise InvalidInput("within_scatter: expected a symmetric matrix")
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    if values[0] < -1e-6 * largest:
+        raise InvalidInput(
+            f"within_scatter: expected eigenvalues >= 0, got {values[0]:.3g} among them"
+        )
+    with np.errstate(divide="ignore"):
+        scales = np.minimum(values.clip(min=0) ** -0.5, max_scale)
+    return np.asarray((vectors * scales) @ vectors.T)
+
+
+def whitened_by_seeds(
+    points: torch.Tensor, class_indicators: torch.Tensor, max_scale: float, *, n_features: int
+) -> torch.Tensor:
+    """Return R S R' x, with the scatter of the seeds, shrunk and brought to scale.
+
+    Parameters
+    ----------
+    points : Tensor of shape (n_tasks, n_nodes, n_features)
+        Features.
+    class_indicators : Tensor of shape (n_tasks, n_nodes, n_classes)
+        1 where a node is a seed of a class.
+    max_scale : float
+        The largest entry of S.
+    n_features : int
+        Of how many axes the identity is; the points may lie in a space of fewer.
+
+    Notes
+    -----
+    Eigenvalues count as shares of their mean, each weighted by itself: axes along which
+    classes are widest keep their scale.
+    """
+    residuals, freedom = _residuals(points, class_indicators)
+    values, axes = _principal_axes(residuals.cpu().double())
+    mean = values.sum(dim=1) / n_features
+    is_known = (freedom > 0) & (mean > 0)
+    if not is_known.any():
+        return points
+    shares = values / torch.where(is_known, mean, 1)[:, None]
+    shrinkage = torch.where(is_known, _shrinkage(shares, freedom, n_features), 1)
+    own = (1 - shrinkage)[:, None] * shares + shrinkage[:, None]
+    squares = own.square().sum(dim=1) + (n_features - values.shape[1]) * shrinkage.square()
+    unit = squares / n_features
+    own = (unit[:, None] / own).sqrt().clamp(max=max_scale)
+    others = (unit / shrinkage).sqrt().clamp(max=max_scale)[:, None]
+    along = points @ axes.to(points)
+    stretched = (along * (own - others).to(points)[:, None]) @ axes.to(points).mT
+    return stretched + points * others.to(points)[:, None]
+
+
+def _residuals(
+    points: torch.Tensor, class_indicators: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the seeds less the mean of their class, rows of 0 after them, and their freedom.
+
+    That is how many more there are than classes, of shape (n_tasks,), in float64.
+    """
+    is_seed = class_indicators.sum(dim=2)
+    counts = is_seed.sum(dim=1).cpu().double()
+    order = is_seed.argsort(dim=1, descending=True, stable=True)[:, : int(counts.max())]
+    own = class_indicators.gather(1, order[..., None].expand(-1, -1, class_indicators.shape[2]))
+    seeds = points.gather(1, order[..., None].expand(-1, -1, points.shape[2]))
+    means = (own.mT @ seeds) / own.sum(dim=1)[..., None]
+    residuals = (seeds - own @ means) * own.sum(dim=2, keepdim=True)
+    return residuals, counts - class_indicators.shape[2]
+
+
+def _principal_axes(residuals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return eigenvalues and eigenvectors, in columns, of E'E; all that are not 0."""
+    if residuals.shape[1] >= residuals.shape[2]:
+        values, axes = torch.linalg.eigh(residuals.mT @ residuals)
+        return values.clamp(min=0), axes
+    values, vectors = torch.linalg.eigh(residuals @ residuals.mT)
+    values = torch.where(values > 1e-9 * values[:, -1:], values, 0)
+    factors = torch.where(values > 0, values.clamp(min=1e-300).rsqrt(), 0)
+    return values, residuals.mT @ (vectors * factors[:, None])
+
+
+def _shrinkage(shares: torch.Tensor, freedom: torch.Tensor, n_features: int) -> torch.Tensor:
+    """Return how much of the identity the estimate holds, for eigenvalues of mean 1.
+
+    The oracle approximation takes too little where the spread lies in a few of many axes.
+    """
+    squares, p = shares.square().sum(dim=1), float(n_features)
+    above = (1 - 2 / p) * squares + p * p
+    below = (freedom + 1 - 2 / p) * (squares - p)
+    oracle = torch.where(below > above, above / below.clamp(min=1e-300), 1)
+    return torch.maximum(oracle, p / (p + freedom)).clamp(0, 1)

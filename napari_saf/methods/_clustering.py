@@ -1,143 +1,63 @@
-"""How a clustering is run: alternating updates of assignment and prototypes."""
+"""Clusterings: alternating updates of assignment and prototypes, of one problem or many tasks."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.geometry import entropy, normalize_, one_hot_, row_blocks, row_maxima, softmax
-from napari_saf.methods._local_order import in_local_order
+from napari_saf.graph import AffinityGraph
 from napari_saf.methods._method import AbstractMethod, Call, Cancelled, Iteration
 from napari_saf.methods._reporting import Reporter, update_labels
-from napari_saf.methods._start import (
-    check_seeds_fit,
-    class_means,
-    count_classes,
-    from_assignment,
-)
+from napari_saf.methods._start import check_seeds_fit, class_means, count_classes, from_assignment
 from napari_saf.parameters import parameter
 from napari_saf.points import MAX_EXACT_FEATURES, k_means_start, squared_distances, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Snapshot, Status
 
-_BLOCK = 256
-
 __all__ = [
-    "AbstractAlternatingMethod",
     "AbstractClustering",
-    "AbstractClusteringMethod",
-    "Nodes",
-    "column_totals",
-    "total",
+    "AbstractState",
+    "Tasks",
+    "in_local_order",
+    "limit_parameter",
+    "run_clustering",
+    "start_points",
+    "tolerance_parameter",
 ]
 
-
-class Nodes(Protocol):
-    """What a clustering is given: a call, or the nodes of several tasks one after the other."""
-
-    @property
-    def features(self) -> torch.Tensor:
-        """Features of shape (n_nodes, n_features)."""
-
-    @property
-    def seeds(self) -> torch.Tensor | None:
-        """Labels 1, 2, ... of shape (n_nodes,) that a person gave; 0 for none."""
-
-    def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the run was told to end."""
+_MIN_REORDERED_NODES = 2**16
+"""With fewer nodes, the fields stay in the caches of the processor in any order."""
 
 
-class AbstractClustering(ABC):
-    """A clustering under way.
+def tolerance_parameter(
+    default: float, what: str = "improves the objective by a smaller share than", step: float = 1e-5
+) -> Any:
+    """Return the field of the tolerance at which a run has converged."""
+    help = f"Stop once an iteration {what} this."
+    return parameter(
+        default, label="Tolerance", help=help, minimum=0, maximum=0.1, step=step, advanced=True
+    )
 
-    Parameters
-    ----------
-    call : Nodes
-    n_columns : int
 
-    Attributes
-    ----------
-    v, assignment : Tensor of shape (n_nodes, n_columns)
-        Log coordinates, whose rows have a maximum of 0, and their softmax.
-    objective : float
-        Where it decides on the end, it never rises from one iteration to the next.
-    n_evaluations : int
-        Inner updates so far.
-    notes : list of str
-        What a person should know of the run.
-    """
-
-    def __init__(self, call: Nodes, n_columns: int) -> None:
-        self.features = call.features
-        self.raise_if_cancelled = call.raise_if_cancelled
-        self.objective = math.nan
-        self.n_evaluations = 0
-        self.notes: list[str] = []
-        self.v = torch.zeros(len(self.features), n_columns).to(self.features)
-        self.assignment = torch.full_like(self.v, 1 / n_columns)
-        self._seeds = call.seeds
-        check_seeds_fit(self._seeds, n_columns)
-
-    def approach(self) -> Iterator[None]:
-        """Go to where the run starts; pauses where there is something to show."""
-        yield from ()
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Compute the objective of the start."""
-
-    @abstractmethod
-    def advance(self) -> None:
-        """Make one outer iteration: the assignment, then the prototypes."""
-
-    def conclude(self) -> bool:
-        """Take the prototypes that belong to the assignment; return whether they are others."""
-        return False
-
-    @abstractmethod
-    def measures(self, labels: torch.Tensor) -> dict[str, float]:
-        """Return what else is recorded, such as the objective of the hard labels."""
-
-    @abstractmethod
-    def prototypes(self) -> torch.Tensor:
-        """Return the representative (n_columns, n_features) of every column."""
-
-    def gain(self, before: float) -> float:
-        """Return by which share the last iteration lowered the objective, or what ends a run."""
-        return (before - self.objective) / max(abs(self.objective), 1e-300)
-
-    def exemplars(self) -> NDArray[np.int64] | None:
-        """Return the node (n_columns,) that stands for each column, if nodes do."""
-        return None
-
-    def remarks(self, labels: torch.Tensor) -> tuple[str, ...]:
-        """Return what a person should know of the hard labels at the end."""
-        return ()
-
-    def move(self, v: torch.Tensor) -> None:
-        """Go to log coordinates, which are overwritten; seeds stay where they are."""
-        self.v = self.constrain(v)
-        softmax(self.v, out=self.assignment)
-
-    def constrain(self, v: torch.Tensor) -> torch.Tensor:
-        """Normalise log coordinates in place and make the rows of seeds vertices."""
-        normalize_(v)
-        if self._seeds is not None:
-            rows = self._seeds.nonzero()[:, 0]
-            one_hot_(v, rows, self._seeds[rows] - 1)
-        return v
+def limit_parameter(default: int, what: str = "iterations", step: float | None = 10) -> Any:
+    """Return the field of the number of iterations after which a run ends."""
+    help = f"Stop after so many {what} in any case."
+    return parameter(
+        default, label="Most steps", help=help, minimum=1, maximum=100_000, step=step, advanced=True
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractAlternatingMethod(AbstractMethod):
-    """A method that alternates between assignment and prototypes.
+class AbstractClustering(AbstractMethod):
+    """A method that finds clusters, whose number is given.
 
     The label of a node is that of its largest share; of several, that of the nearest prototype.
 
@@ -147,112 +67,17 @@ class AbstractAlternatingMethod(AbstractMethod):
         CONVERGED once an iteration lowers the objective by less than this share.
     max_iterations : int
         MAX_ITERATIONS after so many outer iterations.
-    device, dtype
-        As for every method: `AbstractMethod`.
-    """
-
-    tolerance: float = parameter(
-        1e-4,
-        label="Tolerance",
-        help="Stop once an iteration improves the objective by a smaller share than this.",
-        minimum=0,
-        maximum=0.1,
-        step=1e-5,
-        advanced=True,
-    )
-    max_iterations: int = parameter(
-        100,
-        label="Most steps",
-        help="Stop after so many iterations in any case.",
-        minimum=1,
-        maximum=100_000,
-        step=10,
-        advanced=True,
-    )
-
-    @abstractmethod
-    def _prepare(self, call: Call) -> AbstractClustering:
-        """Return the clustering at its start."""
-
-    def _iterate(self, call: Call) -> Iteration:
-        ordered, order = in_local_order(call)
-        state = self._prepare(ordered)
-        place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
-        if call.initial is None and state.v.shape[1] < self._n_columns(call.problem):
-            state.notes.append(f"labels reduced to {state.v.shape[1]}: no more distinct features")
-        labels = state.v.argmax(dim=1)
-        reporter = Reporter(
-            self,
-            call.problem,
-            state.v.shape[1],
-            call.began,
-            lambda: labels[place],
-            lambda: state.v[place],
-            keeps_numbers=call.seeds is not None,
-        )
-        limit = self.max_iterations if call.max_iterations is None else call.max_iterations
-        yield reporter.snapshot(0.0)
-        try:
-            status = yield from self._alternate(state, labels, reporter, limit)
-        except Cancelled:
-            status = Status.CANCELLED
-            update_labels(labels, state.v)
-            _conclude(state, labels, reporter.records, is_current=False)
-        return reporter.finish(
-            status,
-            state.assignment.float().cpu()[place].numpy(),
-            (state.prototypes().cpu() + call.origin).float().numpy(),
-            n_evaluations=state.n_evaluations,
-            notes=(
-                *state.notes,
-                *_empty_note(labels, state.v.shape[1]),
-                *state.remarks(labels),
-            ),
-            exemplars=_in_order(state.exemplars(), order),
-        )
-
-    def _alternate(
-        self, state: AbstractClustering, labels: torch.Tensor, reporter: Reporter, limit: int
-    ) -> Generator[Snapshot, None, Status]:
-        """Iterate to the end, whose status is returned; `labels` are kept up to date."""
-        records, gains = reporter.records, list[float]()
-        for _ in state.approach():
-            update_labels(labels, state.v)
-            yield reporter.snapshot(0.0)
-        state.begin()
-        records.append(_record(state, labels, 0, 0.0))
-        status = None
-        while status is None:
-            yield reporter.snapshot(_fraction(gains, self.tolerance))
-            if len(records) > limit:
-                status = Status.MAX_ITERATIONS
-                break
-            state.advance()
-            changed = update_labels(labels, state.v)
-            records.append(_record(state, labels, len(records), changed))
-            gains.append(state.gain(records[-2].objective))
-            if gains[-1] <= self.tolerance:
-                status = Status.CONVERGED
-        _conclude(state, labels, records, is_current=True)
-        yield reporter.snapshot(1.0)
-        return status
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AbstractClusteringMethod(AbstractAlternatingMethod):
-    """A method that finds clusters, whose number is given.
-
-    Parameters
-    ----------
     n_clusters : int
         Number of labels; fewer may be left where some lose all their nodes, and there are as
         many as the seeds have classes where those are more.
     seed : int
         Draws the start.
-    tolerance, max_iterations, device, dtype
-        As for every method that alternates: `AbstractAlternatingMethod`.
+    device, dtype
+        As for every method: `AbstractMethod`.
     """
 
+    tolerance: float = tolerance_parameter(1e-4)
+    max_iterations: int = limit_parameter(100)
     n_clusters: int = parameter(
         8,
         label="Labels",
@@ -275,76 +100,295 @@ class AbstractClusteringMethod(AbstractAlternatingMethod):
         """Whether `initial` alone says how many labels there are: the prototypes follow it."""
         return True
 
+    @abstractmethod
+    def _start(self, call: Call) -> AbstractState:
+        """Return the state in which a run starts."""
+
+    def _iterate(self, call: Call) -> Iteration:
+        return run_clustering(self, call, self._start, self.tolerance, self.max_iterations)
+
     def _n_columns(self, problem: Problem) -> int:
         n_seeded = 0 if problem.seeds is None else count_classes(problem.seeds)
         return max(self.n_clusters, n_seeded)
 
+    def _n_fields(self) -> int:
+        return 8
+
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        """Return the same, and True where distances are products: far from 0 they lose digits."""
-        loses = features.shape[1] > MAX_EXACT_FEATURES
-        return loses or AbstractMethod._takes_mean(self, features, dtype)
-
-    def start_points(self, call: Call, draw: np.random.RandomState | None = None) -> torch.Tensor:
-        """Return the first prototypes: the means of the seeds' classes, then k-means++.
-
-        Fewer than wanted where there are fewer distinct features. Drawn by `draw`, by the seed
-        where it is None.
-        """
-        if call.initial is not None:
-            weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
-            return weighted_means(weights, call.features)
-        features = call.features
-        seeds = call.seeds
-        given = features[:0] if seeds is None else class_means(features, seeds)
-        if len(given) >= self.n_clusters:
-            return given
-        # Some may be drawn where one is given: draw as many as if none were.
-        count = min(self.n_clusters, len(features))
-        source = self.seed if draw is None else draw
-        drawn = k_means_start(features.cpu().numpy(), count, source)
-        return _join_distinct(given, torch.from_numpy(drawn).to(features))[: self.n_clusters]
+        # Distances that are products lose digits far from 0.
+        is_product = features.shape[1] > MAX_EXACT_FEATURES
+        return is_product or AbstractMethod._takes_mean(self, features, dtype)
 
 
-def total(values: torch.Tensor) -> float:
-    """Return the sum of all entries: rows in their own precision, their sums in float64."""
-    return float(values.sum(dim=1).cpu().double().sum())
+def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState) -> torch.Tensor:
+    """Return the first prototypes: the means of the seeds' classes, then k-means++.
 
-
-def column_totals(values: torch.Tensor, weights: torch.Tensor | None = None) -> NDArray[np.float64]:
-    """Return the sums of the columns in blocks of rows, and their sums in float64.
-
-    `weights`, of shape (n_nodes, 1), say how often each row counts.
+    Fewer than wanted where there are fewer distinct features; those of `initial` if it is given.
     """
-    weights = torch.ones_like(values[:, :1]) if weights is None else weights
-    whole = len(values) // _BLOCK * _BLOCK
-    rows, counts = values[:whole].view(-1, _BLOCK, values.shape[1]), weights[:whole]
-    blocks = torch.bmm(counts.view(-1, 1, _BLOCK), rows)[:, 0]
-    sums = torch.cat([blocks, weights[whole:].T @ values[whole:]])
-    return np.asarray(sums.cpu().double().sum(dim=0).numpy())
-
-
-def _join_distinct(given: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-    """Return the given points and those drawn ones that are not there yet."""
-    points = given
-    for point in drawn:
+    if call.initial is not None:
+        weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
+        return weighted_means(weights, call.features)
+    points = call.features[:0]
+    if call.seeds is not None:
+        points = class_means(call.features, call.seeds)
+    if len(points) >= n_clusters:
+        return points
+    # Some may be drawn where one is given: draw as many as if none were.
+    count = min(n_clusters, len(call.features))
+    for drawn in torch.from_numpy(k_means_start(call.features.cpu().numpy(), count, draw)):
+        point = drawn.to(points)
         if not (points == point).all(dim=1).any():
             points = torch.cat([points, point[None]])
-    return points
+    return points[:n_clusters]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Tasks:
+    """Problems of the same numbers of nodes, features and classes, on the device of the run.
+
+    Attributes
+    ----------
+    blocks : Tensor of shape (n_tasks, n_nodes, n_features)
+        Features.
+    seed_blocks : Tensor of shape (n_tasks, n_nodes), or None
+        Labels 1, 2, ... that were given; 0 for none.
+    initial : array of shape (n_nodes, n_columns), optional
+        Assignment of the one task to start from.
+    raise_if_cancelled : callable
+        Raises Cancelled if the run was told to end.
+    """
+
+    blocks: torch.Tensor
+    seed_blocks: torch.Tensor | None
+    initial: ArrayLike | None = None
+    raise_if_cancelled: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, call: Call) -> Tasks:
+        """Return the one task of a call."""
+        seeds = None if call.seeds is None else call.seeds[None]
+        return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes that have seeds."""
+        return 0 if self.seed_blocks is None else int(self.seed_blocks.max())
+
+    def class_indicators(self) -> torch.Tensor:
+        """Return (n_tasks, n_nodes, n_classes) with 1 where a node is a seed of a class."""
+        assert self.seed_blocks is not None
+        classes = torch.arange(1, self.n_classes + 1, device=self.blocks.device)
+        return (self.seed_blocks[..., None] == classes).to(self.blocks)
+
+    def class_means(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the means (n_tasks, n_classes, n_features) of the seeds of each class."""
+        return weighted_means(self.class_indicators(), features)
+
+    def start(self) -> torch.Tensor | None:
+        """Return log coordinates of the assignment to start from."""
+        if self.initial is None:
+            return None
+        return from_assignment(self.initial, self.blocks.flatten(0, 1))
+
+
+class AbstractState(ABC):
+    """State of a clustering: of one problem, or of several tasks with their rows stacked.
+
+    Every task ends by itself: those that are no longer active stay as they are.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    n_columns : int
+
+    Attributes
+    ----------
+    v, assignment : Tensor of shape (n_nodes, n_columns)
+        Log coordinates, whose rows have a maximum of 0, and their softmax.
+    objectives : Tensor of shape (n_tasks,)
+        In float64, on the CPU. Where they decide on the end, they never rise.
+    active : Tensor of bool of shape (n_tasks,)
+        On the CPU.
+    n_evaluations : int
+        Inner updates so far.
+    notes : list of str
+        What a person should know of the run.
+    is_recorded : bool
+        Whether the objectives are read.
+    """
+
+    def __init__(self, tasks: Tasks, n_columns: int) -> None:
+        self.tasks = tasks
+        self.features = tasks.blocks.flatten(0, 1)
+        self.n_tasks = len(tasks.blocks)
+        self.raise_if_cancelled = tasks.raise_if_cancelled
+        self.objectives = torch.full((self.n_tasks,), torch.nan, dtype=torch.float64)
+        self.active = torch.ones(self.n_tasks, dtype=torch.bool)
+        self.n_evaluations = 0
+        self.notes: list[str] = []
+        self.is_recorded = True
+        self.v = torch.zeros(len(self.features), n_columns).to(self.features)
+        self.assignment = torch.full_like(self.v, 1 / n_columns)
+        self._seeds = None if tasks.seed_blocks is None else tasks.seed_blocks.flatten()
+        check_seeds_fit(self._seeds, n_columns)
+
+    def warm_up(self) -> Iterator[None]:
+        """Go to where the run starts; yields where there is something to show."""
+        yield from ()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Compute the objectives of the start."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Make one outer iteration: the assignment, then the prototypes."""
+
+    def conclude(self) -> bool:
+        """Take the prototypes that belong to the assignment; return whether they are others."""
+        return False
+
+    def gains(self, before: torch.Tensor) -> torch.Tensor:
+        """Return by which share the last iteration lowered the objectives, or what ends a run."""
+        return (before - self.objectives) / self.objectives.abs().clamp(min=1e-300)
+
+    def measures(self, labels: torch.Tensor) -> dict[str, float]:
+        """Return what else is recorded, such as the objective of the hard labels."""
+        return {}
+
+    def prototypes(self) -> torch.Tensor:
+        """Return the representative (n_columns, n_features) of every column."""
+        return weighted_means(self.assignment, self.features)
+
+    def exemplars(self) -> NDArray[np.int64] | None:
+        """Return the node (n_columns,) that stands for each column, if nodes do."""
+        return None
+
+    def final_notes(self, labels: torch.Tensor) -> tuple[str, ...]:
+        """Return what a person should know of the hard labels at the end."""
+        return ()
+
+    def move(self, v: torch.Tensor) -> None:
+        """Go to log coordinates, which are overwritten; seeds stay where they are."""
+        self.v = self.constrain(v)
+        softmax(self.v, out=self.assignment)
+
+    def constrain(self, v: torch.Tensor) -> torch.Tensor:
+        """Normalise log coordinates in place and make the rows of seeds vertices."""
+        normalize_(v)
+        if self._seeds is not None:
+            rows = self._seeds.nonzero()[:, 0]
+            one_hot_(v, rows, self._seeds[rows] - 1)
+        return v
+
+    def by_task(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows as (n_tasks, n_nodes, n_columns)."""
+        return rows.view(self.n_tasks, -1, rows.shape[1])
+
+    def totals(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the entries of each task: of rows as they are, then in float64."""
+        if rows.ndim == 2:
+            rows = torch.mv(rows, rows.new_ones(rows.shape[1]))
+        return rows.cpu().double().view(self.n_tasks, -1).sum(dim=1)
+
+    def choose(self, mask: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        """Return the new values of some tasks and the old ones of others."""
+        if mask.all():
+            return new
+        own = mask.to(new.device)
+        if len(new) != self.n_tasks:
+            own = own.repeat_interleave(len(new) // self.n_tasks)
+        return torch.where(own.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def run_clustering(
+    method: AbstractMethod,
+    call: Call,
+    start: Callable[[Call], AbstractState],
+    tolerance: float,
+    max_iterations: int,
+) -> Iteration:
+    """Alternate to the end from a start; see `AbstractMethod.iterate`."""
+    ordered, order = in_local_order(call)
+    state = start(ordered)
+    place = slice(None) if order is None else torch.from_numpy(np.argsort(order))
+    n_columns = state.v.shape[1]
+    if call.initial is None and n_columns < method._n_columns(call.problem):
+        state.notes.append(f"labels reduced to {n_columns}: no more distinct features")
+    labels = state.v.argmax(dim=1)
+    reporter = Reporter(
+        method,
+        call.problem,
+        n_columns,
+        call.began,
+        lambda: labels[place],
+        lambda: state.v[place],
+        keeps_numbers=call.seeds is not None,
+    )
+    limit = max_iterations if call.max_iterations is None else call.max_iterations
+    yield reporter.snapshot(0.0)
+    try:
+        status = yield from _alternate(state, labels, reporter, limit, tolerance)
+    except Cancelled:
+        status = Status.CANCELLED
+        update_labels(labels, state.v)
+        _conclude(state, labels, reporter.records, is_current=False)
+    n_empty = int((torch.bincount(labels, minlength=n_columns) == 0).sum())
+    if n_empty:
+        state.notes.append(
+            f"{n_columns - n_empty} of {n_columns} labels are left: the others lost all pixels"
+        )
+    exemplars = state.exemplars()
+    return reporter.finish(
+        status,
+        state.assignment.float().cpu()[place].numpy(),
+        (state.prototypes().cpu() + call.origin).float().numpy(),
+        n_evaluations=state.n_evaluations,
+        notes=(*state.notes, *state.final_notes(labels)),
+        exemplars=exemplars if exemplars is None or order is None else order[exemplars],
+    )
+
+
+def _alternate(
+    state: AbstractState, labels: torch.Tensor, reporter: Reporter, limit: int, tolerance: float
+) -> Generator[Snapshot, None, Status]:
+    """Iterate to the end, whose status is returned; `labels` are kept up to date."""
+    records, gains = reporter.records, list[float]()
+    for _ in state.warm_up():
+        update_labels(labels, state.v)
+        yield reporter.snapshot(0.0)
+    state.begin()
+    records.append(_record(state, labels, 0, 0.0))
+    status = None
+    while status is None:
+        yield reporter.snapshot(_fraction(gains, tolerance))
+        if len(records) > limit:
+            status = Status.MAX_ITERATIONS
+            break
+        before = state.objectives
+        state.advance()
+        changed = update_labels(labels, state.v)
+        records.append(_record(state, labels, len(records), changed))
+        gains.append(float(state.gains(before)[0]))
+        if gains[-1] <= tolerance:
+            status = Status.CONVERGED
+    _conclude(state, labels, records, is_current=True)
+    yield reporter.snapshot(1.0)
+    return status
 
 
 def _conclude(
-    state: AbstractClustering, labels: torch.Tensor, records: list[Record], *, is_current: bool
+    state: AbstractState, labels: torch.Tensor, records: list[Record], *, is_current: bool
 ) -> None:
     """Settle prototypes and ties, and let the last record be of what the run ends with."""
     if records:
         is_current = not state.conclude() and is_current
-    n_settled = _settle_ties(labels, state)
-    if records and (n_settled or not is_current):
-        last = records[-1]
-        records[-1] = _record(state, labels, int(last.time), last.changed)
+    n_ties = _break_ties(labels, state)
+    if records and (n_ties or not is_current):
+        records[-1] = _record(state, labels, int(records[-1].time), records[-1].changed)
 
 
-def _settle_ties(labels: torch.Tensor, state: AbstractClustering) -> int:
+def _break_ties(labels: torch.Tensor, state: AbstractState) -> int:
     """Give nodes of several largest shares that of the nearest prototype; return how many."""
     prototypes, count = state.prototypes(), 0
     for block in row_blocks(state.assignment):
@@ -358,9 +402,7 @@ def _settle_ties(labels: torch.Tensor, state: AbstractClustering) -> int:
     return count
 
 
-def _record(
-    state: AbstractClustering, labels: torch.Tensor, iteration: int, changed: float
-) -> Record:
+def _record(state: AbstractState, labels: torch.Tensor, iteration: int, changed: float) -> Record:
     w = state.assignment
     overlap = (w.T @ w).cpu().double()
     masses = overlap.sum(dim=0).clamp(min=1e-300)
@@ -369,9 +411,9 @@ def _record(
         time=float(iteration),
         n_evaluations=state.n_evaluations,
         entropy=entropy(w, state.v, w.gather(1, labels[:, None])[:, 0]),
-        objective=state.objective,
+        objective=float(state.objectives[0]),
         label_shares=(sizes / len(labels)).numpy(),
-        rank_bound=float((overlap.diagonal() / masses).sum()),
+        rank_bound=float((overlap.diagonal() / masses).sum()),  # tr(C^-1 W'W)
         changed=changed,
         measures=state.measures(labels),
     )
@@ -387,16 +429,22 @@ def _fraction(gains: list[float], tolerance: float) -> float:
     return min(max(math.log(first / smallest) / math.log(first / least), 0.05), 0.99)
 
 
-def _in_order(
-    nodes: NDArray[np.int64] | None, order: NDArray[np.int64] | None
-) -> NDArray[np.int64] | None:
-    """Return nodes of the local order as those of the problem."""
-    return nodes if nodes is None or order is None else order[nodes]
+def in_local_order(call: Call) -> tuple[Call, NDArray[np.int64] | None]:
+    """Return the call with neighbours of large graphs close together in memory, and that order."""
+    whole, graph = call.problem, call.problem.graph
+    if graph.n_nodes < _MIN_REORDERED_NODES or not isinstance(graph, AffinityGraph):
+        return call, None
 
-
-def _empty_note(labels: torch.Tensor, n_columns: int) -> tuple[str, ...]:
-    sizes = torch.bincount(labels, minlength=n_columns)
-    n_empty = int((sizes == 0).sum())
-    if not n_empty:
-        return ()
-    return (f"{n_columns - n_empty} of {n_columns} labels are left: the others lost all pixels",)
+    nodes = whole.remember("local order", graph.local_order)
+    ordered = whole.remember("graph in local order", lambda: graph.in_order(nodes))
+    seeds, groups = (None if x is None else x[nodes] for x in (whole.seeds, whole.groups))
+    initial = None if call.initial is None else np.asarray(call.initial)
+    if initial is not None and initial.shape[:1] == nodes.shape:
+        initial = initial[nodes]
+    moved = dataclasses.replace(
+        call,
+        problem=Problem(whole.features[nodes], ordered, seeds=seeds, groups=groups),
+        features=call.features[torch.from_numpy(nodes).to(call.features.device)],
+        initial=initial,
+    )
+    return moved, nodes

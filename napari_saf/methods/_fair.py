@@ -13,14 +13,18 @@ from numpy.typing import NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import (
     AbstractClustering,
-    AbstractClusteringMethod,
+    AbstractState,
+    Tasks,
+    start_points,
+    tolerance_parameter,
 )
-from napari_saf.methods._fair_cut import FairCut
-from napari_saf.methods._fair_run import FairMeans, FairMedoids, FairStart
+from napari_saf.methods._fair_cut import FairCut, lift
+from napari_saf.methods._fair_state import FairOptions, FairPoints
 from napari_saf.methods._method import Call, not_cancelled, run_to_end
+from napari_saf.methods._start import from_assignment
 from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
 from napari_saf.parameters import parameter
-from napari_saf.points import k_means
+from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem
 
 __all__ = ["FairClustering"]
@@ -29,7 +33,7 @@ Objective = Literal["kmeans", "kmedian", "ncut"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class FairClustering(AbstractClusteringMethod):
+class FairClustering(AbstractClustering):
     """Cluster so that every label is spread over the groups in given proportions.
 
     Parameters
@@ -51,7 +55,7 @@ class FairClustering(AbstractClusteringMethod):
     n_starts : int
         Runs of k-means from which the best is taken as the start.
     n_clusters, tolerance, max_iterations, seed, device, dtype
-        As for every clustering: `AbstractClusteringMethod`.
+        As for every clustering: `AbstractClustering`.
 
     Notes
     -----
@@ -84,15 +88,7 @@ class FairClustering(AbstractClusteringMethod):
     name: ClassVar[str] = "fair"
     title: ClassVar[str] = "Fair clustering"
 
-    tolerance: float = parameter(
-        1e-6,
-        label="Tolerance",
-        help="Stop once an iteration improves the objective by a smaller share than this.",
-        minimum=0,
-        maximum=0.1,
-        step=1e-6,
-        advanced=True,
-    )
+    tolerance: float = tolerance_parameter(1e-6, step=1e-6)
     objective: Objective = parameter(
         "kmeans",
         label="Objective",
@@ -187,21 +183,28 @@ class FairClustering(AbstractClusteringMethod):
             cancelled,
         )
 
-    def _n_fields(self) -> int:
-        return 8
-
-    def _prepare(self, call: Call) -> AbstractClustering:
+    def _start(self, call: Call) -> AbstractState:
         groups, proportions = self._groups(call.problem)
-        start = FairStart(
-            groups, proportions, self.fairness_weight, self.lipschitz, self.tolerance, self.seed
+        options = FairOptions(
+            call.problem,
+            groups,
+            proportions,
+            self.fairness_weight,
+            self.lipschitz,
+            self.tolerance,
+            self.seed,
         )
-        centres = None if call.initial is not None else self._k_means(call)
-        kinds: dict[str, type[FairMeans | FairMedoids | FairCut]] = {
-            "kmeans": FairMeans,
-            "kmedian": FairMedoids,
-            "ncut": FairCut,
-        }
-        return kinds[self.objective](call, start, centres)
+        v = None
+        if call.initial is None:
+            points = self._k_means(call)
+        else:
+            v = from_assignment(call.initial, call.features)
+            v = lift(v) if self.objective == "ncut" else v
+            points = weighted_means(torch.softmax(v, dim=1), call.features)
+        if self.objective == "ncut":
+            return FairCut(Tasks.of(call), options, points, v)
+        medoids = self.objective == "kmedian"
+        return FairPoints(Tasks.of(call), options, points, v, medoids=medoids)
 
     def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return groups numbered from 0 (none: -1), and the proportions wanted."""
@@ -230,7 +233,7 @@ class FairClustering(AbstractClusteringMethod):
     def _k_means(self, call: Call) -> torch.Tensor:
         """Return the centres of the best of some runs of k-means, or of one from the seeds."""
         draw = np.random.RandomState(self.seed)
-        drawn = self.start_points(call, draw)
+        drawn = start_points(call, self.n_clusters, draw)
         is_given = call.seeds is not None or len(drawn) < self.n_clusters
         centres = k_means(
             call.features.cpu().numpy(),

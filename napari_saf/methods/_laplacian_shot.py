@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from napari_saf.methods._few_shot import AbstractFewShotMethod, start_of
-from napari_saf.methods._relaxation import AbstractRelaxation
-from napari_saf.methods._tasks import AbstractTaskClustering, TaskNeighbourhood, Tasks
+from napari_saf.methods._clustering import AbstractState, Tasks
+from napari_saf.methods._few_shot import AbstractFewShotMethod
+from napari_saf.methods._laplacian import AbstractLaplacianState, nearest_operator
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 
@@ -77,26 +77,24 @@ class LaplacianShot(AbstractFewShotMethod):
         none="seeds alone",
     )
 
-    def _prepare_tasks(self, tasks: Tasks) -> AbstractTaskClustering:
-        return _Run(self, tasks)
+    def _start_tasks(self, tasks: Tasks) -> AbstractState:
+        return _State(self, tasks)
 
 
-class _Run(AbstractRelaxation):
+class _State(AbstractLaplacianState):
     """LaplacianShot under way."""
 
     def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
         super().__init__(tasks, tasks.n_classes, method.laplacian_weight, method.tolerance)
         self._method = method
-        self._points = method._preprocess_turned(tasks.blocks)
+        self._points = method._preprocess_factored(tasks.blocks)
         self._means = tasks.class_means(self._points)
         self.move(self._unaries(self._means))
 
     def begin(self) -> None:
         self.raise_if_cancelled()
-        around = TaskNeighbourhood(self._points, self._method.n_neighbors)
-        self.raise_if_cancelled()
-        unary = self._unaries(self._rectified_means())
-        self.begin_at(unary, around.operator(self.features), start_of(self.tasks))
+        product, _ = nearest_operator(self._points, self._method.n_neighbors, self.features)
+        self.begin_at(self._unaries(self._rectified_means()), product)
 
     def advance(self) -> None:
         self.relax(1)
@@ -105,6 +103,7 @@ class _Run(AbstractRelaxation):
         return squared_distances(self._points, prototypes).neg_().flatten(0, 1)
 
     def _rectified_means(self) -> torch.Tensor:
+        """Return the means of all nodes, weighted by softmax_k(T cos(x_p, c_k)) (DESIGN.md 5.9)."""
         if self._method.rectification is None:
             return self._means
         lengths = torch.linalg.vector_norm(self._points, dim=2, keepdim=True).clamp(min=1e-30)

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.graph import Averager
-from napari_saf.methods._clustering import (
-    AbstractClustering,
-    AbstractClusteringMethod,
+from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
+from napari_saf.methods._few_shot import label_tasks
+from napari_saf.methods._laplacian import (
+    AbstractLaplacianState,
+    Laplacian,
+    nearest_operator,
+    neighbour_operator,
 )
 from napari_saf.methods._method import Call
-from napari_saf.methods._neighbourhood import Laplacian, Neighbourhood
-from napari_saf.methods._relaxation import AbstractRelaxation
-from napari_saf.methods._start import from_assignment
-from napari_saf.methods._tasks import (
-    AbstractTaskClustering,
-    TaskNeighbourhood,
-    Tasks,
-    label_tasks,
-)
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
+from napari_saf.problem import Problem
 
 __all__ = ["SLK"]
 
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
-_MOST_INNER = 20
+_MAX_INNER = 20
 _LEAST_EXPONENT = -60.0
 _MEAN_SHIFT_STEPS = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class SLK(AbstractClusteringMethod):
+class SLK(AbstractClustering):
     """Cluster around modes or means, neighbours alike: scalable Laplacian K-prototypes.
 
     Parameters
@@ -59,7 +53,7 @@ class SLK(AbstractClusteringMethod):
         > 0; squared width of the kernel in feature space. None: the mean squared distance to
         the `n_neighbors` nearest.
     n_clusters, tolerance, max_iterations, seed, device, dtype
-        As for every clustering: `AbstractClusteringMethod`.
+        As for every clustering: `AbstractClustering`.
 
     Notes
     -----
@@ -158,26 +152,30 @@ class SLK(AbstractClusteringMethod):
         ComputeError
             If the device is missing.
         """
-        return label_tasks(self, self._prepare_tasks, features, seeds)
+        limits = self.max_iterations, self.tolerance
+        return label_tasks(self, self._start_tasks, features, seeds, limits)
 
-    def _prepare_tasks(self, tasks: Tasks) -> AbstractTaskClustering:
+    def _start_tasks(self, tasks: Tasks) -> AbstractState:
         blocks = tasks.blocks - tasks.blocks.mean(dim=1, keepdim=True)
         centred = dataclasses.replace(tasks, blocks=blocks)
-        return _TaskRun(self, centred, centred.class_means(blocks))
+        return _State(self, centred, centred.class_means(blocks))
 
-    def _n_fields(self) -> int:
-        return 8
-
-    def _prepare(self, call: Call) -> AbstractClustering:
-        return _ProblemRun(self, call)
+    def _start(self, call: Call) -> AbstractState:
+        points = start_points(call, self.n_clusters, self.seed)
+        return _State(self, Tasks.of(call), points[None], call.problem)
 
 
-class _AbstractRun(AbstractRelaxation):
-    """Laplacian K-prototypes under way."""
+class _State(AbstractLaplacianState):
+    """Laplacian K-prototypes under way, of a problem or, without one, of tasks.
 
-    def __init__(self, method: SLK, tasks: Tasks, points: torch.Tensor) -> None:
+    `points` are the first prototypes (n_tasks, n_columns, n_features).
+    """
+
+    def __init__(
+        self, method: SLK, tasks: Tasks, points: torch.Tensor, problem: Problem | None = None
+    ) -> None:
         super().__init__(tasks, points.shape[1], method.laplacian_weight, method.tolerance)
-        self._method = method
+        self._method, self._problem = method, problem
         self._norms = tasks.blocks.square().sum(dim=2)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
@@ -186,21 +184,29 @@ class _AbstractRun(AbstractRelaxation):
             self._points = self._features_of(self._nodes)
         self.move(-self._squares(self._points).flatten(0, 1))
 
-    @abstractmethod
-    def _look_around(self) -> tuple[torch.Tensor, Averager]:
-        """Return the squared width of the kernel in each task, and the product with W."""
-
     def begin(self) -> None:
-        sigma2, neighbour_sum = self._look_around()
+        method = self._method
+        if self._problem is None:
+            product, sigma2 = nearest_operator(self.tasks.blocks, method.n_neighbors, self.features)
+            sigma2 = sigma2.clamp(min=1e-12)
+            if method.sigma2 is not None:
+                sigma2 = torch.full_like(sigma2, method.sigma2)
+        else:
+            product, width = neighbour_operator(
+                self._problem,
+                self.features,
+                method.laplacian,
+                method.n_neighbors,
+                method.sigma2,
+                method.seed,
+            )
+            sigma2 = torch.tensor([width])
         self._sigma2 = sigma2.to(self.features)[:, None, None]
         self.raise_if_cancelled()
-        given = self.tasks.initial
-        start = None if given is None else from_assignment(given, self.features)
-        unary = self._unaries(self._points).flatten(0, 1)
-        self.begin_at(unary, neighbour_sum, start)
+        self.begin_at(self._unaries(self._points).flatten(0, 1), product)
 
     def advance(self) -> None:
-        self.relax(_MOST_INNER)
+        self.relax(_MAX_INNER)
         self.raise_if_cancelled()
         self._update_prototypes()
         self.update_objectives()
@@ -297,33 +303,6 @@ class _AbstractRun(AbstractRelaxation):
 
     def _squares(self, points: torch.Tensor) -> torch.Tensor:
         return squared_distances(self.tasks.blocks, points, self._norms)
-
-
-class _ProblemRun(_AbstractRun):
-    """One problem, with its graph."""
-
-    def __init__(self, method: SLK, call: Call) -> None:
-        super().__init__(method, Tasks.of(call), method.start_points(call)[None])
-        self._problem = call.problem
-
-    def _look_around(self) -> tuple[torch.Tensor, Averager]:
-        method = self._method
-        around = Neighbourhood(
-            self._problem, method.laplacian, method.n_neighbors, method.sigma2, method.seed
-        )
-        return torch.tensor([around.sigma2]), around.operator(self.features)
-
-
-class _TaskRun(_AbstractRun):
-    """Many tasks, whose neighbours are those in feature space."""
-
-    def _look_around(self) -> tuple[torch.Tensor, Averager]:
-        method = self._method
-        around = TaskNeighbourhood(self.tasks.blocks, method.n_neighbors)
-        sigma2 = around.mean_squares.clamp(min=1e-12)
-        if method.sigma2 is not None:
-            sigma2 = torch.full_like(sigma2, method.sigma2)
-        return sigma2, around.operator(self.features)
 
 
 def _count_distinct(points: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,7 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.geometry import normalize_
-from napari_saf.methods._fairness_prices import FairnessPrices
-from napari_saf.methods._fairness_term import FairnessTerm
+from napari_saf.methods._fairness import FairnessMultipliers, FairnessTerm
 from napari_saf.metrics import (
     balance,
     fairness_error,
@@ -485,7 +484,7 @@ def test_no_weight_of_a_sweep_is_served_worse_than_by_the_solution_before(object
 
 
 @pytest.mark.parametrize("weight", [1.0, 1e3, 1e6])
-def test_prices_are_the_derivative_of_the_term_where_they_lead(weight):
+def test_multipliers_are_the_derivative_of_the_term_where_they_lead(weight):
     rng = np.random.default_rng(0)
     groups = rng.integers(-1, 3, 300)
     mu = np.bincount(groups[groups >= 0]) / (groups >= 0).sum()
@@ -495,12 +494,12 @@ def test_prices_are_the_derivative_of_the_term_where_they_lead(weight):
     def constrain(v):
         return v.sub_(v.amax(dim=1, keepdim=True))
 
-    softened = torch.softmax(-unary / bound, dim=1)
-    prices = FairnessPrices(term, weight, term.masses(softened))
+    start = torch.softmax(-unary / bound, dim=1)
+    multipliers = FairnessMultipliers.start(term, weight, term.masses(start))
     for _ in range(10):
-        found = prices.settle(unary / -bound, bound, 0.0, constrain, out)
-        prices.prices = found.prices
-    np.testing.assert_allclose(found.prices, weight * term.slope(found.masses), atol=1e-6)
+        found = multipliers.step(unary / -bound, bound, 0.0, constrain, out)
+        multipliers.values = found.multipliers
+    np.testing.assert_allclose(found.multipliers, weight * term.slope(found.masses), atol=1e-6)
     np.testing.assert_allclose(found.masses, term.masses(torch.softmax(found.v, dim=1)))
 
 
@@ -702,23 +701,23 @@ def test_many_features_far_from_the_origin_lose_no_digits(offset):
     assert climbed.max() <= 1e-6 * 300
 
 
-def test_prices_of_the_undecided_are_those_of_all(monkeypatch):
-    """Most nodes lie by one prototype: the few between are enough to find the prices."""
+def test_multipliers_of_the_undecided_are_those_of_all(monkeypatch):
+    """Most nodes lie by one prototype: the few between are enough to find the multipliers."""
     rng = np.random.default_rng(0)
     groups = rng.integers(0, 2, 400)
     unary = torch.from_numpy(50 * np.eye(2)[rng.integers(0, 2, 400)])
     unary[:60] = torch.from_numpy(rng.random((60, 2)))
     term, found = FairnessTerm(groups, np.array([0.5, 0.5]), unary), []
     for share in (0.0, 1.0):
-        monkeypatch.setattr("napari_saf.methods._fairness_prices._FEW", share)
-        prices = FairnessPrices(term, 1.0, term.masses(torch.full_like(unary, 0.5)))
+        monkeypatch.setattr("napari_saf.methods._fairness._MAX_UNDECIDED", share)
+        multipliers = FairnessMultipliers.start(term, 1.0, term.masses(torch.full_like(unary, 0.5)))
         out = torch.empty_like(unary)
         for _ in range(6):
-            settled = prices.settle(-unary / 0.3, 0.3, 0.0, normalize_, out)
-            prices.prices = settled.prices
+            settled = multipliers.step(-unary / 0.3, 0.3, 0.0, normalize_, out)
+            multipliers.values = settled.multipliers
         np.testing.assert_allclose(settled.masses, term.masses(out), rtol=1e-9)
         np.testing.assert_allclose(out, torch.softmax(settled.v, dim=1), atol=1e-6)
-        found.append(settled.prices)
+        found.append(settled.multipliers)
     np.testing.assert_allclose(*found, atol=1e-6)
 
 
@@ -738,7 +737,7 @@ def test_more_starts_find_better_ones():
     assert (many <= few * (1 + 1e-6)).all() and many.sum() < 0.98 * few.sum()
 
 
-def test_a_cluster_that_no_price_can_change_does_not_hold_up_the_others():
+def test_a_cluster_that_no_multiplier_can_change_does_not_hold_up_the_others():
     """Its nodes are all decided, in the wrong proportion: Newton asks for thousands there."""
     rng = np.random.default_rng(0)
     likes = rng.standard_normal((400, 3)) - [0, 0, 1e6]
@@ -746,10 +745,10 @@ def test_a_cluster_that_no_price_can_change_does_not_hold_up_the_others():
     unary = torch.from_numpy(np.concatenate([-likes, np.tile([1e6, 1e6, 0.0], (200, 1))]))
     groups = np.repeat([0, 1, 0, 1], [100, 300, 120, 80])
     term, out = FairnessTerm(groups, np.array([0.25, 0.75]), unary), torch.empty_like(unary)
-    prices = FairnessPrices(term, 1e5, term.masses(torch.softmax(-unary, dim=1)))
+    multipliers = FairnessMultipliers.start(term, 1e5, term.masses(torch.softmax(-unary, dim=1)))
     for _ in range(4):
-        found = prices.settle(-unary, 1.0, 1e-6, normalize_, out)
-        prices.prices = found.prices
+        found = multipliers.step(-unary, 1.0, 1e-6, normalize_, out)
+        multipliers.values = found.multipliers
     shares = found.masses[0] / found.masses.sum(axis=0)
     np.testing.assert_allclose(shares, [0.25, 0.25, 0.6], atol=1e-2)
 

@@ -10,8 +10,8 @@ import torch
 from scipy.special import digamma
 
 import napari_saf as saf
-from napari_saf.methods._sphering import sphered_by_seeds
-from napari_saf.methods._tasks import Tasks
+from napari_saf.methods._bavardage import whitened_by_seeds
+from napari_saf.methods._clustering import Tasks
 
 METHODS = {"laplacianshot": saf.LaplacianShot, "bavardage": saf.Bavardage}
 TASK_METHODS = {
@@ -165,7 +165,7 @@ def test_the_scatter_of_the_seeds_is_shrunk_and_clamped(n_shots):
     features, seeds, _ = draw_tasks(2, n_shots=n_shots, n_features=7)
     features *= np.linspace(0.1, 2, 7)
     tasks = Tasks(torch.from_numpy(features), torch.from_numpy(seeds))
-    found = sphered_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0, n_features=7).numpy()
+    found = whitened_by_seeds(tasks.blocks, tasks.class_indicators(), 2.0, n_features=7).numpy()
     for x, given, y in zip(features, seeds, found, strict=True):
         if n_shots == 1:
             np.testing.assert_array_equal(y, x)
@@ -237,7 +237,7 @@ def test_wrong_seeds_stay(method):
 @pytest.mark.parametrize("name", list(TASK_METHODS))
 @pytest.mark.parametrize("n_shots", [1, 5])
 def test_many_tasks_are_labelled_like_each_by_itself(monkeypatch, name, n_shots):
-    monkeypatch.setattr("napari_saf.methods._tasks._CHUNK_BYTES", 30_000)
+    monkeypatch.setattr("napari_saf.methods._few_shot._CHUNK_BYTES", 30_000)
     method = replace(TASK_METHODS[name], dtype="float64")
     features, seeds, _ = draw_tasks(9, n_shots)
     found = method.run_tasks(features, seeds)
@@ -291,7 +291,7 @@ def test_a_class_of_most_nodes_is_found_better_than_by_soft_k_means():
         150, n_shots=1, shares=(6, 2, 1), n_queries=80, n_features=100, spread=2.5
     )
     method, free = saf.Bavardage(), seeds == 0
-    state = method._prepare_tasks(Tasks(torch.from_numpy(features), torch.from_numpy(seeds)))
+    state = method._start_tasks(Tasks(torch.from_numpy(features), torch.from_numpy(seeds)))
     state.begin()
     by_k_means = state.by_task(state.v).argmax(dim=2).numpy() + 1
     right = [

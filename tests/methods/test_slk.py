@@ -123,7 +123,7 @@ def energy(s, a, weights, lam):
 
 
 def one_update(monkeypatch):
-    monkeypatch.setattr("napari_saf.methods._slk._MOST_INNER", 1)
+    monkeypatch.setattr("napari_saf.methods._slk._MAX_INNER", 1)
 
 
 def rough_start(problem, n_columns=3):
@@ -590,7 +590,7 @@ def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):
     start = np.random.default_rng(1).dirichlet(np.ones(3), size=n)
     method = saf.SLK(prototypes=kind, dtype="float64")
     plain = method.run(problem, initial=start)
-    monkeypatch.setattr("napari_saf.methods._local_order._LEAST_NODES", 1)
+    monkeypatch.setattr("napari_saf.methods._clustering._MIN_REORDERED_NODES", 1)
     assert (graph.local_order() != np.arange(n)).any()
     steps = method.iterate(problem, start)
     while True:

@@ -1,26 +1,118 @@
-"""Descent of assignments whose neighbours attract each other."""
+"""The Laplacian term: whose labels attract each other, and the descent of assignments under it."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from napari_saf.geometry import normalize_, row_maxima, softmax
-from napari_saf.graph import Averager
-from napari_saf.methods._tasks import AbstractTaskClustering, Tasks
+from napari_saf.graph import (
+    Averager,
+    GraphUnion,
+    GridGraph,
+    Neighbours,
+    SparseProduct,
+    nearest_neighbours,
+    symmetric_part,
+)
+from napari_saf.methods._clustering import AbstractState, Tasks
+from napari_saf.problem import Problem
 
-__all__ = ["AbstractRelaxation"]
+__all__ = ["AbstractLaplacianState", "Laplacian", "nearest_operator", "neighbour_operator"]
 
-_STILL = 1e-3
-_LEAST_STEP = 2**-10
-_MOST_SPREAD = 20.0
+Laplacian = Literal["contrast", "graph", "features"]
+
+_MAX_SAMPLES = 2000
+_MAX_DENSE_NODES = 4096
+_MIN_CHANGE = 1e-3
+_MIN_STEP = 2**-10
+_MAX_SPREAD = 20.0
 """Of log coordinates within a row, for which exponentials need no shift and none is too small."""
 
 
-class AbstractRelaxation(AbstractTaskClustering):
+def neighbour_operator(
+    problem: Problem,
+    like: torch.Tensor,
+    laplacian: Laplacian = "contrast",
+    n_neighbors: int = 5,
+    sigma2: float | None = None,
+    seed: int = 0,
+) -> tuple[Averager, float]:
+    """Return the product with the weights W of a Laplacian term, and sigma2 > 0.
+
+    Parameters
+    ----------
+    problem : Problem
+        Gives graph and features.
+    like : Tensor
+        Gives device and type.
+    laplacian : {"contrast", "graph", "features"}
+        See `SLK`.
+    n_neighbors : int
+        For "features", and for the estimate of sigma2.
+    sigma2 : float or None
+        None: the mean squared distance to the `n_neighbors` nearest; among 2000 nodes drawn at
+        random, where the neighbours of all are not needed otherwise.
+    seed : int
+        Draws them.
+    """
+    graph, sample = problem.graph, problem.features
+    if laplacian == "features" or sigma2 is None:
+        if laplacian != "features" and len(sample) > _MAX_SAMPLES:
+            rng = np.random.default_rng(seed)
+            sample = sample[rng.choice(len(sample), _MAX_SAMPLES, replace=False)]
+        found = nearest_neighbours(sample, min(n_neighbors, len(sample) - 1))
+        mean = float(found.squared_distances.mean())
+        if not mean > 0:  # all neighbours coincide
+            mean = max(1e-4 * float(problem.features.var(axis=0).sum()), 1e-12)
+        sigma2 = sigma2 or mean
+    if laplacian == "features":
+        weights = symmetric_part(found.indicator())
+    elif laplacian == "contrast" and isinstance(graph, GridGraph | GraphUnion):
+        weights = graph.contrast_weights(problem.features, sigma2)
+    else:
+        return graph.neighbour_sum(like.device, like.dtype), sigma2
+    return SparseProduct(weights, like.device, like.dtype), sigma2
+
+
+def nearest_operator(
+    blocks: torch.Tensor, n_neighbors: int, like: torch.Tensor
+) -> tuple[Averager, torch.Tensor]:
+    """Return the product with W, 1 for the nearest in feature space within each task.
+
+    Of W the symmetric part. And the mean squared distance to them in each task, in float64 on the
+    CPU; `blocks` are the features (n_tasks, n_nodes, n_features).
+    """
+    n_tasks, n_nodes = blocks.shape[:2]
+    k = min(n_neighbors, n_nodes - 1)
+    if n_nodes > _MAX_DENSE_NODES:
+        parts = [nearest_neighbours(block.cpu().numpy(), k) for block in blocks]
+        indices = np.stack([part.indices for part in parts])
+        squares = np.stack([part.squared_distances for part in parts])
+    else:
+        indices, squares = _dense_nearest(blocks.cpu().double(), k)
+    offsets = np.arange(n_tasks)[:, None, None] * n_nodes
+    found = Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
+    product = SparseProduct(symmetric_part(found.indicator()), like.device, like.dtype)
+    return product, torch.from_numpy(squares.mean(axis=(1, 2)))
+
+
+def _dense_nearest(points: torch.Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    lengths = points.square().sum(dim=2)
+    squares = torch.baddbmm(lengths[:, :, None] + lengths[:, None], points, points.mT, alpha=-2)
+    squares.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    found, indices = squares.topk(k, dim=2, largest=False)
+    return indices.numpy(), found.clamp_(min=0).numpy()
+
+
+class AbstractLaplacianState(AbstractState):
     """Assignments S that descend E = -sum s a - lambda/2 sum_k s_k'W s_k + sum s log s.
 
-    By S <- softmax(a + lambda W S), a descent where W is positive semi-definite. An update
-    under which the energy of a task would rise is made shorter,
+    By S <- softmax(a + lambda W S) (DESIGN.md 5.7), a descent where W is positive semi-definite.
+    An update under which the energy of a task would rise is made shorter,
     S <- S^(1 - t) softmax(a + lambda W S)^t normalised, t halved until it falls.
 
     Parameters
@@ -41,10 +133,8 @@ class AbstractRelaxation(AbstractTaskClustering):
         self._tolerance = tolerance
         self._steps = torch.ones(self.n_tasks, dtype=torch.float64)
 
-    def begin_at(
-        self, unary: torch.Tensor, neighbour_sum: Averager, start: torch.Tensor | None
-    ) -> None:
-        """Go to a start, the softmax of the unaries where none is given."""
+    def begin_at(self, unary: torch.Tensor, neighbour_sum: Averager) -> None:
+        """Go to the start that the tasks have, or else to the softmax of the unaries a."""
         self._unary, self._neighbour_sum = unary, neighbour_sum
         self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
             torch.empty_like(self.v) for _ in range(5)
@@ -54,6 +144,7 @@ class AbstractRelaxation(AbstractTaskClustering):
         self._add_neighbours(ones, degrees)
         self._pull = self._laplacian_weight * float(degrees.max())
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
+        start = self.tasks.start()
         self.move(unary.clone() if start is None else start)
         torch.amax(self.assignment, dim=1, out=self._scale)
         self._add_neighbours(self.assignment, self._sums)
@@ -74,7 +165,7 @@ class AbstractRelaxation(AbstractTaskClustering):
     def relax(self, n_updates: int) -> None:
         """Make at most so many updates of each task, fewer where it stands still."""
         low, high = self._unary.aminmax()
-        self._is_shifted = self._seeds is not None or self._pull + float(high - low) > _MOST_SPREAD
+        self._is_shifted = self._seeds is not None or self._pull + float(high - low) > _MAX_SPREAD
         try:
             self._descend(n_updates)
         finally:
@@ -93,10 +184,9 @@ class AbstractRelaxation(AbstractTaskClustering):
             torch.sub(self._next, self.assignment, out=self._scratch).abs_()
             changes = self._scratch.view(self.n_tasks, -1).sum(dim=1).cpu() * self.n_tasks / len(v)
             self._accept(moving, v)
-            lowest = torch.minimum(energies, before)
-            self.objectives = self.choose(moving, lowest, before)
+            self.objectives = self.choose(moving, torch.minimum(energies, before), before)
             gains = before - energies
-            moving &= (changes >= _STILL) & (gains > self._tolerance * energies.abs())
+            moving &= (changes >= _MIN_CHANGE) & (gains > self._tolerance * energies.abs())
             if not moving.any():
                 return
 
@@ -116,11 +206,19 @@ class AbstractRelaxation(AbstractTaskClustering):
             if not rising.any():
                 break
             steps[rising] /= 2
-            moving = moving & ~(rising & (steps < _LEAST_STEP))
+            moving = moving & ~(rising & (steps < _MIN_STEP))
             if not moving.any():
                 break
         self._steps = torch.where(moving, steps, self._steps)
         return v, energies, moving
+
+    def _toward(self, steps: torch.Tensor) -> torch.Tensor:
+        """Return (1 - t) v + t (a + lambda W S), a share t of the way to the bound's minimum."""
+        v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight, out=self._next_v)
+        if (steps < 1).any():
+            shares = (1 - steps).to(v).repeat_interleave(len(v) // self.n_tasks)
+            v.sub_(row_maxima(v)).lerp_(self.v, shares[:, None])
+        return self.constrain(v) if self._is_shifted else v
 
     def _accept(self, moving: torch.Tensor, v: torch.Tensor) -> None:
         if moving.all():
@@ -134,15 +232,8 @@ class AbstractRelaxation(AbstractTaskClustering):
         self._sums = self.choose(moving, self._next_sums, self._sums)
         self._scale = self.choose(moving, self._next_scale, self._scale)
 
-    def _toward(self, steps: torch.Tensor) -> torch.Tensor:
-        """Return log coordinates a share of the way to the minimum of the bound."""
-        v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight, out=self._next_v)
-        if (steps < 1).any():
-            shares = (1 - steps).to(v).repeat_interleave(len(v) // self.n_tasks)
-            v.sub_(row_maxima(v)).lerp_(self.v, shares[:, None])
-        return self.constrain(v) if self._is_shifted else v
-
     def _add_neighbours(self, assignment: torch.Tensor, out: torch.Tensor) -> None:
+        """Write W S into `out`."""
         if self._laplacian_weight:
             self._neighbour_sum(assignment, out, torch.empty_like(out))
         else:
@@ -151,7 +242,7 @@ class AbstractRelaxation(AbstractTaskClustering):
     def _energies(
         self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, scale: torch.Tensor
     ) -> torch.Tensor:
-        """Return E of assignments exp(v) * scale."""
+        """Return E = sum s (v - a - lambda/2 W s) + sum log scale, for s = exp(v) * scale."""
         terms = torch.sub(v, self._unary, out=self._scratch)
         terms.sub_(sums, alpha=self._laplacian_weight / 2)
         rows = torch.mv(terms.mul_(assignment), terms.new_ones(terms.shape[1]))
