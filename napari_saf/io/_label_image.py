@@ -18,7 +18,9 @@ from napari_saf.label_map import Color, LabelMap
 
 __all__ = [
     "Axes",
+    "check_color",
     "check_labels",
+    "check_name",
     "color_labels",
     "color_table",
     "count_labels",
@@ -108,27 +110,30 @@ def map_labels(
     numbers = present.tolist()
     return LabelMap(
         present,
-        {n: _checked_name(n, given_names.get(n, f"label {n}")) for n in numbers},
-        {n: _checked_color(given_colors.get(n, _own_color(n))) for n in numbers},
+        {n: printable(check_name(n, given_names.get(n, f"label {n}"))) for n in numbers},
+        {n: check_color(given_colors.get(n, _own_color(n))) for n in numbers},
     )
 
 
-def _checked_name(label: int, name: object) -> str:
+def check_name(label: int, name: object) -> str:
+    """Return the name of a label without blanks around it; raise InvalidInput if it is none."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
-    return printable(name.strip())
+    return name.strip()
+
+
+def check_color(given: object) -> Color:
+    """Return a colour with alpha 1; raise InvalidInput if it is none."""
+    color = np.asarray(given)
+    is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
+    if not is_color or not ((color >= 0) & (color <= 1)).all():
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
+    red, green, blue = (float(part) for part in color[:3])
+    return red, green, blue, 1.0
 
 
 def _own_color(label: int) -> tuple[float, float, float]:
     return colorsys.hsv_to_rgb(label * _GOLDEN % 1, 0.65, 0.95)
-
-
-def _checked_color(given: object) -> Color:
-    color = np.asarray(given, dtype=float)
-    if color.ndim != 1 or len(color) < 3 or not ((color >= 0) & (color <= 1)).all():
-        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r}")
-    red, green, blue = color[:3].tolist()
-    return red, green, blue, 1.0
 
 
 def color_table(label_map: LabelMap) -> NDArray[np.uint8]:

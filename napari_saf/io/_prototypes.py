@@ -19,6 +19,7 @@ from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._image import read_image
+from napari_saf.io._label_image import check_color, check_name
 from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
 from napari_saf.io._reading import (
     FileModel,
@@ -29,7 +30,7 @@ from napari_saf.io._reading import (
     read_limited,
     validated,
 )
-from napari_saf.io._recipe import Recipe, refuse_options
+from napari_saf.io._recipe import Recipe, check_repeatable
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.points import k_means
@@ -88,15 +89,13 @@ class PrototypeSet:
             wrong = given.min() if given.min() < 1 else given.max()
             raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong}")
         for label, name in as_dict(self.names, "names").items():
-            if not isinstance(name, str) or not name.strip():
-                raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
+            check_name(label, name)
         if not isinstance(self.options, ImageOptions | None):
             raise InvalidInput(f"options: expected ImageOptions, got {self.options!r:.60}")
         if self.options is not None:
-            refuse_options(self.options)
-        colors = {
-            label: _check_color(color) for label, color in as_dict(self.colors, "colors").items()
-        }
+            check_repeatable(self.options)
+        given_colors = as_dict(self.colors, "colors").items()
+        colors = {label: check_color(color)[:3] for label, color in given_colors}
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
         object.__setattr__(self, "colors", colors)
@@ -313,14 +312,6 @@ def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     if not np.isfinite(rows).all():
         raise InvalidInput("prototypes: expected finite numbers")
     return rows
-
-
-def _check_color(color: object) -> tuple[float, ...]:
-    values = np.asarray(color)
-    is_color = values.ndim == 1 and len(values) >= 3 and values.dtype.kind in "iuf"
-    if not is_color or not ((values >= 0) & (values <= 1)).all():
-        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {color!r:.60}")
-    return tuple(float(value) for value in values[:3])
 
 
 def _write(path: Path, prototypes: PrototypeSet, suffix: str) -> None:

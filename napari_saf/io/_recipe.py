@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +14,7 @@ from pydantic import Field, field_validator
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.groups import check_group_source
-from napari_saf.image_options import WEIGHTS, ImageOptions
+from napari_saf.image_options import ImageOptions
 from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._reading import (
     Text,
@@ -30,7 +29,7 @@ from napari_saf.parameters import from_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 
-__all__ = ["Recipe", "load_recipe", "refuse_options", "save_recipe"]
+__all__ = ["Recipe", "check_repeatable", "load_recipe", "save_recipe"]
 
 _MOST_BYTES = 16 * 2**20
 _GIVEN = "was given as an array, which a recipe cannot repeat"
@@ -126,7 +125,7 @@ class Recipe:
         """
         if self.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
-        refuse_options(self.options)
+        check_repeatable(self.options)
         arguments = self.options.for_others(rescale).arguments()
         return Problem.from_image(image, mask=mask, seeds=seeds, **arguments)
 
@@ -161,7 +160,10 @@ def save_recipe(
     SafError
         If the file cannot be written, or is there and may not be overwritten.
     """
-    _refuse_given(recipe)
+    _refuse_given(recipe.get("parameters"))
+    options = recipe.get("input")
+    if isinstance(options, dict) and options.get("features") == "array":
+        raise InvalidInput(f"input.features: {_GIVEN}")
     try:
         text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -187,26 +189,28 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
         return _parse(parse_json(read_limited(file, _MOST_BYTES)))
 
 
+def check_repeatable(options: ImageOptions) -> None:
+    """Raise InvalidInput if the features were given as an array, which no file holds."""
+    if options.features not in FEATURES:
+        raise InvalidInput(f"input.features: {_GIVEN}")
+
+
 def _parse(raw: object) -> Recipe:
     file = validated(_RecipeFile, raw)
-    assert isinstance(raw, dict)
-    _refuse_given(raw)
+    _refuse_given(file.parameters)
     method = from_plain(METHODS[file.method], file.parameters)
     _check_arrays(method, "parameters")
     options = None if file.input is None else ImageOptions.from_plain(file.input)
     if options is not None:
-        refuse_options(options)
-    return Recipe(method, options, raw)
+        check_repeatable(options)
+    return Recipe(method, options, cast("dict[str, Any]", raw))
 
 
-def _refuse_given(recipe: dict[str, Any]) -> None:
-    """Refuse what is in a recipe as a trace only: a given affinity, given features."""
-    parameters, options = recipe.get("parameters"), recipe.get("input")
+def _refuse_given(parameters: object) -> None:
+    """Refuse what is in a recipe as a trace only, such as a given affinity."""
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if isinstance(value, dict) and "kind" in value and value["kind"] is None:
             raise InvalidInput(f"parameters.{name}: {_GIVEN}")
-    if isinstance(options, dict) and options.get("features") == "array":
-        raise InvalidInput(f"input.features: {_GIVEN}")
 
 
 def _check_arrays(value: Any, where: str) -> None:
@@ -218,41 +222,3 @@ def _check_arrays(value: Any, where: str) -> None:
         elif isinstance(inner, np.ndarray):
             if inner.dtype.kind not in "iuf" or not inner.size or not np.isfinite(inner).all():
                 raise InvalidInput(f"{name}: expected finite numbers, got {inner.dtype}")
-
-
-def refuse_options(options: ImageOptions) -> None:
-    """Refuse options that no file may hold.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the entry.
-    """
-    if options.features not in FEATURES:
-        known = ", ".join(FEATURES)
-        raise InvalidInput(f"input.features: expected one of {known}, got {options.features!r}")
-    if options.weights not in WEIGHTS:
-        known = ", ".join(WEIGHTS)
-        raise InvalidInput(f"input.weights: expected one of {known}, got {options.weights!r}")
-    sides = options.window if isinstance(options.window, tuple) else (options.window,)
-    if not sides or not all(_is_whole(side) and side > 0 and side % 2 for side in sides):
-        raise InvalidInput(f"input.window: expected odd numbers, got {options.window!r}")
-    if options.channel_axis is not None and not _is_whole(options.channel_axis):
-        raise InvalidInput(f"input.channel_axis: expected a number, got {options.channel_axis!r}")
-    if options.max_side is not None and not (_is_whole(options.max_side) and options.max_side > 0):
-        raise InvalidInput(
-            f"input.max_side: expected a number of 1 or more, got {options.max_side!r}"
-        )
-    if options.groups is not None:
-        if not isinstance(options.groups, str):
-            raise InvalidInput(f"input.groups: expected words, got {options.groups!r}")
-        check_group_source(options.groups)
-    if not isinstance(options.rescale, bool):
-        raise InvalidInput(f"input.rescale: expected true or false, got {options.rescale!r}")
-    scaling = options.scaling
-    if scaling is not None and not -np.inf < scaling.low < scaling.high < np.inf:
-        raise InvalidInput(f"input.scaling: expected low below high, got {scaling}")
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
