@@ -9,9 +9,12 @@ import dask.array as da
 import numpy as np
 import pytest
 from gui_cases import blocks, stack
+from napari.components import ViewerModel
 from napari.layers import Labels
+from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
+from napari_saf._gui.forms.image_input import ImageInput
 
 pytestmark = pytest.mark.gui
 
@@ -19,6 +22,29 @@ pytestmark = pytest.mark.gui
 def add(viewer, dock, data, **options):
     layer = viewer.add_image(data, **options)
     dock.input.choose_image(layer)
+    return layer
+
+
+@pytest.fixture
+def model():
+    """A viewer without a window that has an RGB image."""
+    viewer = ViewerModel()
+    viewer.add_image(blocks(), name="blocks")
+    return viewer
+
+
+@pytest.fixture
+def chosen(model, qtbot):
+    """The controls that say what to label."""
+    found = ImageInput(model)
+    for widget in (found.section, found.features, found.scale):
+        qtbot.addWidget(widget)
+    return found
+
+
+def offer(model, chosen, data, **options):
+    layer = model.add_image(data, **options)
+    chosen.choose_image(layer)
     return layer
 
 
@@ -80,16 +106,16 @@ def test_an_active_layer_that_is_no_image_leaves_the_first(viewer):
     assert dock.input.image is first
 
 
-def test_lab_only_with_three_channels(viewer, dock):
-    assert "lab" in dock.input.feature_names()
-    dock.input.choose_features("lab")
-    assert dock.input.job().options.features == "lab"
-    add(viewer, dock, gray())
-    assert "lab" not in dock.input.feature_names()
-    add(viewer, dock, np.moveaxis(blocks(), -1, 0), name="planes")
-    assert "lab" not in dock.input.feature_names()
-    dock.input.choose_channels(0)
-    assert "lab" in dock.input.feature_names()
+def test_lab_only_with_three_channels(model, chosen):
+    assert "lab" in chosen.feature_names()
+    chosen.choose_features("lab")
+    assert chosen.job().options.features == "lab"
+    offer(model, chosen, gray())
+    assert "lab" not in chosen.feature_names()
+    offer(model, chosen, np.moveaxis(blocks(), -1, 0), name="planes")
+    assert "lab" not in chosen.feature_names()
+    chosen.choose_channels(0)
+    assert "lab" in chosen.feature_names()
 
 
 def test_channels_in_front(viewer, dock, run):
@@ -102,35 +128,36 @@ def test_channels_in_front(viewer, dock, run):
     np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
 
 
-def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(viewer, dock):
-    first = add(viewer, dock, np.zeros((3, 20, 24)), name="first")
-    dock.input.choose_channels(0)
-    add(viewer, dock, np.ones((3, 16, 18)), name="second")
-    assert dock.input._channels.currentData() == 0
-    add(viewer, dock, np.ones((7, 16, 18)), name="of seven")
-    assert dock.input._channels.currentData() is None
-    dock.input.choose_image(first)
-    assert dock.input._channels.currentData() is None
+def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(model, chosen):
+    first = offer(model, chosen, np.zeros((3, 20, 24)), name="first")
+    chosen.choose_channels(0)
+    offer(model, chosen, np.ones((3, 16, 18)), name="second")
+    assert chosen.job().options.channel_axis == 0
+    offer(model, chosen, np.ones((7, 16, 18)), name="of seven")
+    assert chosen.job().options.channel_axis is None
+    chosen.choose_image(first)
+    assert chosen.job().options.channel_axis is None
 
 
-def test_rows_appear_only_where_there_is_a_choice(viewer, dock):
-    section = dock.input.section
-    assert not section.is_shown(dock.input._channels)
-    assert not section.is_shown(dock.input._extent)
-    add(viewer, dock, stack())
-    assert section.is_shown(dock.input._channels)
-    assert section.is_shown(dock.input._extent)
-    dock.input.choose_channels(0)
-    assert not section.is_shown(dock.input._extent)
+def test_rows_appear_only_where_there_is_a_choice(model, chosen):
+    section = chosen.section
+    assert not section.is_shown(chosen.channels)
+    assert not section.is_shown(chosen.extent)
+    offer(model, chosen, stack())
+    assert section.is_shown(chosen.channels)
+    assert section.is_shown(chosen.extent)
+    chosen.choose_channels(0)
+    assert not section.is_shown(chosen.extent)
 
 
-def test_axes_are_called_as_beside_their_sliders(viewer, dock):
-    image = add(viewer, dock, stack(), name="stack")
-    assert dock.input._channels.itemText(1) == f"{viewer.dims.axis_labels[0]}  (5 channels)"
+def test_axes_are_called_as_beside_their_sliders(model, chosen):
+    blocks = chosen.image
+    image = offer(model, chosen, stack(), name="stack")
+    assert chosen.channels.itemText(1) == "-3  (5 channels)"
     image.axis_labels = ("z", "y", "x")
-    dock.input.choose_image(viewer.layers["blocks"])
-    dock.input.choose_image(image)
-    assert dock.input._channels.itemText(1) == "z  (5 channels)"
+    chosen.choose_image(blocks)
+    chosen.choose_image(image)
+    assert chosen.channels.itemText(1) == "z  (5 channels)"
 
 
 def test_a_volume(viewer, dock, run):
@@ -325,11 +352,11 @@ def test_fewer_features_than_labels_is_said(viewer, dock, run):
     assert "labels reduced to 2" in dock.status.text
 
 
-def test_even_numbers_become_odd(dock):
-    dock.input.scale.set_value(8)
-    assert dock.input.scale.value == 9
-    dock.input.scale._slider.setValue(3)
-    assert dock.input.scale.value == 7
+def test_even_numbers_become_odd(chosen):
+    chosen.scale.set_value(8)
+    assert chosen.scale.value == 9
+    chosen.scale.findChild(QSlider).setValue(3)
+    assert chosen.scale.value == 7
 
 
 @pytest.mark.parametrize(
@@ -343,14 +370,13 @@ def test_even_numbers_become_odd(dock):
         (4, "slice", 5),
     ],
 )
-def test_the_scale_is_no_larger_than_the_image(viewer, dock, run, n_slices, extent, window):
-    add(viewer, dock, stack(n_slices), name="stack")
-    dock.input.choose_extent(extent)
-    result = run(dock)
-    assert not dock.status.is_error, dock.status.text
-    assert result.recipe["input"]["window"] == window
+def test_the_scale_is_no_larger_than_the_image(model, chosen, n_slices, extent, window):
+    offer(model, chosen, stack(n_slices), name="stack")
+    chosen.choose_extent(extent)
+    job = chosen.job()
+    assert job.options.window == window
     is_less = extent == "volume" and n_slices in (2, 4)
-    assert ("scale along axis -3" in dock.status.text) == is_less
+    assert ("scale along axis -3" in chosen.scale_note(job)) == is_less
 
 
 def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
@@ -387,4 +413,4 @@ def test_each_volume_of_a_series_by_itself(viewer, dock, run):
     assert result_of(viewer, layer).data.shape == series.shape
     np.testing.assert_array_equal(result.labels[0], result.labels[2])
     dock.input.choose_image(viewer.layers["blocks"])
-    assert dock.input._extent.findData("volumes") < 0
+    assert dock.input.extent.findData("volumes") < 0

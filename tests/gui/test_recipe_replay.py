@@ -83,7 +83,7 @@ def in_the_app(dock, qtbot, run):
     dock.input.choose_features(look["features"])
     dock.input.choose_max_side(look["max_side"])
     dock.input.scale.set_value(look["window"])
-    dock.input._weights.setCurrentIndex(dock.input._weights.findData(look["weights"]))
+    dock.input.choose_weights(look["weights"])
     found = []
     dock.session.returned.connect(found.append)
     with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):

@@ -164,7 +164,7 @@ def test_renaming_layers_does_no_harm(viewer, dock, long_run, qtbot):
     long_run(dock)
     dock.input.image.name = "another"
     dock.session.live.layer.name = "mine"
-    assert dock.input._image.currentText() == "another"
+    assert dock.input.image.name == "another"
     with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
         pass
     with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):

@@ -22,6 +22,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.scale import with_side
 from napari_saf.comparison import (
+    OPTION_AXES,
     Variant,
     lay_out,
     open_axes,
@@ -29,8 +30,6 @@ from napari_saf.comparison import (
     read_values,
     variants_of,
 )
-from napari_saf.features import FEATURES
-from napari_saf.image_options import WEIGHTS
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe
 from napari_saf.problem import ImageOptions
@@ -49,13 +48,8 @@ class _Axis(NamedTuple):
 
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
-_OPTIONS = (
-    _Axis("window", "Scale", "3, 9, 21", "Side of the window over which labels are averaged."),
-    _Axis("features", "Features", ", ".join(FEATURES), "What describes a pixel."),
-    _Axis("weights", "Neighbours", ", ".join(WEIGHTS), "How much each pixel in the window counts."),
-    _Axis("max_side", "Work at", "240, 480", "The longest side at which to work."),
-)
-_OPTION_LABELS = {axis.name: axis.label for axis in _OPTIONS}
+_OPTIONS = {option.name: option for option in describe(ImageOptions)}
+_OPTION_VALUES = {"window": "3, 9, 21", "max_side": "240, 480"}
 _START = (("s", "0, 0.5, 1"), ("window", "3, 9"))
 _MOST_LETTERS = 68
 """Of the names in a row of panels, in a small window."""
@@ -224,19 +218,18 @@ def _axes_of(methods: Sequence[type[AbstractMethod]]) -> list[_Axis]:
         for item in describe(method):
             if item.kind in _KINDS and item.name not in _NOT_VARIED and item.in_form:
                 found.setdefault(item.name, item)
-    basic, advanced = (
-        [
-            _Axis(item.name, item.label, _first_values(item), item.help)
-            for item in found.values()
-            if item.advanced == wanted
-        ]
-        for wanted in (False, True)
-    )
-    return [*basic, *_OPTIONS, *advanced]
+    items = [
+        *(item for item in found.values() if not item.advanced),
+        *(_OPTIONS[name] for name in OPTION_AXES),
+        *(item for item in found.values() if item.advanced),
+    ]
+    return [_Axis(item.name, item.label, _first_values(item), item.help) for item in items]
 
 
 def _first_values(item: Parameter) -> str:
     """Return values of a parameter to begin with."""
+    if item.name in _OPTION_VALUES:
+        return _OPTION_VALUES[item.name]
     if item.kind == "choice":
         return ", ".join(item.choices)
     if item.kind == "bool":
@@ -293,8 +286,8 @@ def _join(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _label(variant: Variant, axis: str) -> str:
     """Return what the form calls an axis; nothing for the method, whose name says what it is."""
-    if axis in _OPTION_LABELS:
-        return _OPTION_LABELS[axis]
+    if axis in _OPTIONS:
+        return _OPTIONS[axis].label
     item = parameter_named(type(variant.method), axis)
     return "" if item is None else item.label
 
