@@ -31,7 +31,7 @@ import sys
 import time
 
 import napari_saf as saf
-from napari_saf.image_options import ImageOptions
+from napari_saf.input import ImageOptions
 from napari_saf.samples import read_sample
 from skimage.transform import resize
 

@@ -14,8 +14,7 @@ from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.image_options import ImageOptions
-from napari_saf.prepared_image import prepare_images
+from napari_saf.input import ImageOptions, prepare_images
 
 __all__ = ["ImageOptions", "Problem"]
 

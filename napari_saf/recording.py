@@ -1,11 +1,11 @@
-"""What a run was like on its way, kept within a bound of memory."""
+"""A recording: the labels and soft labels of a run at sampled steps, within a bound of memory."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -15,58 +15,63 @@ from scipy.special import entr, softmax
 
 from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot
 
-__all__ = ["LabelMoment", "Recording", "StateMoment"]
+__all__ = ["PackedArray", "RecordedLabels", "RecordedState", "Recording"]
 
 _BLOCK_BYTES = 2**24
-_LEAST = 1e-10
+_FLOOR = 1e-10
 _LABEL_MEMORY = 0.25
 _LABEL_TIME = 0.2
 _FREE_SECONDS = 0.02
-"""What packing labels, and soft labels, may take in any case: short runs are kept whole."""
+"""What packing labels, and soft labels, may take in any case: all steps of short runs are kept."""
 _LABEL_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.NOSHUFFLE)
 _STATE_CODEC = Blosc("lz4", clevel=1, shuffle=Blosc.BITSHUFFLE)
 """A state of a photograph takes 8 ms and two thirds of its memory, late ones less; zstd would
 spare another sixth in three times the time."""
 
-Step = Callable[[NDArray[Any]], NDArray[Any]]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Packed:
-    """An array in little memory, packed a block of rows at a time."""
+class PackedArray:
+    """An array, such as a label image, compressed without loss a block of rows at a time."""
 
     blocks: tuple[bytes, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    _codec: Blosc
 
     @classmethod
-    def of(cls, array: NDArray[Any], codec: Blosc, change: Step = np.asarray) -> _Packed:
-        """Pack an array, each block of rows changed before."""
+    def of(
+        cls,
+        array: NDArray[Any],
+        codec: Blosc = _LABEL_CODEC,
+        convert: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
+    ) -> PackedArray:
+        """Pack an array, each block of rows converted before."""
         n_rows = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
         blocks = []
         for start in range(0, len(array), n_rows):
-            block = np.ascontiguousarray(change(array[start : start + n_rows]))
+            block = np.ascontiguousarray(convert(array[start : start + n_rows]))
             blocks.append(codec.encode(block))
-        return cls(tuple(blocks), array.shape, block.dtype if blocks else array.dtype)
+        return cls(tuple(blocks), array.shape, block.dtype if blocks else array.dtype, codec)
 
     @property
     def n_bytes(self) -> int:
+        """Memory that it takes."""
         return sum(len(block) for block in self.blocks)
 
-    def read(self, codec: Blosc) -> NDArray[Any]:
+    def unpack(self) -> NDArray[Any]:
         """Return the array."""
         whole = np.empty(self.shape, self.dtype)
         flat, start = whole.reshape(-1).view(np.uint8), 0
         for block in self.blocks:
-            part = np.frombuffer(codec.decode(block), np.uint8)
-            flat[start : start + len(part)] = part
-            start += len(part)
+            content = np.frombuffer(self._codec.decode(block), np.uint8)
+            flat[start : start + len(content)] = content
+            start += len(content)
         return whole
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Moment:
-    """A moment of a run.
+class _Sample:
+    """A recorded step of a run.
 
     Attributes
     ----------
@@ -78,7 +83,7 @@ class _Moment:
 
     time: float
     step: int
-    _packed: tuple[_Packed, ...]
+    _packed: tuple[PackedArray, ...]
 
     @property
     def n_bytes(self) -> int:
@@ -87,24 +92,24 @@ class _Moment:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class LabelMoment(_Moment):
-    """The labels at a moment of a run; `time` and `step` as recorded."""
+class RecordedLabels(_Sample):
+    """The labels at a recorded step; `time` and `step` as recorded."""
 
     def labels(self) -> list[LabelImage]:
         """Return the label image, column + 1, of each image; 0 outside the mask."""
-        return [packed.read(_LABEL_CODEC) for packed in self._packed]
+        return [packed.unpack() for packed in self._packed]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class StateMoment(_Moment):
-    """The soft labels at a moment of a run; `time` and `step` as recorded."""
+class RecordedState(_Sample):
+    """The soft labels at a recorded step; `time` and `step` as recorded."""
 
     def assignment(self) -> NDArray[np.float32]:
         """Return the assignment (n_nodes, n_columns); a column that had died is 0."""
         logarithm = self._logarithm()
-        found: NDArray[np.float32] = softmax(logarithm, axis=1)
-        found[:, (logarithm <= math.log(_LEAST)).all(axis=0)] = 0
-        return found
+        assignment: NDArray[np.float32] = softmax(logarithm, axis=1)
+        assignment[:, (logarithm <= math.log(_FLOOR)).all(axis=0)] = 0
+        return assignment
 
     def columns(self) -> NDArray[np.int64]:
         """Return the column that each node prefers, of shape (n_nodes,)."""
@@ -113,95 +118,92 @@ class StateMoment(_Moment):
     def entropies(self) -> NDArray[np.float32]:
         """Return the entropy of each node as a share of that of no preference, 0 to 1."""
         assignment = self.assignment()
-        most = math.log(max(assignment.shape[1], 2))
-        return np.asarray(np.clip(entr(assignment).sum(axis=1) / most, 0, 1), dtype=np.float32)
+        highest = math.log(max(assignment.shape[1], 2))
+        return np.asarray(np.clip(entr(assignment).sum(axis=1) / highest, 0, 1), dtype=np.float32)
 
     def _logarithm(self) -> NDArray[np.float32]:
         (packed,) = self._packed
-        return packed.read(_STATE_CODEC).astype(np.float32)
+        return packed.unpack().astype(np.float32)
 
 
-M = TypeVar("M", bound=_Moment)
+S = TypeVar("S", bound=_Sample)
 
 
-class _Track(Generic[M]):
-    """Moments at even distances, within a bound of memory and a share of the time.
+class SampledSeries(Generic[S]):
+    """Steps at even distances, within a bound of memory and a share of the time.
 
     When memory is full every second one goes, and from then on half as many are taken. The first
     and the newest stay, unless these two alone are too much: then the newest, if it fits.
 
-    One thread writes; what another reads of `kept` stays as it is.
+    One thread writes; the tuple of samples that another one reads never changes.
 
     Parameters
     ----------
     memory : int
         In bytes.
     share : float
-        Of the time of the run.
+        Of the time of the run that making samples may take.
 
     Attributes
     ----------
-    kept : tuple of moments
+    samples : tuple
         By rising step.
     stride : int
         Least number of steps between two of them, but for the last two.
     """
 
     def __init__(self, memory: int, share: float) -> None:
-        self.kept: tuple[M, ...] = ()
+        self.samples: tuple[S, ...] = ()
         self.stride = 1
         self._memory = memory
         self._share = share
         self._spent = self._cost = 0.0
 
-    def offer(self, step: int, seconds: float, make: Callable[[], M]) -> None:
-        """Take a moment, if it is time for one; the run has taken so many seconds."""
-        if self.kept and step - self.kept[-1].step < self.stride:
+    def offer(self, step: int, seconds: float, make: Callable[[], S]) -> None:
+        """Sample a step, if it is time for one; the run has taken so many seconds."""
+        if self.samples and step - self.samples[-1].step < self.stride:
             return
         allowed = max(_FREE_SECONDS, self._share * seconds)
-        if self.kept and self._spent + self._cost > allowed:
+        if self.samples and self._spent + self._cost > allowed:
             return
         began = time.thread_time()
         self.add(make())
         self._cost = time.thread_time() - began
         self._spent += self._cost
 
-    def add(self, moment: M) -> None:
-        """Take a moment; it replaces one of the same step."""
-        kept = list(self.kept)
-        if kept and kept[-1].step >= moment.step:
-            kept.pop()
-        elif len(kept) > 1 and kept[-1].step - kept[-2].step < self.stride:
-            kept.pop()
-        kept.append(moment)
-        while len(kept) > 2 and _n_bytes(kept) > self._memory:
+    def add(self, sample: S) -> None:
+        """Take a sample in place of one of the same step."""
+        samples = list(self.samples)
+        if samples and samples[-1].step >= sample.step:
+            samples.pop()
+        elif len(samples) > 1 and samples[-1].step - samples[-2].step < self.stride:
+            samples.pop()
+        samples.append(sample)
+        while len(samples) > 2 and _n_bytes(samples) > self._memory:
             self.stride *= 2
-            kept = self._thinned(kept)
-        if _n_bytes(kept) > self._memory:
-            kept = [moment] if moment.n_bytes <= self._memory else []
-        self.kept = tuple(kept)
+            thinned = samples[:1]
+            for one in samples[1:-1]:
+                if one.step - thinned[-1].step >= self.stride:
+                    thinned.append(one)
+            samples = [*thinned, samples[-1]]
+        if _n_bytes(samples) > self._memory:
+            samples = [sample] if sample.n_bytes <= self._memory else []
+        self.samples = tuple(samples)
 
-    def until(self, step: int) -> _Track[M]:
-        """Return a track that goes on from the moments up to a step."""
-        track: _Track[M] = _Track(self._memory, self._share)
-        track.kept = tuple(moment for moment in self.kept if moment.step <= step)
-        track.stride = self.stride
-        return track
-
-    def _thinned(self, kept: list[M]) -> list[M]:
-        thinned = kept[:1]
-        for moment in kept[1:-1]:
-            if moment.step - thinned[-1].step >= self.stride:
-                thinned.append(moment)
-        return [*thinned, kept[-1]]
+    def until(self, step: int) -> SampledSeries[S]:
+        """Return a series that goes on from the samples up to a step."""
+        series: SampledSeries[S] = SampledSeries(self._memory, self._share)
+        series.samples = tuple(sample for sample in self.samples if sample.step <= step)
+        series.stride = self.stride
+        return series
 
 
-def _n_bytes(moments: list[M]) -> int:
-    return sum(moment.n_bytes for moment in moments)
+def _n_bytes(samples: Iterable[_Sample]) -> int:
+    return sum(sample.n_bytes for sample in samples)
 
 
 class Recording:
-    """The records of a run, and its labels and soft labels at moments spread over it.
+    """The records of a run, and its labels and soft labels at steps spread over it.
 
     Soft labels are kept as logarithms in half precision. A run of the same method that starts
     from them ends like the one that was recorded: with the flows 99.4 % of the nodes of a
@@ -221,26 +223,30 @@ class Recording:
     def __init__(self, *, memory: int = 2**28, share: float = 0.03) -> None:
         label_memory = int(memory * _LABEL_MEMORY)
         label_share = share * _LABEL_TIME
-        self._labels: _Track[LabelMoment] = _Track(label_memory, label_share)
-        self._states: _Track[StateMoment] = _Track(memory - label_memory, share - label_share)
+        self._labels: SampledSeries[RecordedLabels] = SampledSeries(label_memory, label_share)
+        self._states: SampledSeries[RecordedState] = SampledSeries(
+            memory - label_memory, share - label_share
+        )
         self._clock: float | None = None
         self._records: list[Record] = []
-        self._begin = (0.0, 0)
+        self._start = (0.0, 0)
 
     @property
-    def label_moments(self) -> tuple[LabelMoment, ...]:
-        """The moments of which labels are kept, by rising time."""
-        return self._labels.kept
+    def labels(self) -> tuple[RecordedLabels, ...]:
+        """The steps of which labels are kept, by rising time."""
+        return self._labels.samples
 
     @property
-    def state_moments(self) -> tuple[StateMoment, ...]:
-        """The moments of which soft labels are kept, by rising time."""
-        return self._states.kept
+    def states(self) -> tuple[RecordedState, ...]:
+        """The steps of which soft labels are kept, by rising time."""
+        return self._states.samples
+
+    label_moments, state_moments = labels, states
 
     @property
     def n_bytes(self) -> int:
         """Memory of labels and soft labels."""
-        return _n_bytes([*self._labels.kept, *self._states.kept])
+        return _n_bytes([*self.labels, *self.states])
 
     def __len__(self) -> int:
         return len(self._records)
@@ -258,8 +264,8 @@ class Recording:
         return History.of(records)
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Take note of the present step of a run; call it for each, in the thread of the run."""
-        if not self._take(snapshot.record):
+        """Record the present step of a run; call it for each, in the thread of the run."""
+        if not self._append(snapshot.record):
             return
         step = len(self._records) - 1
         if self._clock is None:
@@ -272,28 +278,28 @@ class Recording:
             )
 
     def finish(self, result: Segmentation) -> None:
-        """Take note of how the run ended."""
+        """Record how the run ended."""
         if not self._records:
             return
         step, at = len(self._records) - 1, self._records[-1].time
         images = result.labels if isinstance(result.labels, list) else [result.labels]
         self._labels.add(_pack_labels(at, step, list(map(result.label_map.unpaint, images))))
-        if self._states.kept and self._states.kept[-1].step < step:
-            self._states.add(_pack_state(at, step, result.assignment, _to_half_logarithm))
+        if self.states and self.states[-1].step < step:
+            self._states.add(_pack_state(at, step, result.assignment, _log_to_half))
 
-    def until(self, moment: StateMoment) -> Recording:
-        """Return a recording that goes on from a moment, for a run that starts there."""
+    def until(self, state: RecordedState) -> Recording:
+        """Return a recording up to a state, for a run that goes on from there."""
         other = Recording()
-        other._records = self._records[: moment.step + 1]
-        other._labels = self._labels.until(moment.step)
-        other._states = self._states.until(moment.step)
+        other._records = self._records[: state.step + 1]
+        other._labels = self._labels.until(state.step)
+        other._states = self._states.until(state.step)
         last = other._records[-1]
-        other._begin = (last.time, last.n_evaluations)
+        other._start = (last.time, last.n_evaluations)
         return other
 
-    def _take(self, record: Record) -> bool:
-        """Keep a record that is news; return whether it is."""
-        time_before, n_before = self._begin
+    def _append(self, record: Record) -> bool:
+        """Append a record if it is of a new step; return whether it is."""
+        time_before, n_before = self._start
         record = dataclasses.replace(
             record,
             time=record.time + time_before,
@@ -309,19 +315,24 @@ class Recording:
         return True
 
 
-def _pack_labels(at: float, step: int, labels: LabelImage | list[LabelImage]) -> LabelMoment:
+def _pack_labels(at: float, step: int, labels: LabelImage | list[LabelImage]) -> RecordedLabels:
     images = labels if isinstance(labels, list) else [labels]
-    return LabelMoment(at, step, tuple(_Packed.of(image, _LABEL_CODEC) for image in images))
+    return RecordedLabels(at, step, tuple(map(PackedArray.of, images)))
 
 
-def _pack_state(at: float, step: int, state: NDArray[np.floating], change: Step) -> StateMoment:
-    return StateMoment(at, step, (_Packed.of(state, _STATE_CODEC, change),))
+def _pack_state(
+    at: float,
+    step: int,
+    state: NDArray[np.floating],
+    to_half: Callable[[NDArray[np.floating]], NDArray[np.float16]],
+) -> RecordedState:
+    return RecordedState(at, step, (PackedArray.of(state, _STATE_CODEC, to_half),))
 
 
 def _to_half(logarithm: NDArray[np.floating]) -> NDArray[np.float16]:
     return logarithm.astype(np.float16)
 
 
-def _to_half_logarithm(assignment: NDArray[np.floating]) -> NDArray[np.float16]:
-    logarithm = np.log(assignment.clip(_LEAST))
+def _log_to_half(assignment: NDArray[np.floating]) -> NDArray[np.float16]:
+    logarithm = np.log(assignment.clip(_FLOOR))
     return np.asarray(logarithm - logarithm.max(axis=1, keepdims=True)).astype(np.float16)

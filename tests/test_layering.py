@@ -12,9 +12,8 @@ import napari_saf
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"arrays", "errors", "device", "label_map", "parameters", "tick"},
-    {"geometry", "graph", "features", "groups", "points"},
-    {"image_options"},
-    {"prepared_image"},
+    {"geometry", "graph", "features", "points"},
+    {"input"},
     {"problem", "recording", "result"},
     {"affinity", "integrate"},
     {"methods"},

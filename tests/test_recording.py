@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 import napari_saf as saf
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, to_plain, values_of
-from napari_saf.recording import Recording, _Track
+from napari_saf.recording import Recording, SampledSeries
 
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A moment that takes so many bytes."""
+    """A sample that takes so many bytes."""
 
     step: int
     n_bytes: int
@@ -51,45 +51,45 @@ def recorded(method, problem, **limits):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 50)), min_size=1, max_size=120))
-def test_memory_holds_and_the_ends_stay_whatever_comes(moments):
-    memory, step, track = 200, 0, _Track(200, 1.0)
-    for skipped, n_bytes in moments:
+def test_memory_holds_and_the_ends_stay_whatever_comes(samples):
+    memory, step, series = 200, 0, SampledSeries(200, 1.0)
+    for skipped, n_bytes in samples:
         step += skipped
-        track.offer(step, 1e9, lambda at=step, size=n_bytes: Weight(at, size))
-        steps = [moment.step for moment in track.kept]
-        assert sum(moment.n_bytes for moment in track.kept) <= memory
+        series.offer(step, 1e9, lambda at=step, size=n_bytes: Weight(at, size))
+        steps = [sample.step for sample in series.samples]
+        assert sum(sample.n_bytes for sample in series.samples) <= memory
         assert steps == sorted(set(steps))
-        assert steps[0] == moments[0][0]
+        assert steps[0] == samples[0][0]
         gaps = np.diff(steps)
-        assert (gaps[:-1] >= track.stride).all()
-        assert (gaps < 2 * track.stride + 4).all()
-        assert step - steps[-1] < track.stride
+        assert (gaps[:-1] >= series.stride).all()
+        assert (gaps < 2 * series.stride + 4).all()
+        assert step - steps[-1] < series.stride
 
 
 def test_of_what_is_too_large_only_the_newest_is_kept():
-    track = _Track(100, 1.0)
+    series = SampledSeries(100, 1.0)
     for step, size in enumerate((60, 70, 90)):
-        track.add(Weight(step, size))
-    assert [moment.step for moment in track.kept] == [2]
-    track.add(Weight(3, 101))
-    assert track.kept == ()
+        series.add(Weight(step, size))
+    assert [sample.step for sample in series.samples] == [2]
+    series.add(Weight(3, 101))
+    assert series.samples == ()
 
 
 def test_packing_takes_its_share_of_the_time():
-    track = _Track(10**6, 0.1)
+    series = SampledSeries(10**6, 0.1)
     cost = 0.01
 
     def make(step):
-        track.n_made += 1
+        series.n_made += 1
         return Weight(step, 1)
 
-    track.n_made = 0
+    series.n_made = 0
     for step in range(1000):
-        track._cost = cost
-        track._spent = cost * track.n_made
-        track.offer(step, 0.01 * step, lambda at=step: make(at))
-    assert cost * track.n_made <= 0.1 * 10 + 2 * cost
-    assert track.n_made > 50
+        series._cost = cost
+        series._spent = cost * series.n_made
+        series.offer(step, 0.01 * step, lambda at=step: make(at))
+    assert cost * series.n_made <= 0.1 * 10 + 2 * cost
+    assert series.n_made > 50
 
 
 @pytest.mark.parametrize("memory", [2**24, 40_000, 9_000])
@@ -98,32 +98,32 @@ def test_a_recording_keeps_its_bound_and_both_ends(problem, memory):
     assert recording.n_bytes <= memory
     history = recording.history()
     np.testing.assert_array_equal(history.entropy, result.history.entropy)
-    for moments in (recording.label_moments, recording.state_moments):
-        times = [moment.time for moment in moments]
+    for samples in (recording.labels, recording.states):
+        times = [sample.time for sample in samples]
         assert times == sorted(times)
         if len(times) > 1:
             assert times[0] == 0 and times[-1] == history.time[-1]
-    last = recording.label_moments[-1].labels()[0]
+    last = recording.labels[-1].labels()[0]
     table = np.concatenate([[0], result.columns + 1])
     np.testing.assert_array_equal(last, table[result.labels])
 
 
-def test_moments_are_what_the_run_was_then(problem):
+def test_samples_are_what_the_run_was_then(problem):
     method, seen = saf.SelfAssignmentFlow(max_labels=6, s=0.5), {}
     recording = Recording(share=1e9)
     for snapshot in method.iterate(problem):
         recording.watch(snapshot)
         seen[snapshot.record.time] = (snapshot.labels, snapshot.assignment)
-    for moment in recording.label_moments[1:]:
-        np.testing.assert_array_equal(moment.labels()[0], seen[moment.time][0])
-    for moment in recording.state_moments[1:]:
-        labels, assignment = seen[moment.time]
-        found = moment.assignment()
+    for sample in recording.labels[1:]:
+        np.testing.assert_array_equal(sample.labels()[0], seen[sample.time][0])
+    for sample in recording.states[1:]:
+        labels, assignment = seen[sample.time]
+        found = sample.assignment()
         np.testing.assert_allclose(found, assignment, atol=1e-3)
         np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
         np.testing.assert_array_equal(found.max(axis=0) > 0, assignment.max(axis=0) > 1e-9)
-        assert np.mean(moment.columns() + 1 == labels.ravel()) > 0.999
-        entropies = moment.entropies()
+        assert np.mean(sample.columns() + 1 == labels.ravel()) > 0.999
+        entropies = sample.entropies()
         assert entropies.min() >= 0 and entropies.max() <= 1
 
 
@@ -153,12 +153,12 @@ def test_the_last_snapshot_has_no_assignment_once_the_run_has_ended(problem, met
     ],
     ids=["saf, s = 0", "saf, s = 0.5", "af"],
 )
-def test_what_goes_on_from_a_moment_ends_as_the_recorded_run(method, problem):
+def test_what_goes_on_from_a_sample_ends_as_the_recorded_run(method, problem):
     recording, result = recorded(method, problem)
     own = result.assignment.argmax(axis=1)
-    states = recording.state_moments
-    for moment in states[:: max(1, len(states) // 4)]:
-        later = method.run(problem, moment.assignment())
+    states = recording.states
+    for sample in states[:: max(1, len(states) // 4)]:
+        later = method.run(problem, sample.assignment())
         assert np.mean(later.assignment.argmax(axis=1) == own) >= 0.99
         assert later.assignment.shape == result.assignment.shape
 
@@ -176,18 +176,18 @@ def test_a_column_that_died_stays_out(problem):
 def test_a_recording_goes_on_where_another_was(problem):
     method = saf.SelfAssignmentFlow(max_labels=6)
     recording, _ = recorded(method, problem)
-    moment = recording.state_moments[len(recording.state_moments) // 2]
+    sample = recording.states[len(recording.states) // 2]
     before = recording.history()
-    later = recording.until(moment)
-    for snapshot in method.iterate(problem, moment.assignment()):
+    later = recording.until(sample)
+    for snapshot in method.iterate(problem, sample.assignment()):
         later.watch(snapshot)
     history = later.history()
     assert (np.diff(history.time) > 0).all()
     assert (np.diff(history.n_evaluations) >= 0).all()
     np.testing.assert_array_equal(
-        history.entropy[: moment.step + 1], before.entropy[: moment.step + 1]
+        history.entropy[: sample.step + 1], before.entropy[: sample.step + 1]
     )
-    assert len(history) > moment.step + 2
+    assert len(history) > sample.step + 2
     few = later.history(5)
     assert len(few) == 5 and few.time[-1] == history.time[-1]
 
@@ -200,8 +200,8 @@ def test_every_method_can_be_recorded():
         groups = "channel:1" if name == "fair" else None
         problem = saf.Problem.from_image(image, window=3, seeds=seeds, groups=groups)
         recording, _ = recorded(kind(), problem)
-        moment = recording.state_moments[-1]
-        start = moment.assignment()
+        sample = recording.states[-1]
+        start = sample.assignment()
         np.testing.assert_allclose(start.sum(axis=1), 1, atol=1e-5)
         kind().run(problem, start, max_iterations=2)
 

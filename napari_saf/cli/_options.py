@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from napari_saf.batch import ProblemSource
 from napari_saf.errors import FormatError
-from napari_saf.features import FEATURES, Scaling
-from napari_saf.groups import check_group_source
-from napari_saf.image_options import WEIGHTS
+from napari_saf.features import FEATURES, Scaling, check_group_source
+from napari_saf.input import WEIGHTS
 from napari_saf.io import PrototypeSet, load_prototypes, read_array
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, build, describe, values_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from napari_saf.comparison._variants import OPTION_AXES, parameter_named
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.image_options import WEIGHTS
+from napari_saf.input import WEIGHTS
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter
 

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.image_options import ImageOptions
+from napari_saf.input import ImageOptions
 from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._reading import (
     Text,

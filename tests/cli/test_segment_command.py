@@ -12,7 +12,7 @@ from PIL import Image
 import napari_saf as saf
 from napari_saf import METHODS, Problem, SelfAssignmentFlow
 from napari_saf.features import Scaling
-from napari_saf.image_options import ImageOptions
+from napari_saf.input import ImageOptions
 from napari_saf.io import MASK_SUFFIXES, read_image, read_labels
 
 FEW = ("--max-labels", "2")

@@ -91,7 +91,7 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     assert earlier.visible and not layer.visible
     assert "step 3" in diagnostics._words.text()
     assert diagnostics.plot.words["undecided"] == f"{entropy[3]:.3g} nats"
-    own = diagnostics._run.recording.label_moments[3].labels()[0]
+    own = diagnostics._run.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
         np.testing.assert_array_equal(earlier.data == number, own == column + 1)
         np.testing.assert_allclose(earlier.get_color(number), layer.get_color(number))
@@ -203,7 +203,7 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
 
 def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
     long_run(dock)
-    qtbot.waitUntil(lambda: len(diagnostics._run.recording.label_moments) > 4, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording.labels) > 4, timeout=TIMEOUT)
     diagnostics._refresh(is_at_end=True)
     slide(qtbot, diagnostics, 1)
     at = diagnostics.time
@@ -230,7 +230,7 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
         viewer.layers.remove(result_of(viewer))
     assert not diagnostics._runs and not len(diagnostics.times)
     long_run(dock)
-    qtbot.waitUntil(lambda: len(diagnostics._run.recording.label_moments) > 1, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: len(diagnostics._run.recording.labels) > 1, timeout=TIMEOUT)
     stop(qtbot, dock)
     slide(qtbot, diagnostics, 0)
     viewer.layers.remove(result_of(viewer))

@@ -25,7 +25,7 @@ from napari_saf._gui.runs.hub import hub_of
 from napari_saf._gui.runs.origin import MomentStart
 from napari_saf._gui.runs.session import Session
 from napari_saf.errors import SafError
-from napari_saf.recording import LabelMoment, StateMoment
+from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import History, LabelImage, Segmentation
 
 __all__ = ["DiagnosticsWidget"]
@@ -63,7 +63,7 @@ class DiagnosticsWidget(TaskDock):
         self._run: RecordedRun | None = None
         self._history: History | None = None
         self._times: NDArray[np.float64] = np.zeros(0)
-        self._moments: tuple[LabelMoment, ...] = ()
+        self._moments: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
         self.earlier = EarlierLayers(viewer, self)
         self.separability = SeparabilityTable()
@@ -221,7 +221,7 @@ class DiagnosticsWidget(TaskDock):
         self.earlier.let_go()
         self._runs, self._run, self._history, self._moments = [], None, None, ()
 
-    def _go_on(self, run: RecordedRun, moment: StateMoment, request: Any) -> None:
+    def _go_on(self, run: RecordedRun, moment: RecordedState, request: Any) -> None:
         self.earlier.show_result()
         request = dataclasses.replace(
             request,
@@ -250,7 +250,7 @@ class DiagnosticsWidget(TaskDock):
             self.earlier.forget()
             self._run = None
 
-    def _state(self) -> StateMoment | None:
+    def _state(self) -> RecordedState | None:
         """Return the recorded soft labels nearest to the time of the slider."""
         return None if self._run is None else self._run.state_near(self.time)
 
@@ -286,7 +286,7 @@ class DiagnosticsWidget(TaskDock):
         """Show curves, the range of the slider, and what is possible, as they are now."""
         at = self.time
         run, history = self._run, self._history
-        self._moments = () if run is None else run.recording.label_moments
+        self._moments = () if run is None else run.recording.labels
         if run is not None:
             history = run.recording.history(_MOST_POINTS)
         if history is None or not len(history):
@@ -359,7 +359,7 @@ class DiagnosticsWidget(TaskDock):
             "labels", lambda cancelled: (run, moment, run.labels_at(moment)), self._on_labels_read
         )
 
-    def _on_labels_read(self, read: tuple[RecordedRun, LabelMoment, LabelImage]) -> None:
+    def _on_labels_read(self, read: tuple[RecordedRun, RecordedLabels, LabelImage]) -> None:
         run, moment, labels = read
         if run is not self._run or self._is_at_end or self._life.has_ended:
             return

@@ -14,7 +14,7 @@ from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.runs.fluency import painted_later
 from napari_saf._gui.runs.session import Request, Session
 from napari_saf.problem import Problem
-from napari_saf.recording import LabelMoment, Recording, StateMoment
+from napari_saf.recording import RecordedLabels, RecordedState, Recording
 from napari_saf.result import LabelImage
 
 __all__ = ["EarlierLayers", "RecordedRun"]
@@ -61,9 +61,9 @@ class RecordedRun:
         if self.session is not None:
             self.problem, self.numbers = self.session.problem, self.session.numbers
 
-    def state_near(self, time: float) -> StateMoment | None:
+    def state_near(self, time: float) -> RecordedState | None:
         """Return the recorded soft labels whose time is nearest."""
-        moments = self.recording.state_moments
+        moments = self.recording.states
         return min(moments, key=lambda moment: abs(moment.time - time), default=None)
 
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
@@ -78,7 +78,7 @@ class RecordedRun:
         numbers[order] = np.arange(1, len(order) + 1)
         return numbers[:n_columns]
 
-    def labels_at(self, moment: LabelMoment) -> LabelImage:
+    def labels_at(self, moment: RecordedLabels) -> LabelImage:
         """Return the labels of a moment, numbered as on screen."""
         own = moment.labels()[-1]
         numbers = np.concatenate([[0], self.shown_numbers(int(own.max(initial=0)))])

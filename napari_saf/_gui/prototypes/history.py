@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook, Sheet
+from napari_saf.recording import PackedArray
 
 __all__ = ["History", "Moment", "PackedLabels"]
 
 _MOST_STEPS = 50
 _MOST_BYTES = 128 * 2**20
-_FAST = 1
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class PackedLabels:
-    """A label image in few bytes; packing and unpacking are for a thread."""
-
-    content: bytes
-    shape: tuple[int, ...]
-    kind: np.dtype[Any]
-
-    @classmethod
-    def of(cls, labels: NDArray[Any]) -> PackedLabels:
-        """Pack a label image."""
-        plain = np.ascontiguousarray(labels)
-        return cls(zlib.compress(plain.data, _FAST), plain.shape, plain.dtype)
-
-    def unpack(self) -> NDArray[Any]:
-        """Return the label image."""
-        return np.frombuffer(zlib.decompress(self.content), self.kind).reshape(self.shape)
+PackedLabels = PackedArray
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -108,4 +86,4 @@ class History:
 
 
 def _size(moment: Moment) -> int:
-    return 0 if moment.pixels is None else len(moment.pixels.content)
+    return 0 if moment.pixels is None else moment.pixels.n_bytes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
-from napari_saf.recording import StateMoment
+from napari_saf.recording import RecordedState
 from napari_saf.result import MOST_LABELS, LabelImage, Segmentation
 
 __all__ = ["MomentStart", "Origin", "WarmStart", "numbers_of_columns", "without_gaps"]
@@ -115,7 +115,7 @@ class MomentStart(Origin):
     """A recorded moment, from which a run goes on as it is."""
 
     continues: ClassVar[bool] = True
-    moment: StateMoment
+    moment: RecordedState
 
     def initial(
         self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
