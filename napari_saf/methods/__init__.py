@@ -3,7 +3,14 @@
 from napari_saf.methods._assignment import AssignmentFlow
 from napari_saf.methods._bavardage import Bavardage
 from napari_saf.methods._editing import method_with_prototypes, restarting
-from napari_saf.methods._fair import FairClustering
+from napari_saf.methods._fair import (
+    SWEPT,
+    FairClustering,
+    SweepMethod,
+    TradeOff,
+    TradeOffPoint,
+    count_points,
+)
 from napari_saf.methods._laplacian_shot import LaplacianShot
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -15,7 +22,6 @@ from napari_saf.methods._method import (
 )
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 from napari_saf.methods._slk import SLK
-from napari_saf.methods._sweep import SWEPT, SweepMethod, TradeOff, TradeOffPoint, count_points
 
 METHODS: dict[str, type[AbstractMethod]] = {
     method.name: method

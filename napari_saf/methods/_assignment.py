@@ -26,7 +26,6 @@ from napari_saf.methods._flow import FieldMemory, Flow, run_flow
 from napari_saf.methods._flow_method import AbstractFlow
 from napari_saf.methods._method import Call, Iteration
 from napari_saf.methods._reporting import to_label_image
-from napari_saf.methods._rounds import run_in_rounds
 from napari_saf.methods._start import (
     Start,
     check_seeds_fit,
@@ -34,7 +33,7 @@ from napari_saf.methods._start import (
     count_classes,
     from_assignment,
 )
-from napari_saf.methods._stroke_costs import StrokeCosts
+from napari_saf.methods._strokes import StrokeCosts, run_repeatedly
 from napari_saf.parameters import parameter
 from napari_saf.points import distances
 from napari_saf.problem import Problem
@@ -209,8 +208,8 @@ class AssignmentFlow(AbstractFlow):
             table = costs.of_strokes() if labels is None else costs.with_labels(labels)
             return self._flow(part, table, points, None)
 
-        n_rounds = max(1, self.rounds + (labels is None))
-        return (yield from run_in_rounds(call, n_rounds, labels, make_flow, self._tidier(call)))
+        n_runs = max(1, self.rounds + (labels is None))
+        return (yield from run_repeatedly(call, n_runs, labels, make_flow, self._tidier(call)))
 
     def _tidier(self, call: Call) -> Callable[[NDArray[np.int64]], NDArray[np.int64]] | None:
         """Return what keeps only the regions that a seed touches, if that is asked for."""

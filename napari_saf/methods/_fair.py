@@ -1,10 +1,10 @@
-"""Variational fair clustering."""
+"""Variational fair clustering, and the sweep over its weight; `_fair_state` has the descent."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Generator, Sequence
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,16 +20,100 @@ from napari_saf.methods._clustering import (
 )
 from napari_saf.methods._fair_cut import FairCut, lift
 from napari_saf.methods._fair_state import FairOptions, FairPoints
-from napari_saf.methods._method import Call, not_cancelled, run_to_end
+from napari_saf.methods._method import Call, map_steps, not_cancelled, run_to_end
 from napari_saf.methods._start import from_assignment
-from napari_saf.methods._sweep import SweepIteration, TradeOff, sweep
 from napari_saf.parameters import parameter
 from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem
+from napari_saf.result import Segmentation, Snapshot, Status
 
-__all__ = ["FairClustering"]
+__all__ = [
+    "SWEPT",
+    "FairClustering",
+    "SweepMethod",
+    "TradeOff",
+    "TradeOffPoint",
+    "count_points",
+]
 
 Objective = Literal["kmeans", "kmedian", "ncut"]
+
+SWEPT = "fairness_weight"
+"""The parameter that a sweep goes through."""
+
+_LIFT = np.exp(-5.0)
+_SHARES = tuple(np.geomspace(1e-3, 10, 9))
+"""Weights of a sweep in units of the objective of the plain clustering."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class TradeOffPoint:
+    """The solution at one fairness weight.
+
+    Attributes
+    ----------
+    weight : float
+        lambda.
+    objective : float
+        Of the hard labels, without the fairness term.
+    fairness_error : float
+        sum_k KL(mu || P_k) of the hard labels, in nats; infinite if a label lacks a group.
+    balance : float
+        Least ratio of two groups within a label, 0 to 1.
+    segmentation : Segmentation
+        Columns are the same in all points: with `Segmentation.columns` labels can be followed.
+    """
+
+    weight: float
+    objective: float
+    fairness_error: float
+    balance: float
+    segmentation: Segmentation
+
+    @classmethod
+    def of(cls, weight: float, segmentation: Segmentation) -> TradeOffPoint:
+        """Read a point off the last record of a run."""
+        names = ("discrete_objective", "fairness_error", "balance")
+        cost, error, ratio = (float(segmentation.history.measures[x][-1]) for x in names)
+        return cls(weight, cost, error, ratio, segmentation)
+
+    def energy(self, weight: float) -> float:
+        """Return what the hard labels cost at a fairness weight."""
+        return self.objective + weight * self.fairness_error if weight else self.objective
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class TradeOff:
+    """The outcome of a sweep over the fairness weight.
+
+    Attributes
+    ----------
+    points : tuple of TradeOffPoint
+        By rising weight.
+    is_complete : bool
+        Whether all weights were reached before the sweep was stopped.
+    """
+
+    points: tuple[TradeOffPoint, ...]
+    is_complete: bool
+
+
+SweepIteration = Generator[Snapshot, None, TradeOff]
+
+
+@runtime_checkable
+class SweepMethod(Protocol):
+    """A method that spreads labels over groups, with a weight that can be varied."""
+
+    def iterate_sweep(
+        self,
+        problem: Problem,
+        weights: Sequence[float] | None = None,
+        *,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> SweepIteration:
+        """Cluster at one fairness weight after another; see `FairClustering.iterate_sweep`."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -176,12 +260,47 @@ class FairClustering(AbstractClustering):
         InvalidInput
             As `iterate`, and if there is no weight, or one is negative or not finite.
         """
-        return sweep(
-            lambda weight: dataclasses.replace(self, fairness_weight=weight),
-            problem,
-            weights,
-            cancelled,
-        )
+        wanted = [0.0] if weights is None else _check_weights(weights)
+        count, points = count_points(weights), list[TradeOffPoint]()
+        while len(points) < len(wanted):
+            method = dataclasses.replace(self, fairness_weight=wanted[len(points)])
+            point = yield from method._iterate_point(problem, points, count, cancelled)
+            if point is None:
+                return TradeOff(tuple(points), is_complete=False)
+            points.append(point)
+            if weights is None and len(points) == 1:
+                wanted += [point.objective * share for share in _SHARES]
+        return TradeOff(tuple(points), is_complete=len(points) == count)
+
+    def _iterate_point(
+        self,
+        problem: Problem,
+        points: list[TradeOffPoint],
+        count: int,
+        cancelled: Callable[[], bool],
+    ) -> Generator[Snapshot, None, TradeOffPoint | None]:
+        """Cluster at this weight from the last of the points before; None if it was cancelled.
+
+        From a little inside the simplex, for from a vertex the way back is long. But what begins
+        inside may end where the last solution would have been better still, and from the vertex
+        the energy can only fall: then once more from there.
+        """
+        weight, last = self.fairness_weight or 0.0, points[-1] if points else None
+        starts = [None] if last is None else _starts(last.segmentation.assignment)
+        for attempt, start in enumerate(starts):
+
+            def overall(snapshot: Snapshot, attempt: int = attempt) -> Snapshot:
+                fraction = 1 - (1 - snapshot.fraction) / 2**attempt
+                return dataclasses.replace(snapshot, fraction=(len(points) + fraction) / count)
+
+            steps = self.iterate(problem, start, cancelled=cancelled)
+            result = yield from map_steps(steps, overall)
+            if result.status is Status.CANCELLED:
+                return None
+            point = TradeOffPoint.of(weight, result)
+            if last is None or point.energy(weight) <= last.energy(weight):
+                break
+        return point
 
     def _start(self, call: Call) -> AbstractState:
         groups, proportions = self._groups(call.problem)
@@ -244,3 +363,25 @@ class FairClustering(AbstractClustering):
             cancelled=call.cancelled,
         )
         return torch.from_numpy(centres).to(drawn)
+
+
+def count_points(weights: Sequence[float] | None) -> int:
+    """Return how many solutions a sweep over these weights has; InvalidInput if they are bad."""
+    return 1 + len(_SHARES) if weights is None else len(_check_weights(weights))
+
+
+def _check_weights(weights: Sequence[float]) -> list[float]:
+    """Return the weights by size, each once."""
+    wanted = sorted({float(weight) for weight in weights})
+    if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
+        raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
+    return wanted
+
+
+def _starts(given: NDArray[np.float32]) -> list[NDArray[np.floating] | None]:
+    """Return an assignment lifted inside the simplex, then its hard labels."""
+    assignment = np.float64(given)
+    lifted = np.maximum(assignment, _LIFT * assignment.max(axis=1, keepdims=True))
+    hard = np.zeros_like(assignment)
+    np.put_along_axis(hard, assignment.argmax(axis=1)[:, None], 1, axis=1)
+    return [lifted / lifted.sum(axis=1, keepdims=True), hard]
