@@ -2,7 +2,7 @@
 
 from napari_saf.dictionary._apply import RECONSTRUCTIONS, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._dictionary import PatchDictionary
-from napari_saf.dictionary._distance import check_odd, patch_distance
+from napari_saf.dictionary._distance import all_transforms, check_odd, patch_distance
 from napari_saf.dictionary._learning import LearnedDictionary, PatchDictionaryLearning
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "PatchDictionaryLearning",
     "PatchSegmentation",
     "Reconstruction",
+    "all_transforms",
     "check_odd",
     "patch_distance",
 ]

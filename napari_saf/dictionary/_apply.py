@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.device import resolve_device
 from napari_saf.dictionary._canvas import Canvas, Placements
-from napari_saf.dictionary._distance import check_odd
-from napari_saf.dictionary._field import Matches, PatchField
+from napari_saf.dictionary._distance import Matches, PatchField, check_odd
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph, check_window
 from napari_saf.methods import AssignmentFlow, Cancelled, not_cancelled, run_to_end

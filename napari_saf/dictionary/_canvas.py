@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.dictionary._field import PatchField
-from napari_saf.dictionary._symmetries import INVERSE, all_transforms
+from napari_saf.dictionary._distance import INVERSE, PatchField, all_transforms
 
 __all__ = ["Canvas", "Placements"]
 

@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import check_size
 from napari_saf.device import memory_errors_translated
-from napari_saf.dictionary._distance import check_odd
+from napari_saf.dictionary._distance import all_transforms, check_odd
 from napari_saf.dictionary._sample import PatchSample
-from napari_saf.dictionary._symmetries import all_transforms
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last, is_rgb
 from napari_saf.methods import not_cancelled, run_to_end

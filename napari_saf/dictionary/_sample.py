@@ -1,39 +1,31 @@
-"""A sample of patches with their surroundings, and the best match in each to an atom."""
+"""A sample of patches: matched to atoms, averaged into atoms, and as landmarks of the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 
-from napari_saf.dictionary._field import PatchField
-from napari_saf.dictionary._symmetries import (
+from napari_saf.dictionary._distance import (
     INVERSE,
     N_SYMMETRIES,
+    PatchField,
     all_transforms,
     transform,
 )
 
-__all__ = ["Aligned", "PatchSample", "draw_nodes"]
+__all__ = [
+    "PatchSample",
+    "draw_nodes",
+    "landmark_distances",
+    "pick_far_apart",
+    "sketch",
+    "update_atoms",
+]
 
 _CHUNK_BYTES = 2**25
-
-
-class Aligned(NamedTuple):
-    """The best match of every patch of a sample to one atom each.
-
-    Attributes
-    ----------
-    distances : Tensor of shape (n,)
-        Least squared distance over symmetries and centres.
-    patches : Tensor of shape (n, n_channels, p, p)
-        The matched patches as they are turned onto their atoms.
-    """
-
-    distances: torch.Tensor
-    patches: torch.Tensor
+_EIGENVALUE_TOLERANCE = 1e-6
 
 
 class PatchSample:
@@ -60,34 +52,41 @@ class PatchSample:
         rim = (self.blocks.shape[-1] - self.patch_size) // 2
         return self.blocks[..., rim : rim + self.patch_size, rim : rim + self.patch_size]
 
-    def head(self, count: int) -> PatchSample:
-        """Return the first patches."""
-        return PatchSample(self.blocks[:count], self.patch_size)
-
-    def pick(self, indices: Sequence[int]) -> PatchSample:
-        """Return the patches of some indices."""
-        return PatchSample(self.blocks[list(indices)], self.patch_size)
+    def __getitem__(self, indices: slice | list[int]) -> PatchSample:
+        """Return some of the patches."""
+        return PatchSample(self.blocks[indices], self.patch_size)
 
     def distances(self, atoms: torch.Tensor) -> torch.Tensor:
         """Return the least squared distances (n, n_atoms) over symmetries and centres."""
-        rows = [self._products(part, atoms) for part in self._chunks()]
-        return torch.cat([part.flatten(2).amin(dim=2) for part in rows])
+        rows = [self._squared_distances(nodes, atoms) for nodes in self._chunks()]
+        return torch.cat([table.flatten(2).amin(dim=2) for table in rows])
 
-    def align(self, atoms: torch.Tensor, labels: torch.Tensor) -> Aligned:
-        """Return the best match of patch i to atom ``labels[i]``."""
+    def align(self, atoms: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the best match of patch i to atom ``labels[i]``.
+
+        Returns
+        -------
+        distances : Tensor of shape (n,)
+            Least squared distance over symmetries and centres.
+        patches : Tensor of shape (n, n_channels, p, p)
+            The matched patches, turned onto their atoms.
+        """
         distances = self.blocks.new_empty(len(self))
         patches = torch.empty_like(self.centres)
         for label in range(len(atoms)):
             own = (labels == label).nonzero()[:, 0]
-            for part in self._chunks(own):
-                table = self._products(part, atoms[label : label + 1])[:, 0].flatten(1)
-                distances[part], place = table.min(dim=1)
-                symmetry = place % N_SYMMETRIES
-                found = self._windows(part)[
-                    torch.arange(len(part), device=part.device), place // N_SYMMETRIES
-                ]
-                patches[part] = _turned(found, symmetry)
-        return Aligned(distances, patches)
+            for nodes in self._chunks(own):
+                table = self._squared_distances(nodes, atoms[label : label + 1])[:, 0].flatten(1)
+                distances[nodes], place = table.min(dim=1)
+                rows = torch.arange(len(nodes), device=nodes.device)
+                found = self._windows(nodes)[rows, place // N_SYMMETRIES]
+                symmetries = place % N_SYMMETRIES
+                turned = torch.empty_like(found)
+                for symmetry in range(N_SYMMETRIES):
+                    chosen = symmetries == symmetry
+                    turned[chosen] = transform(found[chosen], symmetry)
+                patches[nodes] = turned
+        return distances, patches
 
     def _chunks(self, nodes: torch.Tensor | None = None) -> Iterator[torch.Tensor]:
         nodes = torch.arange(len(self), device=self.blocks.device) if nodes is None else nodes
@@ -102,7 +101,7 @@ class PatchSample:
         found = self.blocks[nodes].unfold(2, p, 1).unfold(3, p, 1)
         return found.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
 
-    def _products(self, nodes: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
+    def _squared_distances(self, nodes: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
         """Return squared distances (n, n_atoms, n_windows, 8)."""
         windows = self._windows(nodes).flatten(2)
         filters = all_transforms(atoms)[:, list(INVERSE)].flatten(2)
@@ -133,9 +132,103 @@ def draw_nodes(
     return found
 
 
-def _turned(patches: torch.Tensor, symmetries: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(patches)
-    for symmetry in range(N_SYMMETRIES):
-        own = symmetries == symmetry
-        out[own] = transform(patches[own], symmetry)
-    return out
+def update_atoms(
+    sample: PatchSample, atoms: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, float]:
+    """Turn and shift each patch onto its atom as well as it fits, and average.
+
+    Parameters
+    ----------
+    sample : PatchSample
+        n patches with their surroundings.
+    atoms : Tensor of shape (n_atoms, n_channels, p, p)
+        Where to start; atoms of empty labels stay.
+    labels : Tensor of int of shape (n,)
+        The atom of every patch.
+    weights : Tensor of shape (n,)
+        Weight of every patch, not negative.
+
+    Returns
+    -------
+    atoms : Tensor of shape (n_atoms, n_channels, p, p)
+    objective : float
+        sum_i w_i min |T P_j - P*|^2 / sum_i w_i for the atoms that were given, j over the window
+        of patch i and T over the symmetries. From round to round it never rises: the best fit
+        lowers it, and so does the mean.
+
+    Notes
+    -----
+    Eq. (6.13) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
+    """
+    distances, patches = sample.align(atoms, labels)
+    objective = float((weights * distances).sum(dtype=torch.float64)) / float(weights.sum())
+    sums = torch.zeros_like(atoms)
+    sums.index_add_(0, labels, patches * weights[:, None, None, None])
+    masses = torch.zeros_like(atoms[:, 0, 0, 0]).index_add_(0, labels, weights)
+    means = sums / masses.clamp(min=1e-12)[:, None, None, None]
+    return torch.where((masses > 0)[:, None, None, None], means, atoms), objective
+
+
+def landmark_distances(
+    fields: Sequence[PatchField],
+    landmarks: PatchSample,
+    window: int,
+    cancelled: Callable[[], bool],
+) -> torch.Tensor:
+    """Return the symmetric squared distances (n_nodes, n_landmarks) of all interior patches.
+
+    The smaller of both directions: a patch of the window around the node moved onto the
+    landmark, and one of the window around the landmark moved onto the node. Once `cancelled`
+    returns True, only the first landmarks are there, two at least.
+    """
+    columns: list[torch.Tensor] = []
+    for block in landmarks.blocks:
+        if len(columns) >= 2 and cancelled():
+            break
+        parts = [field.rough_symmetric(block, window).flatten() for field in fields]
+        columns.append(torch.cat(parts))
+    if not columns:
+        n_nodes = sum(field.shape[0] * field.shape[1] for field in fields)
+        return fields[0].image.new_empty(n_nodes, 0)
+    return torch.stack(columns, dim=1)
+
+
+def pick_far_apart(distances: torch.Tensor, count: int) -> list[int]:
+    """Return indices of distinct points, the central one first, then each the farthest.
+
+    `distances` has shape (n, n); fewer than `count` where all others are at distance 0.
+    """
+    chosen = [int(distances.sum(dim=1).argmin())]
+    nearest = distances[:, chosen[0]].clone()
+    while len(chosen) < count:
+        farthest = int(nearest.argmax())
+        if float(nearest[farthest]) <= 0:
+            break
+        chosen.append(farthest)
+        nearest = torch.minimum(nearest, distances[:, farthest])
+    return chosen
+
+
+def sketch(columns: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+    """Return Phi (n_nodes, rank) with Phi Phi' close to the positive part of a kernel.
+
+    Parameters
+    ----------
+    columns : Tensor of shape (n_nodes, n_landmarks)
+        Affinities exp(-d / sigma^2) of all nodes to the landmarks, d the symmetric distance.
+    block : Tensor of shape (n_landmarks, n_landmarks)
+        Affinities of the landmarks to each other.
+
+    Notes
+    -----
+    The kernel of a distance with a minimum in it is not positive semi-definite, and the
+    pseudo-inverse of the Nystroem method would divide by its negative eigenvalues. Kept are
+    those above the size of the most negative one: what is smaller is no better known.
+    """
+    wide = block.cpu().double()
+    values, vectors = torch.linalg.eigh((wide + wide.T) / 2)
+    floor = max(_EIGENVALUE_TOLERANCE * float(values[-1]), -float(values[0]))
+    kept = values > floor
+    whitening: torch.Tensor = vectors[:, kept] / values[kept].sqrt()
+    product: torch.Tensor = columns @ whitening.to(columns.dtype).to(columns.device)
+    return product

@@ -10,10 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.dictionary._alignment import update_atoms
-from napari_saf.dictionary._field import PatchField
-from napari_saf.dictionary._kernel import landmark_distances, pick_far_apart, sketch
-from napari_saf.dictionary._sample import PatchSample, draw_nodes
+from napari_saf.dictionary._distance import PatchField
+from napari_saf.dictionary._sample import (
+    PatchSample,
+    draw_nodes,
+    landmark_distances,
+    pick_far_apart,
+    sketch,
+    update_atoms,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.geometry import normalize_
 from napari_saf.graph import GraphUnion, GridGraph
@@ -94,7 +99,7 @@ class Training:
         self._block = block
         self.atoms = landmarks.centres[self._known].contiguous()
         self._columns = landmark_distances(
-            self._fields, landmarks.pick(self._known), method.shift_window, self.call.cancelled
+            self._fields, landmarks[self._known], method.shift_window, self.call.cancelled
         )
         count = self._columns.shape[1]
         self._known, self.atoms = self._known[:count], self.atoms[:count]
@@ -105,7 +110,7 @@ class Training:
         """Return the sketch Phi (n_nodes, rank) of the affinity."""
         rest = [k for k in range(len(self._landmarks)) if k not in set(self._known)]
         others = landmark_distances(
-            self._fields, self._landmarks.pick(rest), self._method.shift_window, self.call.cancelled
+            self._fields, self._landmarks[rest], self._method.shift_window, self.call.cancelled
         )
         tick()
         order = [*self._known, *rest]
@@ -176,7 +181,7 @@ class Training:
         found = snapshot.labels
         images = found if isinstance(found, list) else [found]
         nodes = np.concatenate([image.ravel() for image in images])
-        sample, device = self._sample.head(_LIVE_SAMPLES), self.atoms.device
+        sample, device = self._sample[:_LIVE_SAMPLES], self.atoms.device
         own = self._sample_nodes[:_LIVE_SAMPLES].cpu().numpy()
         labels = torch.from_numpy(nodes[own].astype(np.int64) - 1).to(device)
         weights = torch.ones(len(labels), device=device)

@@ -9,10 +9,15 @@ import torch
 from dictionary_cases import slow_distance, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._alignment import update_atoms
-from napari_saf.dictionary._field import PatchField
-from napari_saf.dictionary._kernel import landmark_distances, pick_far_apart, sketch
-from napari_saf.dictionary._sample import PatchSample, draw_nodes
+from napari_saf.dictionary._distance import PatchField
+from napari_saf.dictionary._sample import (
+    PatchSample,
+    draw_nodes,
+    landmark_distances,
+    pick_far_apart,
+    sketch,
+    update_atoms,
+)
 from napari_saf.methods import run_to_end
 from napari_saf.parameters import build, describe
 
@@ -188,7 +193,7 @@ def test_landmark_distances_are_symmetric_patch_distances():
     field = PatchField(torch.from_numpy(np.moveaxis(image, -1, 0)), 3)
     (nodes,) = draw_nodes([field], 4, 3, np.random.default_rng(1))
     blocks = field.blocks(nodes, 3)
-    found = landmark_distances([field], PatchSample(blocks, 3), 3)
+    found = landmark_distances([field], PatchSample(blocks, 3), 3, lambda: False)
     expected = slow_distance(image, blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric")
     np.testing.assert_allclose(found.numpy().reshape(10, 11, 4), expected, rtol=1e-4, atol=1e-5)
     at_landmarks = found[nodes].numpy()

@@ -8,7 +8,7 @@ import torch
 from dictionary_cases import slow_distance, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._field import PatchField
+from napari_saf.dictionary._distance import PatchField
 
 
 def draw(shape, seed=0):
@@ -74,7 +74,7 @@ def test_the_match_that_is_named_has_the_distance():
     image = torch.from_numpy(np.moveaxis(draw((14, 15, 2)), -1, 0))
     atoms = torch.from_numpy(np.moveaxis(draw((3, 5, 5, 2), seed=1), -1, 1))
     field = PatchField(image, 5)
-    found = field.from_image_to(atoms, 3, with_places=True)
+    found = field.at_centres(atoms, with_symmetries=True).within(3)
     for k in range(3):
         for node in range(field.shape[0] * field.shape[1]):
             place = int(found.places[k].flatten()[node])
@@ -97,8 +97,8 @@ def test_grey_images_need_no_axis_of_channels():
 def test_work_in_strips_gives_the_same(monkeypatch):
     image, atoms = draw((40, 30, 3)), draw((5, 5, 5, 3), seed=1)
     whole = saf.patch_distance(image, atoms)
-    monkeypatch.setattr("napari_saf.dictionary._field._STRIP_BYTES", 1)
-    monkeypatch.setattr("napari_saf.dictionary._field._ATOMS_AT_ONCE", 2)
+    monkeypatch.setattr("napari_saf.dictionary._distance._STRIP_BYTES", 1)
+    monkeypatch.setattr("napari_saf.dictionary._distance._ATOMS_AT_ONCE", 2)
     np.testing.assert_allclose(saf.patch_distance(image, atoms), whole, rtol=1e-5)
 
 

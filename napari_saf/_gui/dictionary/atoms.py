@@ -15,7 +15,7 @@ from qtpy.QtCore import QBuffer, QEvent, QIODevice, QPoint, QRect, QSize, Qt, Si
 from qtpy.QtGui import QColor, QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from qtpy.QtWidgets import QToolTip, QWidget
 
-from napari_saf.dictionary._symmetries import all_transforms
+from napari_saf.dictionary import all_transforms
 
 __all__ = ["AtomGallery", "AtomView", "Tile", "count_words", "to_rgb"]
 
