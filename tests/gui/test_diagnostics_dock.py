@@ -16,7 +16,7 @@ from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
 from napari_saf._gui.docks.help import frame_of
-from napari_saf._gui.forms.curves import Curve, CurvePlot, _short_words
+from napari_saf._gui.forms.curves import Curve, CurvePlot, _short_number
 from napari_saf._gui.layers.live import METADATA_KEY
 from napari_saf._gui.runs.hub import Hub, hub_of
 
@@ -398,6 +398,6 @@ def test_a_closed_dock_makes_no_more_plots(viewer, diagnostics, qtbot):
 
 @pytest.mark.parametrize("value", [0, 0.0234, 1.5e-3, 12.34, 999.6, 2070, -2070, 9999.7, 1.234e8])
 def test_the_ends_of_a_range_fit_beside_their_plot(value):
-    words = _short_words(value)
+    words = _short_number(value)
     assert len(words) <= 6
     assert float(words) == pytest.approx(value, rel=0.05)

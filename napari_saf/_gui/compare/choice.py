@@ -1,4 +1,4 @@
-"""What to compare, and what the results are called: in the words of the form."""
+"""What to compare, and what the results are called: with the labels of the form."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ class _AxisRow(QWidget):
 
     changed = Signal()
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        label = QLabel(words)
+        label = QLabel(text)
         label.setFixedWidth(label.fontMetrics().horizontalAdvance("Vary  "))
         self._box, self._line = QComboBox(), QLineEdit()
         self._box.setToolTip("The parameter that takes several values.")
@@ -193,8 +193,8 @@ class _AxisRow(QWidget):
             self._box.addItem("nothing", "")
             for number, axis in enumerate(axes, 1):
                 self._box.addItem(axis.label, axis.name)
-                words = f"{axis.help} ({axis.name})"
-                self._box.setItemData(number, words, Qt.ItemDataRole.ToolTipRole)
+                tooltip = f"{axis.help} ({axis.name})"
+                self._box.setItemData(number, tooltip, Qt.ItemDataRole.ToolTipRole)
             self._box.setCurrentIndex(max(0, self._box.findData(before)))
         if self.name != before:
             self._on_chosen()
@@ -254,7 +254,7 @@ def whole_name(variant: Variant) -> str:
 
 
 def panel_names(variants: Sequence[Variant]) -> list[str]:
-    """Return for each variant what tells it from the others, in words for which there is room."""
+    """Return for each variant what distinguishes it, as long as there is room for."""
     axes = open_axes(variants)
     if not axes:
         return [whole_name(variant) for variant in variants]
@@ -272,7 +272,7 @@ def panel_names(variants: Sequence[Variant]) -> list[str]:
     names: list[str] = []
     for n_words in (None, 1, 0):
         names = [
-            _join((" ".join(words.split()[:n_words]), value) for words, value in pairs)
+            _join((" ".join(label.split()[:n_words]), value) for label, value in pairs)
             for pairs in parts
         ]
         if max(map(len, names)) <= most:
@@ -281,7 +281,7 @@ def panel_names(variants: Sequence[Variant]) -> list[str]:
 
 
 def _join(pairs: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{words} {value}".strip() for words, value in pairs)
+    return ", ".join(f"{label} {value}".strip() for label, value in pairs)
 
 
 def _label(variant: Variant, axis: str) -> str:
@@ -298,7 +298,7 @@ def _sides(window: str) -> str:
 
 
 def _count_columns(variants: Sequence[Variant]) -> int:
-    """Return how many panels there will be beside each other."""
+    """Return how many panels stand side by side."""
     layout = lay_out(variants)
     if layout.is_table:
         return layout.n_columns

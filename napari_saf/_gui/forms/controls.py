@@ -49,20 +49,20 @@ class FolderField(QWidget):
 
     Parameters
     ----------
-    words : str
+    purpose : str
         What the folder is for.
     """
 
     changed = Signal()
 
-    def __init__(self, words: str, parent: QWidget | None = None) -> None:
+    def __init__(self, purpose: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._words = words
+        self._purpose = purpose
         self._line = QLineEdit()
         self._line.setPlaceholderText("choose a folder")
         button = QPushButton("…")
         button.setFixedWidth(_BUTTON_WIDTH)
-        button.setToolTip(words)
+        button.setToolTip(purpose)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._line, stretch=1)
@@ -81,6 +81,6 @@ class FolderField(QWidget):
         self._line.setText(str(path))
 
     def _on_clicked(self) -> None:
-        found = QFileDialog.getExistingDirectory(self, self._words, self._line.text())
+        found = QFileDialog.getExistingDirectory(self, self._purpose, self._line.text())
         if found:
             self._line.setText(found)

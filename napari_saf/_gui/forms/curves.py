@@ -35,14 +35,14 @@ class Curve:
     ----------
     name, help : str
     values : array of shape (n_steps,) or, for shares that are stacked, (n_steps, n_columns)
-    words : callable
-        Says the value of a step.
+    format : callable
+        Returns the value of a step as text.
     """
 
     name: str
     help: str
     values: NDArray[np.floating]
-    words: Callable[[Any], str]
+    format: Callable[[Any], str]
 
 
 def curves_of(history: History) -> list[Curve]:
@@ -58,7 +58,7 @@ def curves_of(history: History) -> list[Curve]:
             "label shares",
             "How much of the image each label has, in its colour.",
             history.label_shares,
-            _count_words,
+            _count_labels,
         ),
         Curve(
             "labels in use, at most",
@@ -75,15 +75,15 @@ def curves_of(history: History) -> list[Curve]:
         ),
     ]
     for name, values in history.measures.items():
-        words = name.replace("_", " ")
-        curves.append(Curve(words, f"The {words} of the labels.", values, "{:.3g}".format))
+        label = name.replace("_", " ")
+        curves.append(Curve(label, f"The {label} of the labels.", values, "{:.3g}".format))
     return [curve for curve in curves if np.isfinite(curve.values).any()]
 
 
 class CurvePlot(QWidget):
     """Small plots, one under the other, over a common axis of time.
 
-    Words are labels of Qt and each plot paints itself in a turn of its own: matplotlib takes
+    Text is labels of Qt, and each plot paints itself in a turn of its own: matplotlib takes
     60 ms for all of it.
 
     `moved` sends the time that a person pointed to.
@@ -124,7 +124,7 @@ class CurvePlot(QWidget):
     def show_curves(
         self, times: NDArray[np.float64], curves: Sequence[Curve], colors: Colors
     ) -> None:
-        """Show curves over times; `colors` tells the colour of a column."""
+        """Show curves over times; `colors` returns the colour of a column."""
         while len(self._rows) < len(curves):
             self._add_row()
         self._times, self._curves = times, curves
@@ -143,7 +143,7 @@ class CurvePlot(QWidget):
             return
         step = int(np.abs(self._times - time).argmin())
         for row, curve in zip(self._rows, self._curves, strict=False):
-            row.mark(time, curve.words(curve.values[step]))
+            row.mark(time, curve.format(curve.values[step]))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """Go where the mouse points, or is dragged."""
@@ -212,9 +212,9 @@ class _Row(QWidget):
         self.name, self.value, self._low, self._high = (QLabel() for _ in range(4))
         self._create_layout()
 
-    def mark(self, time: float, words: str) -> None:
-        """Put the cursor at a time, where the value is said by these words."""
-        self.value.setText(words)
+    def mark(self, time: float, text: str) -> None:
+        """Put the cursor at a time, where the value is this text."""
+        self.value.setText(text)
         self._cursor.set_xdata([time, time])
         if self._background is None:
             self.canvas.draw_idle()
@@ -272,8 +272,8 @@ class _Row(QWidget):
         layout.setColumnStretch(2, 1)
 
     def _set_range(self, low: float, high: float) -> None:
-        self._low.setText(_short_words(low))
-        self._high.setText(_short_words(high))
+        self._low.setText(_short_number(low))
+        self._high.setText(_short_number(high))
         margin = 0.04 * (high - low) or 0.5 * abs(high) + 1e-9
         self._axes.set_ylim(low - margin, high + margin)
 
@@ -282,12 +282,12 @@ class _Row(QWidget):
         self._axes.draw_artist(self._cursor)
 
 
-def _count_words(shares: NDArray[np.floating]) -> str:
+def _count_labels(shares: NDArray[np.floating]) -> str:
     count = int(np.count_nonzero(shares))
     return f"{count} label{'s' * (count != 1)}"
 
 
-def _short_words(value: float) -> str:
+def _short_number(value: float) -> str:
     """Return a number in a few letters: 2e5 in place of 200000 and of 2e+05."""
     if 1e3 <= abs(value) < 1e4:
         return f"{value:.0f}"

@@ -39,8 +39,8 @@ def create_field(parameter: Parameter, viewer: napari.Viewer) -> ValueWidget[Any
     if parameter.kind == "bool":
         return create_widget(parameter.default, bool, options={"text": " "}, **options)  # type: ignore[return-value]
     if parameter.kind == "choice":
-        words = parameter.words or {}
-        choices = [(words.get(one, one.replace("-", " ")), one) for one in parameter.choices]
+        labels = parameter.words or {}
+        choices = [(labels.get(one, one.replace("-", " ")), one) for one in parameter.choices]
         if parameter.optional:
             choices.insert(0, (parameter.none, None))  # type: ignore[arg-type]
         found = {"choices": choices, "nullable": parameter.optional}
@@ -76,7 +76,7 @@ class _QtField(QBaseValueWidget):
 
 
 class _NumberBox(QDoubleSpinBox):
-    """A box that writes 0.001 and not 0.0010000, and can show words for None.
+    """A box that writes 0.001 and not 0.0010000, and can show a text for None.
 
     None is the lowest value of the box, one below the least number.
     """
@@ -106,7 +106,7 @@ class _NumberBox(QDoubleSpinBox):
         return round(value) if self._is_whole else float(value)
 
     def show_value(self, value: float | None) -> None:
-        """Show a number, or the words for None."""
+        """Show a number, or the text for None."""
         self.setValue(self.minimum() if value is None else value)
 
     def textFromValue(self, value: float) -> str:
@@ -146,7 +146,7 @@ class _NumbersLine(QLineEdit):
 
 
 class _SliderWithEnds(QWidget):
-    """A slider between two words, in steps, for a number with two bounds."""
+    """A slider between two labels, in steps, for a number with two bounds."""
 
     edited = Signal()
 
@@ -159,7 +159,7 @@ class _SliderWithEnds(QWidget):
         self._slider.setRange(0, max(1, round(width / self._step)))
         self._number = QLabel()
         self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
-        left, right = (QLabel(words) for words in parameter.ends or ("", ""))
+        left, right = (QLabel(text) for text in parameter.ends or ("", ""))
         right.setAlignment(Qt.AlignmentFlag.AlignRight)
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

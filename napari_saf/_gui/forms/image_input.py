@@ -33,7 +33,7 @@ __all__ = ["FEATURE_WORDS", "ImageInput"]
 _DEFAULT_WINDOW = 5
 _SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
 _MAX_SIDES = (240, 480, 960)
-_COLOUR_WORDS = ("red", "green", "blue")
+_COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
 FEATURE_WORDS = dict(_OPTIONS["features"].words or {})
 _HELP = {
@@ -60,7 +60,7 @@ class ImageInput(QObject):
     options : ImageOptions, optional
         What to begin with.
     strokes : str, optional
-        Words for no strokes; None: there is no such choice.
+        Label of no strokes; None: there is no such choice.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class ImageInput(QObject):
         self._strokes.choose(layer)
 
     def choose_groups(self, value: object) -> None:
-        """Choose a Labels layer as groups, or words such as ``"axis:0"``."""
+        """Choose a Labels layer as groups, or a name such as ``"axis:0"``."""
         self._groups.choose(value)
 
     def choose_features(self, name: str) -> None:
@@ -264,7 +264,7 @@ class ImageInput(QObject):
         self.axes_changed.emit()
 
     def _offer_groups(self) -> None:
-        """Offer what the image itself tells: slices that are labelled together, channels."""
+        """Offer what the image itself defines: slices that are labelled together, channels."""
         if self.image is None:
             return
         entries: list[tuple[str, object]] = []
@@ -276,14 +276,14 @@ class ImageInput(QObject):
                 if axis not in plane
             ]
         for channel in range(self._n_channels()):
-            words = f"{self._channel_words(channel)}: low and high"
-            entries.append((words, f"channel:{channel}"))
+            text = f"{self._channel_label(channel)}: low and high"
+            entries.append((text, f"channel:{channel}"))
         self._groups.set_others(entries)
 
-    def _channel_words(self, channel: int) -> str:
+    def _channel_label(self, channel: int) -> str:
         if self._n_channels() == 1:
             return "brightness"
-        return _COLOUR_WORDS[channel] if self.image.rgb else f"channel {channel}"
+        return _COLOURS[channel] if self.image.rgb else f"channel {channel}"
 
     def _n_channels(self) -> int:
         axis = self.channels.currentData()
@@ -309,18 +309,18 @@ class ImageInput(QObject):
         return ImageSelection(image, channels, {}, together)
 
     def _may_be_features(self, layer: Layer) -> bool:
-        """Tell whether a layer has the pixels of the image and an axis more."""
+        """Return whether a layer has the pixels of the image and an axis more."""
         if not isinstance(layer, Image) or self.image is None or layer == self.image:
             return False
         return self._selection().feature_axis(layer) is not None
 
 
 def _offer(box: QComboBox, entries: Sequence[tuple[str, object]], before: str) -> None:
-    """Offer words and what they stand for; keep the choice where its words are among them."""
+    """Offer labels and their values; keep the choice where its label is among them."""
     with signals_blocked(box):
         box.clear()
-        for words, value in entries:
-            box.addItem(words, value)
+        for text, value in entries:
+            box.addItem(text, value)
         box.setCurrentIndex(max(0, box.findText(before)))
 
 
@@ -329,5 +329,5 @@ def _is_labels(layer: Layer) -> bool:
 
 
 def _may_hold_strokes(layer: Layer) -> bool:
-    """Tell whether a layer holds labels that were not computed here."""
+    """Return whether a layer holds labels that were not computed here."""
     return isinstance(layer, Labels) and METADATA_KEY not in layer.metadata

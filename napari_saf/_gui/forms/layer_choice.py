@@ -36,9 +36,9 @@ class LayerChoice(QComboBox):
     ----------
     viewer : napari.Viewer
     wanted : callable
-        Tells whether a layer is offered.
+        Whether a layer is offered.
     none : str, optional
-        Words for no layer; None: no such entry.
+        Label of no layer; None: no such entry.
 
     Entries that are no layers can be put before the layers: `set_others`. The first of them is
     chosen until a person chooses; where there is none, the layer that is active in the viewer.
@@ -86,7 +86,7 @@ class LayerChoice(QComboBox):
             self.setCurrentIndex(self._values.index(value))
 
     def set_others(self, entries: Sequence[tuple[str, object]]) -> None:
-        """Offer words, and what they stand for, before the layers."""
+        """Offer labels with values of their own before the layers."""
         self._others = list(entries)
         self.refresh()
 
@@ -98,7 +98,7 @@ class LayerChoice(QComboBox):
         wanted = before if before in self._values or self._others else active
         with signals_blocked(self):
             self.clear()
-            self.addItems([words for words, _ in self._others] + [layer.name for layer in layers])
+            self.addItems([text for text, _ in self._others] + [layer.name for layer in layers])
             if wanted in self._values:
                 self.setCurrentIndex(self._values.index(wanted))
         if self.value != before:
@@ -181,8 +181,8 @@ class ImageList(QListWidget):
             if not self._layers:
                 self._add(_EMPTY, Qt.ItemFlag.NoItemFlags)
 
-    def _add(self, words: str, flags: Qt.ItemFlag) -> QListWidgetItem:
-        item = QListWidgetItem(words)
+    def _add(self, text: str, flags: Qt.ItemFlag) -> QListWidgetItem:
+        item = QListWidgetItem(text)
         item.setSizeHint(QSize(0, _ROW_HEIGHT))
         item.setFlags(flags)
         self.addItem(item)

@@ -139,7 +139,7 @@ class MethodForm(QObject):
         return [name for name in self._parameters if self._holds(name)]
 
     def _holds(self, name: str) -> bool:
-        """Tell whether a parameter exists under the present choices."""
+        """Return whether a parameter exists under the present choices."""
         parameter = self._parameters[name]
         if parameter.for_seeds and not self._has_seeds:
             return False

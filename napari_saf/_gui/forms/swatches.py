@@ -20,7 +20,7 @@ _SIDE = 24
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Swatch:
-    """A square on screen: colours (r, g, b, ...) in [0, 1] and the words on it.
+    """A square on screen: colours (r, g, b, ...) in [0, 1] and its tooltip.
 
     One that is crossed stands for a label that is not there.
     """
@@ -62,7 +62,7 @@ class Swatches(QWidget):
             square.show()
 
     def tooltips(self) -> list[str]:
-        """Return the words on the squares in sight."""
+        """Return the tooltips of the squares in sight."""
         return [str(square.toolTip()) for square in self._squares if not square.isHidden()]
 
 
