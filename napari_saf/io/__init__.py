@@ -6,9 +6,6 @@ only when it is complete.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
 from napari_saf.io._atomic_write import (
     atomic_write,
     hidden_name,
@@ -16,8 +13,14 @@ from napari_saf.io._atomic_write import (
     remove_leftovers,
     remove_path,
 )
-from napari_saf.io._dictionary import DICTIONARY_SUFFIX, load_dictionary, save_dictionary
 from napari_saf.io._export import Export, Labelling, Wanted
+from napari_saf.io._figure import (
+    displayed_plane,
+    middle_plane,
+    save_figure,
+    show_image,
+    thinned,
+)
 from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._label_image import color_labels, color_table, count_labels, map_labels
 from napari_saf.io._masks import save_binary_masks, save_masks
@@ -39,14 +42,14 @@ from napari_saf.io._paths import (
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
 from napari_saf.io._regions import number_regions, region_table, save_regions, save_table
-from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
-
-if TYPE_CHECKING:
-    from napari_saf.io._figure import displayed_plane as displayed_plane
-    from napari_saf.io._figure import middle_plane as middle_plane
-    from napari_saf.io._figure import save_figure as save_figure
-    from napari_saf.io._figure import show_image as show_image
-    from napari_saf.io._figure import thinned as thinned
+from napari_saf.io._tensors import (
+    DICTIONARY_SUFFIX,
+    PaintedClass,
+    load_dictionary,
+    load_strokes,
+    save_dictionary,
+    save_strokes,
+)
 
 __all__ = [
     "DICTIONARY_SUFFIX",
@@ -102,11 +105,3 @@ __all__ = [
     "table_cell",
     "thinned",
 ]
-
-_LAZY = ("displayed_plane", "middle_plane", "save_figure", "show_image", "thinned")
-
-
-def __getattr__(name: str) -> object:
-    if name in _LAZY:  # matplotlib takes half a second to load
-        return getattr(importlib.import_module("napari_saf.io._figure"), name)
-    raise AttributeError(f"module 'napari_saf.io' has no attribute {name!r}")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
+from napari_saf.io._figure import save_figure
 from napari_saf.io._label_image import map_labels
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._prototypes import PrototypeSet, save_prototypes
@@ -184,8 +185,6 @@ def _image_steps(stem: Path, given: Labelling, wanted: Wanted) -> Iterator[Step]
 
         yield [numbered], save_numbered
     if wanted.figure:
-        from napari_saf.io._figure import save_figure
-
         figure = _path(stem, f"_figure{wanted.figure}")
         shown = styled | {"channel_axis": given.channel_axis, "plane": given.plane}
         yield [figure], lambda: save_figure(figure, labels, image, title=given.title, **shown)

@@ -6,13 +6,9 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes as Panel
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
@@ -29,6 +25,10 @@ from napari_saf.io._label_image import (
 )
 from napari_saf.io._paths import FIGURE_SUFFIXES, check_suffix, printable
 from napari_saf.label_map import LabelMap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Panel
+    from matplotlib.figure import Figure
 
 __all__ = [
     "displayed_plane",
@@ -149,6 +149,9 @@ def thinned(plane: NDArray[Any]) -> NDArray[Any]:
 def _draw(
     labels: NDArray[Any], image: NDArray[Any] | None, label_map: LabelMap, axes: Axes, title: str
 ) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure  # matplotlib takes half a second to load
+
     n_panels = 1 if image is None else 2
     # The sides of what is seen, not of the pixels.
     sizes = (1.0, 1.0) if axes.scale is None else axes.scale[-2:]
@@ -174,6 +177,8 @@ def _draw(
 
 def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> None:
     """List the largest labels with their colour and their share of the labelled pixels."""
+    from matplotlib.patches import Patch
+
     panel.set_axis_off()
     order = np.argsort(-sizes, kind="stable")[:_MOST_ENTRIES]
     colors, total = color_table(label_map)[1:] / 255, max(1, int(sizes.sum()))
@@ -199,6 +204,8 @@ def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> 
 
 def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
     """Draw a bar of a round length, about a fifth of the width."""
+    from matplotlib.patches import Rectangle
+
     unit = axes.common_unit
     if axes.scale is None or unit in (None, "", "px"):
         return

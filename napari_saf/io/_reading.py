@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, field_validator
 
 from napari_saf.device import free_memory
 from napari_saf.errors import FormatError, InvalidInput
 
 __all__ = [
-    "HEADER_KEY",
     "FileModel",
+    "Model",
     "Text",
     "VersionedModel",
     "check_room",
     "format_errors",
     "parse_json",
-    "parse_tensors",
     "read_limited",
     "validated",
 ]
 
-HEADER_KEY = "napari-saf"
-"""Where the header of a safetensors file holds what this project wrote there."""
 Text = InstanceOf[str]
 """Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
 Model = TypeVar("Model", bound="FileModel")
-
 _ALWAYS = 2**28
 _MOST_UNPACKED = 50_000
 """A file may unpack to so many bytes, or so many times its size: zstd makes 1 of 30,000 zeros."""
@@ -62,7 +57,7 @@ def validated(model: type[Model], plain: object) -> Model:
     try:
         return model.model_validate(plain)
     except ValidationError as error:
-        fault: Any = error.errors(include_url=False)[0]
+        fault = error.errors(include_url=False)[0]
     *parents, name = fault["loc"] or ("",)
     if fault["type"] == "missing":
         raise InvalidInput(f"{_place(parents)}missing entry {name!r}")
@@ -76,7 +71,7 @@ def validated(model: type[Model], plain: object) -> Model:
     raise InvalidInput(f"{_place(fault['loc'])}{message}, got {fault['input']!r:.60}")
 
 
-def _place(keys: Any) -> str:
+def _place(keys: Sequence[int | str]) -> str:
     """Return where in a file something is, such as ``labels[3].color: ``."""
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return f"{path.removeprefix('.')}: " if path else ""
@@ -86,12 +81,7 @@ def _place(keys: Any) -> str:
 def format_errors(file: Path, expected: str) -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into a FormatError that names the file.
 
-    Parameters
-    ----------
-    file : Path
-        The file that is read.
-    expected : str
-        What the file should be, with its article, as in "a recipe".
+    `expected` is what the file should be, with its article, as in "a recipe".
     """
     try:
         yield
@@ -107,14 +97,7 @@ def format_errors(file: Path, expected: str) -> Iterator[None]:
 
 
 def check_room(n_bytes: int, n_stored: int | None = None) -> None:
-    """Check what a file says of the size of its image: a small one may claim a large image.
-
-    Parameters
-    ----------
-    n_bytes : int
-        Size of the pixels.
-    n_stored : int, optional
-        Size of the file.
+    """Check what a file of `n_stored` bytes says of the size of its pixels.
 
     Raises
     ------
@@ -141,10 +124,7 @@ def read_limited(file: Path, n_bytes: int) -> bytes:
 def parse_json(content: bytes | str) -> object:
     """Return the values in a JSON text in UTF-8, with or without a byte order mark.
 
-    Raises
-    ------
-    InvalidInput
-        If a number is not finite.
+    Raises InvalidInput for a number that is not finite.
     """
 
     def refuse(name: str) -> object:
@@ -153,27 +133,3 @@ def parse_json(content: bytes | str) -> object:
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     plain: object = json.loads(text, parse_constant=refuse)
     return plain
-
-
-def parse_tensors(
-    content: bytes, header_model: type[Model]
-) -> tuple[dict[str, NDArray[Any]], Model]:
-    """Return the tensors of a safetensors file of this project, and its header.
-
-    Raises
-    ------
-    InvalidInput
-        If it is none, or the header is not as the model says.
-    """
-    from safetensors.numpy import load
-
-    try:
-        tensors = load(content)
-    except Exception as error:  # whatever the library raises for a damaged file
-        fault = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-    if HEADER_KEY not in metadata:
-        raise InvalidInput(f"expected an entry {HEADER_KEY!r} in the header: no file of napari-saf")
-    return tensors, validated(header_model, parse_json(metadata[HEADER_KEY]))

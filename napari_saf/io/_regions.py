@@ -142,13 +142,23 @@ def region_table(
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     channels = None if image is None else image_channels(np.asarray(image), array, channel_axis)
     least = min_pixels if connected else None
-    if placed.names.startswith("t"):
-        table = _table_of_frames(array, channels, placed, label_map, least)
-    else:
-        table = _table(array, channels, placed, label_map, least)
-    if table is None:
+    is_series = placed.names.startswith("t")
+    inner = placed.of_a_frame if is_series else placed
+    tables: list[Table] = []
+    n_rows = 0
+    for k in range(len(array) if is_series else 1):
+        frame = k if is_series else ...
+        own = None if channels is None else channels[frame]
+        table = _table(array[frame], own, inner, label_map, least)
+        length = len(table["label"]) if table else 0
+        if connected and table:
+            table["region"] = table["region"] + n_rows  # numbers run on
+        if table:
+            tables.append(({"frame": np.full(length, k)} if is_series else {}) | table)
+        n_rows += length
+    if not tables:
         raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
-    return table
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def save_regions(
@@ -244,16 +254,16 @@ def _table(
     axes: Axes,
     label_map: LabelMap,
     min_pixels: int | None,
-) -> Table | None:
-    """Return a row for each label, or for each region of so many pixels; None if there is none."""
+) -> Table:
+    """Return a row for each label, or for each region of so many pixels; nothing if none is."""
     # scikit-image keeps a list as long as the largest number.
     regions: NDArray[np.integer[Any]]
     if min_pixels is None:
         regions, owners = _ranks(labels, label_map.numbers), label_map.numbers
     else:
         regions, owners = _connected_regions(labels, label_map.numbers, min_pixels)
-    if not len(owners):
-        return None
+    if not regions.any():
+        return {}
     measured = _measure(regions, axes, image)
     numbers, pixels = measured.pop("label"), measured.pop("pixels")
     own = owners[numbers - 1]
@@ -262,30 +272,6 @@ def _table(
     if min_pixels is not None:
         table["region"] = numbers
     return table | {"pixels": pixels, "share": pixels / np.count_nonzero(labels)} | measured
-
-
-def _table_of_frames(
-    labels: NDArray[Any],
-    image: NDArray[Any] | None,
-    axes: Axes,
-    label_map: LabelMap,
-    min_pixels: int | None,
-) -> Table | None:
-    """Measure every frame by itself, with its number in a column; numbers of regions run on."""
-    tables: list[Table] = []
-    count = 0
-    for k, frame in enumerate(labels):
-        own = None if image is None else image[k]
-        table = _table(frame, own, axes.of_a_frame, label_map, min_pixels) if frame.any() else None
-        if table is not None:
-            length = len(table["label"])
-            if "region" in table:
-                table["region"] = table["region"] + count
-            tables.append({"frame": np.full(length, k)} | table)
-            count += length
-    if not tables:
-        return None
-    return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
 
 
 def _connected_regions(
