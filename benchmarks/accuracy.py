@@ -88,7 +88,7 @@ def start_assignment(problem: saf.Problem, n_labels: int = 16) -> np.ndarray:
     """Return the assignment that a default run starts from, in float64."""
     import torch
 
-    from napari_saf.methods._start import k_centres
+    from napari_saf.flow import k_centres
 
     features = torch.from_numpy(problem.features).double()
     table = k_centres(features, n_labels, np.random.default_rng(0)).distances(features)

@@ -19,11 +19,9 @@ import psutil
 import torch
 
 import napari_saf as saf
-from napari_saf.affinity import AffinityOperator, GaussianAffinity
 from napari_saf.device import DeviceName, resolve_device
+from napari_saf.flow import AffinityOperator, GaussianAffinity, SelfAssignmentField, k_centres
 from napari_saf.methods import SelfAssignmentFlow
-from napari_saf.methods._self_assignment import SelfAssignmentField
-from napari_saf.methods._start import k_centres
 from napari_saf.samples import read_sample
 
 N_LABELS = 16
@@ -81,8 +79,7 @@ def make_field(
     v = -k_centres(features, N_LABELS, rng).distances(features)
     operator = GaussianAffinity().bind(features, rng)
     averager = problem.graph.averager(device, torch.float32)
-    method = SelfAssignmentFlow(s=s)
-    return SelfAssignmentField(operator, averager, features, N_LABELS, method), v
+    return SelfAssignmentField(operator, averager, features, N_LABELS, s=s, rho=0.1), v
 
 
 def sketch(operator: AffinityOperator, v: torch.Tensor) -> torch.Tensor:

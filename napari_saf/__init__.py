@@ -20,8 +20,6 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 if TYPE_CHECKING:
     from napari_saf import metrics as metrics
-    from napari_saf.affinity import GaussianAffinity as GaussianAffinity
-    from napari_saf.affinity import KernelAffinity as KernelAffinity
     from napari_saf.comparison import Comparison as Comparison
     from napari_saf.comparison import Variant as Variant
     from napari_saf.comparison import compare as compare
@@ -37,12 +35,14 @@ if TYPE_CHECKING:
     from napari_saf.errors import FormatError as FormatError
     from napari_saf.errors import InvalidInput as InvalidInput
     from napari_saf.errors import SafError as SafError
+    from napari_saf.flow import AdamsBashforthMoulton as AdamsBashforthMoulton
+    from napari_saf.flow import BogackiShampine as BogackiShampine
+    from napari_saf.flow import GaussianAffinity as GaussianAffinity
+    from napari_saf.flow import GeometricEuler as GeometricEuler
+    from napari_saf.flow import KernelAffinity as KernelAffinity
+    from napari_saf.flow import StoppingRule as StoppingRule
     from napari_saf.graph import AffinityGraph as AffinityGraph
     from napari_saf.graph import GridGraph as GridGraph
-    from napari_saf.integrate import AdamsBashforthMoulton as AdamsBashforthMoulton
-    from napari_saf.integrate import BogackiShampine as BogackiShampine
-    from napari_saf.integrate import GeometricEuler as GeometricEuler
-    from napari_saf.integrate import StoppingRule as StoppingRule
     from napari_saf.io import PrototypeSet as PrototypeSet
     from napari_saf.io import load_prototypes as load_prototypes
     from napari_saf.io import load_recipe as load_recipe
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from napari_saf.result import Status as Status
 
 _HOMES = {
-    "affinity": ("GaussianAffinity", "KernelAffinity"),
     "comparison": (
         "Comparison",
         "Variant",
@@ -89,8 +88,15 @@ _HOMES = {
         "patch_distance",
     ),
     "errors": ("ComputeError", "FormatError", "InvalidInput", "SafError"),
+    "flow": (
+        "AdamsBashforthMoulton",
+        "BogackiShampine",
+        "GaussianAffinity",
+        "GeometricEuler",
+        "KernelAffinity",
+        "StoppingRule",
+    ),
     "graph": ("AffinityGraph", "GridGraph"),
-    "integrate": ("AdamsBashforthMoulton", "BogackiShampine", "GeometricEuler", "StoppingRule"),
     "io": (
         "PrototypeSet",
         "load_prototypes",

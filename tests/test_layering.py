@@ -11,11 +11,11 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"arrays", "errors", "device", "label_map", "parameters", "tick"},
-    {"geometry", "graph", "features", "points"},
+    {"arrays", "errors", "device", "label_map", "parameters"},
+    {"graph", "features", "points"},
     {"input"},
     {"problem", "recording", "result"},
-    {"affinity", "integrate"},
+    {"flow"},
     {"methods"},
     {"dictionary"},
     {"io", "metrics", "samples"},

@@ -15,15 +15,11 @@ from napari_saf.device import resolve_device
 from napari_saf.dictionary._canvas import Canvas, Placements
 from napari_saf.dictionary._distance import Matches, PatchField, check_odd
 from napari_saf.errors import InvalidInput
+from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph, check_window
-from napari_saf.methods import AssignmentFlow, Cancelled, not_cancelled, run_to_end
-from napari_saf.methods._assignment import AssignmentField
-from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Call
-from napari_saf.methods._start import Start
+from napari_saf.methods import AssignmentFlow, Call, Cancelled, not_cancelled, run_flow, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
-from napari_saf.tick import Tick
 
 if TYPE_CHECKING:
     from napari_saf.dictionary._dictionary import PatchDictionary
@@ -214,10 +210,10 @@ class _Work:
         pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._device)
         field = PatchField(pixels, size)
         here = field.at_centres(self._atoms, with_symmetries=True)
-        self._tick()
+        self._raise_if_cancelled()
         within = here.within(dictionary.shift_window)
         labels = self._label(within.distances, field.shape)
-        self._tick()
+        self._raise_if_cancelled()
         kept = torch.zeros(field.shape, dtype=torch.bool, device=self._device)
         kept[tile.kept] = True
         nodes = kept.flatten().nonzero()[:, 0]
@@ -230,7 +226,7 @@ class _Work:
             return
         nearest = _pick(here, here.distances.flatten(1).argmin(dim=0)[nodes], nodes)
         for placements in (matched, nearest):
-            self._tick()
+            self._raise_if_cancelled()
             self._canvas.put(
                 placements,
                 field,
@@ -275,15 +271,14 @@ class _Work:
         problem = Problem(features.cpu().numpy(), graph)
         call = Call(problem, features, None, None, self._cancelled, time.perf_counter())
 
-        def make_field(tick: Tick) -> AssignmentField:
+        def make_field() -> AssignmentField:
             averager = graph.averager(table.device, table.dtype)
-            return AssignmentField(averager, table, points, self._flow.rho, tick)
+            return AssignmentField(averager, table, points, self._flow.rho, self._cancelled)
 
         start = Start.at(torch.zeros_like(table))
         flow = self._flow
-        steps = run_flow(
-            Flow(flow, start, make_field, flow.stepper, flow.stop, fixed_meaning=True), call
-        )
+        ready = Flow(start, make_field, flow.stepper, flow.stop, fixed_meaning=True)
+        steps = run_flow(flow, ready, call)
         labels = np.asarray(run_to_end(steps).labels).astype(np.int64) - 1
         return torch.from_numpy(labels.ravel()).to(table.device)
 
@@ -303,7 +298,7 @@ class _Work:
         mean = (matched.distances / self._atoms[0].numel()).sqrt()
         self._fit[target] = mean.cpu().numpy().reshape(shape)
 
-    def _tick(self) -> None:
+    def _raise_if_cancelled(self) -> None:
         if self._cancelled():
             raise Cancelled
 

@@ -9,24 +9,24 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from napari_saf.affinity import DenseBasis, LowRank
 from napari_saf.arrays import as_list
 from napari_saf.dictionary._dictionary import PatchDictionary
 from napari_saf.dictionary._distance import check_odd, check_patch_fits
 from napari_saf.dictionary._training import Training, flat
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
+from napari_saf.flow import Basis, Flow, LowRank, SelfAssignmentField, Start
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.methods import Iteration, SelfAssignmentFlow, map_steps
-from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._flow_method import AbstractFlow
-from napari_saf.methods._method import Call
-from napari_saf.methods._self_assignment import SelfAssignmentField
-from napari_saf.methods._start import Start
+from napari_saf.methods import (
+    AbstractFlow,
+    Call,
+    Iteration,
+    map_steps,
+    run_flow,
+)
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
-from napari_saf.tick import Tick
 
 __all__ = ["LearnedDictionary", "PatchDictionaryLearning"]
 
@@ -198,7 +198,7 @@ class PatchDictionaryLearning(AbstractFlow):
         if call.initial is not None:
             raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
         training = Training(self, call, grids)
-        steps = run_flow(training_flow(self, training), training.call)
+        steps = run_flow(self, training_flow(self, training), training.call)
         result = yield from _follow(steps, training)
         training.start_alignment(result.assignment)
         rounds: list[float] = []
@@ -285,15 +285,20 @@ def training_flow(method: PatchDictionaryLearning, training: Training) -> Flow:
     notes: tuple[str, ...] = ()
     if start.n_columns < method.n_atoms and not training.call.cancelled():
         notes = (f"atoms reduced to {start.n_columns}: no more distinct patches",)
-    inner = SelfAssignmentFlow(s=method.s, rho=method.rho)
 
-    def make_field(tick: Tick) -> SelfAssignmentField:
-        operator = LowRank(DenseBasis(training.basis(tick)), tick)
+    def make_field() -> SelfAssignmentField:
         features = training.call.features
-        averager = training.call.problem.graph.averager(features.device, features.dtype)
-        return SelfAssignmentField(operator, averager, features, start.n_columns, inner, tick)
+        return SelfAssignmentField(
+            LowRank(Basis([(training.basis(), None)])),
+            training.call.problem.graph.averager(features.device, features.dtype),
+            features,
+            start.n_columns,
+            s=method.s,
+            rho=method.rho,
+            cancelled=training.call.cancelled,
+        )
 
-    return Flow(method, start, make_field, method.stepper, method.stop, notes)
+    return Flow(start, make_field, method.stepper, method.stop, notes)
 
 
 def _follow(steps: Iteration, training: Training) -> Iteration:

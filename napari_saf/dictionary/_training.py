@@ -20,12 +20,11 @@ from napari_saf.dictionary._sample import (
     update_atoms,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import normalize_
+from napari_saf.flow import normalize_
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.methods._method import Call
+from napari_saf.methods import Call
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Snapshot
-from napari_saf.tick import Tick
 
 if TYPE_CHECKING:
     from napari_saf.dictionary._learning import PatchDictionaryLearning
@@ -106,13 +105,13 @@ class Training:
         scale = -method.epsilon / self._sigma2**0.5
         return normalize_((self._columns.sqrt() * scale).to(self.call.features.dtype))
 
-    def basis(self, tick: Tick) -> torch.Tensor:
+    def basis(self) -> torch.Tensor:
         """Return the sketch Phi (n_nodes, rank) of the affinity."""
         rest = [k for k in range(len(self._landmarks)) if k not in set(self._known)]
         others = landmark_distances(
             self._fields, self._landmarks[rest], self._method.shift_window, self.call.cancelled
         )
-        tick()
+        self.call.raise_if_cancelled()
         order = [*self._known, *rest]
         kernel = torch.cat([self._columns, others], dim=1).div_(-self._sigma2).exp_()
         block = (self._block[order][:, order] / -self._sigma2).exp()

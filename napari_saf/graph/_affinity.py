@@ -101,7 +101,9 @@ class AffinityGraph(AbstractGraph):
         nodes : array of int of shape (n_nodes,)
             Every node once.
         """
-        own = "degree" if self._self_weight is None else self._self_weight
+        own: Literal["degree"] | float = (
+            self._self_weight if self._self_weight is not None else "degree"
+        )
         moved = AffinityGraph(self.weights[nodes][:, nodes], self_weight=own, symmetric=False)
         moved._is_symmetric = self._is_symmetric  # as checked for this graph
         return moved

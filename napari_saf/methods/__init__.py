@@ -11,9 +11,11 @@ from napari_saf.methods._fair import (
     TradeOffPoint,
     count_points,
 )
+from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._laplacian_shot import LaplacianShot
 from napari_saf.methods._method import (
     AbstractMethod,
+    Call,
     Cancelled,
     Iteration,
     map_steps,
@@ -40,9 +42,11 @@ __all__ = [
     "METHODS",
     "SLK",
     "SWEPT",
+    "AbstractFlow",
     "AbstractMethod",
     "AssignmentFlow",
     "Bavardage",
+    "Call",
     "Cancelled",
     "FairClustering",
     "Iteration",
@@ -56,5 +60,6 @@ __all__ = [
     "method_with_prototypes",
     "not_cancelled",
     "restarting",
+    "run_flow",
     "run_to_end",
 ]

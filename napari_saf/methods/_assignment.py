@@ -1,4 +1,4 @@
-"""The assignment flow for given prototypes."""
+"""The assignment flow for given prototypes, or for seeds of each class."""
 
 from __future__ import annotations
 
@@ -14,33 +14,29 @@ from scipy.ndimage import label as label_regions
 
 from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.errors import InvalidInput
-from napari_saf.geometry import (
-    cross_product,
-    new_field,
-    shifted_softmax,
-    softmax,
-    take_columns,
-)
-from napari_saf.graph import Averager, GraphUnion, GridGraph
-from napari_saf.methods._flow import FieldMemory, Flow, run_flow
-from napari_saf.methods._flow_method import AbstractFlow
-from napari_saf.methods._method import Call, Iteration
-from napari_saf.methods._reporting import to_label_image
-from napari_saf.methods._start import (
+from napari_saf.flow import (
+    AssignmentField,
+    Flow,
     Start,
     check_seeds_fit,
     class_means,
     count_classes,
     from_assignment,
 )
-from napari_saf.methods._strokes import StrokeCosts, run_repeatedly
+from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
+from napari_saf.methods._flow import AbstractFlow, run_flow
+from napari_saf.methods._method import Call, Iteration, map_steps
+from napari_saf.methods._reporting import to_label_image
+from napari_saf.methods._strokes import StrokeCosts
 from napari_saf.parameters import parameter
 from napari_saf.points import distances
 from napari_saf.problem import Problem
-from napari_saf.result import MOST_LABELS
-from napari_saf.tick import Tick, go_on
+from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 
-__all__ = ["AssignmentField", "AssignmentFlow"]
+__all__ = ["AssignmentFlow"]
+
+_MIN_CHANGED = 0.002
+"""Share of the nodes; if fewer change label from one flow to the next, that was the last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -151,79 +147,89 @@ class AssignmentFlow(AbstractFlow):
     def _iterate(self, call: Call) -> Iteration:
         if self.prototypes is None and self.n_nearest is not None and call.seeds is not None:
             return (yield from self._learn(call, self.n_nearest))
-        result = yield from run_flow(self._prepare(call), call)
+        result = yield from run_flow(self, self._prepare(call), call)
         result = dataclasses.replace(result, parts=self._parts())
-        tidy = self._tidier(call)
-        if tidy is None:
-            return result
-        nodes = tidy(result.assignment.argmax(axis=1) + 1)
-        return dataclasses.replace(result, labels=to_label_image(call.problem, nodes))
+        return self._connect(call, result)[0] if self.connected else result
 
     def _prepare(self, call: Call) -> Flow:
         points, labels = self._points(call), self._labels()
         if labels is None:
-            return self._flow(call, distances(call.features, points), points, call.initial)
+            return self._flow(call, distances(call.features, points), points)
         known = np.unique(labels)
         _check_seeds(call.seeds, known)
         own = [points[torch.from_numpy(np.flatnonzero(labels == label))] for label in known]
         table = torch.stack([_nearest_distances(call.features, some) for some in own], dim=1)
         means = torch.stack([some.mean(dim=0) for some in own])
-        return self._flow(call, table, means, call.initial, known)
+        return self._flow(call, table, means, known)
 
     def _flow(
         self,
         call: Call,
         table: torch.Tensor,
         points: torch.Tensor,
-        initial: ArrayLike | None,
         known: NDArray[np.int64] | None = None,
     ) -> Flow:
+        """Return the flow for distances (n_nodes, n_points), of the known labels (n_points,)."""
         nearest, n_columns, active = table.argmin(dim=1), len(points), None
         if known is not None:
             n_columns, active = int(known.max()), torch.from_numpy(known - 1).to(table.device)
-        start = Start(nearest, n_columns, lambda tick: new_field(table, len(points), tick), active)
-        if initial is not None:
-            given = _check_start(initial, call, n_columns)
+        start = Start(nearest, n_columns, lambda: torch.zeros_like(table), active)
+        if call.initial is not None:
+            given = _check_start(call.initial, call, n_columns)
             if active is not None:
                 given = _take_known(given, active)
             undecided = given.amin(dim=1) == given.amax(dim=1)
             labels = torch.where(undecided, nearest, given.argmax(dim=1))
-            start = Start(labels, n_columns, lambda tick: given, active)
+            start = Start(labels, n_columns, lambda: given, active)
 
-        def make_field(tick: Tick) -> AssignmentField:
+        def make_field() -> AssignmentField:
             averager = call.problem.graph.averager(call.features.device, call.features.dtype)
-            return AssignmentField(averager, table, points, self.rho, tick)
+            return AssignmentField(averager, table, points, self.rho, call.cancelled)
 
-        return Flow(self, start, make_field, self.stepper, self.stop, fixed_meaning=True)
+        return Flow(start, make_field, self.stepper, self.stop, fixed_meaning=True)
 
     def _learn(self, call: Call, n_nearest: int) -> Iteration:
-        """Run the flow with what strokes tell, then again with what was labelled."""
+        """Run the flow with what strokes say, then again with what was labelled."""
         points, labels = self._points(call), None
         if call.initial is not None:
             start = _check_start(call.initial, call, len(points))
             labels = start.argmax(dim=1).cpu().numpy() + 1
+            call = dataclasses.replace(call, initial=None)
         costs = StrokeCosts(call, len(points), n_nearest, self.paths)
-
-        def make_flow(part: Call, labels: NDArray[np.int64] | None) -> Flow:
-            table = costs.of_strokes() if labels is None else costs.with_labels(labels)
-            return self._flow(part, table, points, None)
-
         n_runs = max(1, self.rounds + (labels is None))
-        return (yield from run_repeatedly(call, n_runs, labels, make_flow, self._tidier(call)))
+        result: Segmentation | None = None
+        for k in range(n_runs):
+            own = call
+            if result is not None and call.max_iterations is not None:
+                left = call.max_iterations - (len(result.history) - k)
+                if left <= 0:
+                    break
+                own = dataclasses.replace(call, max_iterations=left)
+            table = costs.of_strokes() if labels is None else costs.with_labels(labels)
+            steps = run_flow(self, self._flow(own, table, points), own)
+            later = yield from map_steps(steps, _continuation(result, k, n_runs))
+            if result is not None and later.status is Status.CANCELLED:
+                return dataclasses.replace(result, status=Status.CANCELLED)
+            before, labels = labels, later.assignment.argmax(axis=1) + 1
+            if self.connected:
+                later, labels = self._connect(call, later)
+            result = later if result is None else _joined(result, later)
+            if result.status is Status.CANCELLED:
+                break
+            if before is not None and (before != labels).mean() < _MIN_CHANGED:
+                break
+        assert result is not None
+        return result
 
-    def _tidier(self, call: Call) -> Callable[[NDArray[np.int64]], NDArray[np.int64]] | None:
-        """Return what keeps only the regions that a seed touches, if that is asked for."""
-        seeds, graph = call.problem.seeds, call.problem.graph
-        if not self.connected or seeds is None:
-            return None
-        if isinstance(graph, GridGraph):
-            return lambda nodes: _keep_touched(nodes, seeds, graph)
-        if not isinstance(graph, GraphUnion):
-            return None
-        parts = list(zip(graph.grids, graph.slices, strict=True))
-        return lambda nodes: np.concatenate(
-            [_keep_touched(nodes[part], seeds[part], grid) for grid, part in parts]
-        )
+    def _connect(self, call: Call, result: Segmentation) -> tuple[Segmentation, NDArray[np.int64]]:
+        """Keep only the regions that a seed touches; return the labels of the nodes, too."""
+        labels, seeds = result.assignment.argmax(axis=1) + 1, call.problem.seeds
+        grids = _grids(call.problem.graph)
+        if seeds is None or not grids:
+            return result, labels
+        parts = [_keep_touched(labels[part], seeds[part], grid) for grid, part in grids]
+        labels = np.concatenate(parts)
+        return dataclasses.replace(result, labels=to_label_image(call.problem, labels)), labels
 
     def _points(self, call: Call) -> torch.Tensor:
         features, seeds = call.features, call.seeds
@@ -292,6 +298,50 @@ class AssignmentFlow(AbstractFlow):
         return count, count
 
 
+def _grids(graph: AbstractGraph) -> list[tuple[GridGraph, slice]]:
+    """Return the grids of a graph and their nodes; none where it is no image."""
+    if isinstance(graph, GraphUnion):
+        return list(zip(graph.grids, graph.slices, strict=True))
+    return [(graph, slice(None))] if isinstance(graph, GridGraph) else []
+
+
+def _continuation(
+    before: Segmentation | None, k: int, n_runs: int
+) -> Callable[[Snapshot], Snapshot]:
+    """Return what makes snapshots of flow k those of the whole run.
+
+    They show the labels of the flow before it: its own begin undecided.
+    """
+
+    def change(snapshot: Snapshot) -> Snapshot:
+        fraction = (k + snapshot.fraction) / n_runs
+        if before is None:
+            return dataclasses.replace(snapshot, fraction=fraction)
+        record = dataclasses.replace(
+            snapshot.record,
+            time=snapshot.record.time + before.history.time[-1],
+            n_evaluations=snapshot.record.n_evaluations + before.n_evaluations,
+        )
+        return dataclasses.replace(
+            snapshot,
+            fraction=fraction,
+            record=record,
+            _read_labels=lambda: before.labels,
+            _read_prototypes=lambda: before.prototypes,
+            _read_logarithm=lambda: np.log(before.assignment.clip(1e-10)),
+        )
+
+    return change
+
+
+def _joined(before: Segmentation, later: Segmentation) -> Segmentation:
+    return dataclasses.replace(
+        later,
+        history=before.history.then(later.history),
+        n_evaluations=before.n_evaluations + later.n_evaluations,
+    )
+
+
 def _check_seeds(seeds: torch.Tensor | None, known: NDArray[np.int64]) -> None:
     """Refuse seeds of labels that have no prototype."""
     if seeds is not None:
@@ -341,53 +391,3 @@ def _keep_touched(
     outside = loose | (labels == 0)
     nearest = distance_transform_edt(outside, return_distances=False, return_indices=True)
     return np.asarray(grid.gather(np.where(loose, labels[tuple(nearest)], labels)))
-
-
-class AssignmentField(FieldMemory):
-    """Right-hand side S(V) = softmax(A (V - D / rho)) of the assignment flow.
-
-    Parameters
-    ----------
-    averager : Averager
-    distances : Tensor of shape (n_nodes, n_columns)
-    points : Tensor of shape (n_columns, n_features)
-    rho : float
-    tick : callable
-        Called between blocks of work.
-    """
-
-    def __init__(
-        self,
-        averager: Averager,
-        distances: torch.Tensor,
-        points: torch.Tensor,
-        rho: float,
-        tick: Tick = go_on,
-    ) -> None:
-        super().__init__(distances, len(points), tick)
-        self._averager = averager
-        self._distances = distances
-        self._points = points
-        self._rho = rho
-
-    def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Write the right-hand side at `v` into `out`."""
-        w = softmax(v, out=self.assignment, tick=self.tick)
-        self.overlap = cross_product(w, w, self.tick)
-        likelihood, mean = self.scratch
-        self.objective = float(torch.mul(w, self._distances, out=mean).sum()) / len(w)
-        self.tick()
-        torch.add(v, self._distances, alpha=-1 / self._rho, out=likelihood)
-        self.tick()
-        self._averager(likelihood, mean, out)
-        return shifted_softmax(mean, out, self.tick)
-
-    def keep_columns(self, kept: torch.Tensor) -> None:
-        """Forget all columns but those of the given indices."""
-        super().keep_columns(kept)
-        self._distances = take_columns(self._distances, kept)
-        self._points = self._points[kept]
-
-    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        """Return the prototypes that are left, the mean of those of a label."""
-        return self._points.float().cpu().numpy()

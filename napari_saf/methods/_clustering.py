@@ -12,11 +12,22 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.geometry import entropy, normalize_, one_hot_, row_blocks, row_maxima, softmax
+from napari_saf.flow import (
+    check_seeds_fit,
+    class_means,
+    count_classes,
+    entropy,
+    from_assignment,
+    normalize_,
+    one_hot_,
+    row_blocks,
+    row_maxima,
+    softmax,
+    update_labels,
+)
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._method import AbstractMethod, Call, Cancelled, Iteration
-from napari_saf.methods._reporting import Reporter, update_labels
-from napari_saf.methods._start import check_seeds_fit, class_means, count_classes, from_assignment
+from napari_saf.methods._reporting import Reporter
 from napari_saf.parameters import parameter
 from napari_saf.points import MAX_EXACT_FEATURES, k_means_start, squared_distances, weighted_means
 from napari_saf.problem import Problem

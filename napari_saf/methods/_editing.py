@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.methods._assignment import AssignmentFlow
-from napari_saf.methods._flow_method import AbstractFlow
+from napari_saf.methods._flow import AbstractFlow
 from napari_saf.methods._method import AbstractMethod
 from napari_saf.methods._self_assignment import SelfAssignmentFlow
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.geometry import FLOOR, row_maxima
+from napari_saf.flow import FLOOR, row_maxima
 from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import Tasks
 from napari_saf.methods._fair_state import AbstractFairState, FairOptions

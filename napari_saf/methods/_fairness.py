@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import xlogy
 
-from napari_saf.geometry import normalize_, softmax
+from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import SparseProduct
 
 __all__ = ["DECIDED", "FairnessMultipliers", "FairnessTerm", "ImplicitStep"]

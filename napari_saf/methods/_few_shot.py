@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_array, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
+from napari_saf.flow import count_classes
 from napari_saf.methods._clustering import (
     AbstractState,
     Tasks,
@@ -22,7 +23,6 @@ from napari_saf.methods._clustering import (
     tolerance_parameter,
 )
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, check_features
-from napari_saf.methods._start import count_classes
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.geometry import normalize_, row_maxima, softmax
+from napari_saf.flow import normalize_, row_maxima, softmax
 from napari_saf.graph import (
     Averager,
     GraphUnion,

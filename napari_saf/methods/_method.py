@@ -24,6 +24,7 @@ from napari_saf.device import (
     resolve_device,
 )
 from napari_saf.errors import InvalidInput
+from napari_saf.flow import Cancelled, not_cancelled
 from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
@@ -43,15 +44,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
-
-
-class Cancelled(Exception):
-    """Raised inside a run that was told to end."""
-
-
-def not_cancelled() -> bool:
-    """Return False: the default of `cancelled`."""
-    return False
 
 
 def map_steps(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -16,16 +17,17 @@ from napari_saf.methods._method import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
 
-__all__ = ["Reporter", "to_label_image", "update_labels"]
+__all__ = ["Reporter", "to_label_image"]
 
 
 _ROWS = 2**16
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Reporter:
-    """Keeps the records of a run and tells others how it stands.
+    """Makes snapshots of a run, and at the end a segmentation.
 
-    Parameters
+    Attributes
     ----------
     method : AbstractMethod
     problem : Problem
@@ -37,34 +39,25 @@ class Reporter:
         Returns the column of the start, of shape (n_nodes,), that each node prefers now.
     logarithm : callable
         Returns log coordinates of the state now, of shape (n_nodes, n_columns).
-    n_possible : int, optional
-        How many of them a node can have; None: all.
     keeps_numbers : bool
         Whether label l is column l - 1, rather than the l-th largest.
+    n_possible : int, optional
+        How many of the columns a node can have; None: all.
+    records : list of Record
+        Of the run so far.
     """
 
-    def __init__(
-        self,
-        method: AbstractMethod,
-        problem: Problem,
-        n_columns: int,
-        began: float,
-        columns_of_nodes: Callable[[], torch.Tensor],
-        logarithm: Callable[[], torch.Tensor],
-        *,
-        n_possible: int | None = None,
-        keeps_numbers: bool,
-    ) -> None:
-        self.records: list[Record] = []
-        self._method = method
-        self._problem = problem
-        self._n_columns = n_columns
-        self._n_possible = n_possible or n_columns
-        self._began = began
-        self._columns_of_nodes = columns_of_nodes
-        self._logarithm = logarithm
-        self._keeps_numbers = keeps_numbers
-        self._n_snapshots = 0
+    method: AbstractMethod
+    problem: Problem
+    n_columns: int
+    began: float
+    columns_of_nodes: Callable[[], torch.Tensor]
+    logarithm: Callable[[], torch.Tensor]
+    _: dataclasses.KW_ONLY
+    keeps_numbers: bool
+    n_possible: int | None = None
+    records: list[Record] = dataclasses.field(default_factory=list)
+    _n_snapshots: int = 0
 
     def snapshot(self, fraction: float) -> Snapshot:
         """Return a snapshot whose labels can be read until the next one."""
@@ -80,7 +73,7 @@ class Reporter:
 
         def read_labels() -> LabelImage | list[LabelImage]:
             check()
-            return self._label_image(np.arange(1, self._n_columns + 1))
+            return self._label_image(np.arange(1, self.n_columns + 1))
 
         def read_prototypes() -> NDArray[np.float32]:
             check()
@@ -88,9 +81,9 @@ class Reporter:
 
         def read_logarithm() -> NDArray[np.floating]:
             check()
-            return np.asarray(self._logarithm().cpu().numpy())
+            return np.asarray(self.logarithm().cpu().numpy())
 
-        seconds = time.perf_counter() - self._began
+        seconds = time.perf_counter() - self.began
         return Snapshot(record, fraction, seconds, read_labels, read_prototypes, read_logarithm)
 
     def finish(
@@ -108,10 +101,12 @@ class Reporter:
 
         `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
         """
-        self._logarithm = _ended
-        nodes = self._columns_of_nodes().cpu().numpy()
-        sizes = np.bincount(nodes, minlength=self._n_columns)
-        by_size = not self._keeps_numbers
+        preferred = self.columns_of_nodes()
+        # Whoever holds a snapshot does not hold the fields of the run.
+        self.columns_of_nodes, self.logarithm = lambda: preferred, _ended
+        nodes = preferred.cpu().numpy()
+        sizes = np.bincount(nodes, minlength=self.n_columns)
+        by_size = not self.keeps_numbers
         label_map = LabelMap.by_size(sizes) if by_size else LabelMap.identity(len(sizes))
         columns = label_map.columns
         return Segmentation(
@@ -124,36 +119,36 @@ class Reporter:
             history=History.of(self.records),
             status=status,
             n_evaluations=n_evaluations,
-            seconds=time.perf_counter() - self._began,
-            recipe=self._method.recipe(self._problem),
-            notes=self._problem.notes + notes,
+            seconds=time.perf_counter() - self.began,
+            recipe=self.method.recipe(self.problem),
+            notes=self.problem.notes + notes,
             exemplars=None if exemplars is None else exemplars[columns],
-            uncertainty=_doubt(assignment) if uncertainty is None else uncertainty,
+            uncertainty=_uncertainty(assignment) if uncertainty is None else uncertainty,
         )
 
     def mean_features(self) -> NDArray[np.float32]:
         """Return the mean feature of the nodes that prefer each column; NaN for an empty one."""
-        nodes, features = self._columns_of_nodes().cpu().numpy(), self._problem.features
-        sizes = np.bincount(nodes, minlength=self._n_columns)
-        sums = np.zeros((self._n_columns, features.shape[1]))
+        nodes, features = self.columns_of_nodes().cpu().numpy(), self.problem.features
+        sizes = np.bincount(nodes, minlength=self.n_columns)
+        sums = np.zeros((self.n_columns, features.shape[1]))
         for start in range(0, len(nodes), _ROWS):
             # Weights are copied to float64: a block at a time, in memory that was used before.
             rows = slice(start, start + _ROWS)
             for k, values in enumerate(features[rows].T):
-                sums[:, k] += np.bincount(nodes[rows], weights=values, minlength=self._n_columns)
+                sums[:, k] += np.bincount(nodes[rows], weights=values, minlength=self.n_columns)
         with np.errstate(invalid="ignore"):
             return (sums / sizes[:, None]).astype(np.float32)
 
     def _label_image(self, numbers: NDArray[np.int64]) -> LabelImage | list[LabelImage]:
         """Return the numbers of the columns that nodes prefer, in the shape of the image."""
         few = numbers.astype(np.min_scalar_type(int(numbers.max())))
-        labels = few[self._columns_of_nodes().cpu().numpy()]
-        return self._problem.graph.to_image(labels)  # type: ignore[return-value]
+        labels = few[self.columns_of_nodes().cpu().numpy()]
+        return self.problem.graph.to_image(labels)  # type: ignore[return-value]
 
     def _first_record(self) -> Record:
-        nodes = self._columns_of_nodes().cpu().numpy()
-        sizes = np.bincount(nodes, minlength=self._n_columns)
-        highest = math.log(self._n_possible)
+        nodes = self.columns_of_nodes().cpu().numpy()
+        sizes = np.bincount(nodes, minlength=self.n_columns)
+        highest = math.log(self.n_possible or self.n_columns)
         return Record(0.0, 0, highest, math.nan, sizes / sizes.sum(), math.nan, 0.0)
 
 
@@ -161,7 +156,7 @@ def _ended() -> torch.Tensor:
     raise SafError("this run has ended: read the assignment of a snapshot before it goes on")
 
 
-def _doubt(assignment: NDArray[np.float32]) -> NDArray[np.float32]:
+def _uncertainty(assignment: NDArray[np.float32]) -> NDArray[np.float32]:
     c = assignment.shape[1]
     return np.asarray((1 - assignment.max(axis=1)) * (c / max(c - 1, 1)))
 
@@ -169,13 +164,3 @@ def _doubt(assignment: NDArray[np.float32]) -> NDArray[np.float32]:
 def to_label_image(problem: Problem, labels: NDArray[np.integer]) -> LabelImage | list[LabelImage]:
     """Return node labels 1, 2, ... in the shape of the image, in the smallest unsigned type."""
     return problem.graph.to_image(labels.astype(np.min_scalar_type(int(labels.max()))))  # type: ignore[return-value]
-
-
-def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:
-    """Update the preferred columns in place; return the share of the nodes that moved.
-
-    Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
-    """
-    moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
-    labels[moved] = v[moved].argmax(dim=1)
-    return len(moved) / len(labels)

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from napari_saf.affinity import AffinityOperator, GaussianAffinity, KernelAffinity, leading_vectors
 from napari_saf.device import float_type
-from napari_saf.geometry import cross_product, row_blocks, shifted_softmax, softmax
-from napari_saf.graph import AbstractGraph, Averager
-from napari_saf.methods._flow import FieldMemory, Flow
-from napari_saf.methods._flow_method import AbstractFlow
-from napari_saf.methods._method import Call, Cancelled
-from napari_saf.methods._objective import PSEUDO_INVERSE_TOLERANCE, self_assignment_gradient
-from napari_saf.methods._start import (
+from napari_saf.flow import (
+    AffinityOperator,
+    Flow,
+    GaussianAffinity,
+    KernelAffinity,
+    SelfAssignmentField,
     Start,
     check_seeds_fit,
     class_means,
     count_classes,
     from_assignment,
     k_centres,
+    spectral_points,
 )
+from napari_saf.methods._flow import AbstractFlow
+from napari_saf.methods._method import Call
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
-from napari_saf.tick import Tick, go_on
 
-__all__ = ["SelfAssignmentField", "SelfAssignmentFlow"]
+__all__ = ["SelfAssignmentFlow"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -139,7 +137,7 @@ class SelfAssignmentFlow(AbstractFlow):
         return True
 
     def _prepare(self, call: Call) -> Flow:
-        rng, features = np.random.default_rng(self.seed), call.features
+        rng, features, graph = np.random.default_rng(self.seed), call.features, call.problem.graph
         operator: AffinityOperator | None = None
         notes: tuple[str, ...] = ()
         if call.initial is not None:
@@ -148,24 +146,27 @@ class SelfAssignmentFlow(AbstractFlow):
         else:
             n_labels, points = self._n_columns(call.problem), features
             if self.start == "spectral":
-                with contextlib.suppress(Cancelled):
-                    operator = self.affinity.bind(features, rng, call.raise_if_cancelled)
-                    vectors = leading_vectors(
-                        operator, features, n_labels, rng, call.raise_if_cancelled
-                    )
-                    points = _spread(vectors, call.problem.graph, call.raise_if_cancelled)
+                operator = self.affinity.bind(features, rng)
+                points = spectral_points(
+                    operator, features, n_labels, graph, rng, cancelled=call.cancelled
+                )
             means = None if call.seeds is None else class_means(points, call.seeds)
-            centres = k_centres(points, n_labels, rng, given=means, cancelled=call.cancelled)
-            start = centres.start(points, self.epsilon)
-            if start.n_columns < n_labels and not call.cancelled():
+            start = k_centres(points, n_labels, rng, means).start(points, self.epsilon)
+            if start.n_columns < n_labels:
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
-        def make_field(tick: Tick) -> SelfAssignmentField:
-            bound = operator or self.affinity.bind(features, rng, tick)
-            averager = call.problem.graph.averager(features.device, features.dtype)
-            return SelfAssignmentField(bound, averager, features, start.n_columns, self, tick)
+        def make_field() -> SelfAssignmentField:
+            return SelfAssignmentField(
+                operator or self.affinity.bind(features, rng),
+                graph.averager(features.device, features.dtype),
+                features,
+                start.n_columns,
+                s=self.s,
+                rho=self.rho,
+                cancelled=call.cancelled,
+            )
 
-        return Flow(self, start, make_field, self.stepper, self.stop, notes)
+        return Flow(start, make_field, self.stepper, self.stop, notes)
 
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
@@ -176,78 +177,3 @@ class SelfAssignmentFlow(AbstractFlow):
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         dtype = float_type(self.dtype, device)
         return self.affinity.sketch_width(problem.features, device, dtype)
-
-
-def _spread(vectors: torch.Tensor, graph: AbstractGraph, tick: Tick) -> torch.Tensor:
-    """Return rows of length 1, averaged over the windows; takes the memory of the vectors."""
-    for rows in row_blocks(vectors):
-        tick()
-        torch.nn.functional.normalize(vectors[rows], dim=1, out=vectors[rows])
-    means = torch.empty_like(vectors)
-    average = graph.averager(vectors.device, vectors.dtype)
-    average(vectors, means, torch.empty_like(vectors))
-    return means
-
-
-class SelfAssignmentField(FieldMemory):
-    """Right-hand side S(V) = softmax(A (V + grad E_s / rho)) of the self-assignment flow.
-
-    Parameters
-    ----------
-    operator : AffinityOperator
-    averager : Averager
-    features : Tensor of shape (n_nodes, n_features)
-    n_columns : int
-    method : SelfAssignmentFlow
-        Gives s and rho.
-    tick : callable
-        Called between blocks of work.
-    """
-
-    def __init__(
-        self,
-        operator: AffinityOperator,
-        averager: Averager,
-        features: torch.Tensor,
-        n_columns: int,
-        method: SelfAssignmentFlow,
-        tick: Tick = go_on,
-    ) -> None:
-        super().__init__(features, n_columns, tick)
-        self._operator = operator
-        self._averager = averager
-        self._features = features
-        self._s, self._rho = method.s, method.rho
-
-    def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Write the right-hand side at `v` into `out`."""
-        w = softmax(v, out=self.assignment, tick=self.tick)
-        product = self._operator.product(w)
-        # Rows of W sum to 1, so the column sums of W'W are the masses.
-        self.overlap = cross_product(w, w, self.tick)
-        gradient = self_assignment_gradient(
-            self.overlap.sum(dim=0), self.overlap, self._operator.quadratic(w, product), self._s
-        )
-        self.objective = gradient.objective
-        basis_factor = self._small(product.coefficients @ gradient.affinity_factor)
-        assignment_factor = self._small(gradient.assignment_factor)
-        likelihood, mean = self.scratch
-        for rows, block in product.basis.plus(v, basis_factor, likelihood):
-            self.tick()
-            block.addmm_(w[rows], assignment_factor)
-        self._averager(likelihood, mean, out)
-        return shifted_softmax(mean, out, self.tick)
-
-    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
-        sums = cross_product(assignment, self._features)
-        if self._s == 0:
-            ones = assignment.new_ones(1, 1).expand(len(assignment), 1)
-            masses = cross_product(assignment, ones)
-            return np.asarray((sums / masses).float().numpy())
-        overlap = cross_product(assignment, assignment)
-        inverse = torch.linalg.pinv(overlap, rtol=PSEUDO_INVERSE_TOLERANCE, hermitian=True)
-        return np.asarray((inverse @ sums).float().numpy())
-
-    def _small(self, factor: torch.Tensor) -> torch.Tensor:
-        return (factor / self._rho).to(self._features.dtype).to(self._features.device)

@@ -1,22 +1,16 @@
-"""Learning from strokes: what each class costs a node, and flows that learn from their labels."""
+"""What each class costs a node, from strokes and from what was labelled."""
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from napari_saf.graph import mean_nearest_distance, path_costs, path_lengths
-from napari_saf.methods._flow import Flow, run_flow
-from napari_saf.methods._method import Call, Iteration, map_steps
-from napari_saf.methods._reporting import to_label_image
+from napari_saf.methods._method import Call
 from napari_saf.points import distances, k_means
-from napari_saf.result import Segmentation, Snapshot, Status
 
-__all__ = ["StrokeCosts", "run_repeatedly"]
+__all__ = ["StrokeCosts"]
 
 _UNIT = 0.05
 _APPEARANCE_WEIGHT = 3.0
@@ -26,10 +20,6 @@ _BLUR = 0.05
 """Share of the mean distance below which distances count as alike."""
 _N_APPEARANCES = 64
 _MAX_SAMPLES = 4000
-_MIN_CHANGED = 0.002
-"""Share of the nodes; if fewer change label from one flow to the next, that was the last."""
-
-Labels = NDArray[np.int64]
 
 
 class StrokeCosts:
@@ -107,7 +97,7 @@ def _relative(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(table / (table + np.where(is_first, second, first)))
 
 
-def _appearances(features: NDArray[np.floating]) -> Labels:
+def _appearances(features: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return which of a few means of the features, found by k-means, is nearest to each node."""
     rng = np.random.default_rng(0)
     chosen = rng.choice(len(features), min(_MAX_SAMPLES, len(features)), replace=False)
@@ -116,85 +106,3 @@ def _appearances(features: NDArray[np.floating]) -> Labels:
     means = k_means(sample, count, max_iterations=10).astype(features.dtype)
     table = distances(torch.from_numpy(features), torch.from_numpy(means))
     return table.argmin(dim=1).numpy()
-
-
-def run_repeatedly(
-    call: Call,
-    n_runs: int,
-    labels: Labels | None,
-    make_flow: Callable[[Call, Labels | None], Flow],
-    tidy: Callable[[Labels], Labels] | None,
-) -> Iteration:
-    """Integrate flows one after the other, each from what the last one found.
-
-    Parameters
-    ----------
-    call : Call
-        Of the whole run.
-    n_runs : int
-        At most; fewer where labels stay as they are.
-    labels : array of shape (n_nodes,) or None
-        What the first flow knows.
-    make_flow : callable
-        Makes a flow for a call, given labels 1, 2, ... of the nodes.
-    tidy : callable or None
-        Makes of the labels of a flow what the next one knows.
-    """
-    result: Segmentation | None = None
-    for k in range(n_runs):
-        own = call
-        if result is not None and call.max_iterations is not None:
-            left = call.max_iterations - (len(result.history) - k)
-            if left <= 0:
-                break
-            own = dataclasses.replace(call, max_iterations=left)
-        steps = run_flow(make_flow(own, labels), own)
-        later = yield from map_steps(steps, _continuation(result, k, n_runs))
-        if result is not None and later.status is Status.CANCELLED:
-            return dataclasses.replace(result, status=Status.CANCELLED)
-        before, labels = labels, later.assignment.argmax(axis=1) + 1
-        if tidy is not None:
-            labels = tidy(labels)
-            later = dataclasses.replace(later, labels=to_label_image(call.problem, labels))
-        if result is not None:
-            later = dataclasses.replace(
-                later,
-                history=result.history.then(later.history),
-                n_evaluations=result.n_evaluations + later.n_evaluations,
-            )
-        result = later
-        if result.status is Status.CANCELLED:
-            break
-        if before is not None and np.count_nonzero(before != labels) < _MIN_CHANGED * len(labels):
-            break
-    assert result is not None
-    return result
-
-
-def _continuation(
-    before: Segmentation | None, k: int, n_runs: int
-) -> Callable[[Snapshot], Snapshot]:
-    """Return what makes snapshots of flow k those of the whole run.
-
-    They show the labels of the flow before it: its own begin undecided.
-    """
-
-    def change(snapshot: Snapshot) -> Snapshot:
-        fraction = (k + snapshot.fraction) / n_runs
-        if before is None:
-            return dataclasses.replace(snapshot, fraction=fraction)
-        record = dataclasses.replace(
-            snapshot.record,
-            time=snapshot.record.time + before.history.time[-1],
-            n_evaluations=snapshot.record.n_evaluations + before.n_evaluations,
-        )
-        return dataclasses.replace(
-            snapshot,
-            fraction=fraction,
-            record=record,
-            _read_labels=lambda: before.labels,
-            _read_prototypes=lambda: before.prototypes,
-            _read_logarithm=lambda: np.log(before.assignment.clip(1e-10)),
-        )
-
-    return change

@@ -127,7 +127,7 @@ def test_one_image_is_learned_from_like_a_list_of_one(image, axis):
     np.testing.assert_array_equal(learn(image).atoms, learn([image]).atoms)
 
 
-@pytest.mark.parametrize("calls", [0, 3, 40, 120])
+@pytest.mark.parametrize("calls", [0, 1, 4, 10, 30])
 def test_a_cancelled_run_leaves_a_dictionary(calls):
     count = itertools.count()
     steps = saf.PatchDictionary.iterate(

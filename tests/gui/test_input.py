@@ -340,7 +340,7 @@ def test_what_goes_wrong_in_the_thread_is_told(dock, run, monkeypatch, error):
     def fail(*args, **options):
         raise error("out of luck")
 
-    monkeypatch.setattr("napari_saf.methods._flow._State.advance", fail)
+    monkeypatch.setattr("napari_saf.flow._loop.FlowRun._advance", fail)
     assert run(dock) is None
     assert dock.status.is_error and "out of luck" in dock.status.text
     assert not dock.session.is_running

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from napari_saf.affinity import GaussianAffinity, KernelAffinity
 from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
 from napari_saf.graph import GridGraph
-from napari_saf.integrate import GeometricEuler
 from napari_saf.io import Recipe, load_recipe, save_recipe
 from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
 from napari_saf.problem import Problem

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 import napari_saf as saf
-from napari_saf.geometry import normalize_
+from napari_saf.flow import normalize_
 from napari_saf.methods._fairness import FairnessMultipliers, FairnessTerm
 from napari_saf.metrics import (
     balance,

@@ -211,7 +211,7 @@ def test_snapshots_go_on_over_the_rounds_and_a_limit_holds():
     assert len(saf.AssignmentFlow().run(problem, max_iterations=3).history) <= 5
 
 
-@pytest.mark.parametrize("when", [0, 3, 40, 80])
+@pytest.mark.parametrize("when", [0, 3, 20, 40])
 def test_a_cancelled_run_leaves_valid_labels(when):
     image, strokes = two_blobs()
     problem = saf.Problem.from_image(image, seeds=strokes)

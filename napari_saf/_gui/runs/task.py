@@ -17,7 +17,6 @@ from napari_saf._gui.runs.fluency import full_collections
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
-from napari_saf.geometry import released_later
 from napari_saf.methods import Cancelled
 
 __all__ = ["AbstractTask", "FunctionTask"]
@@ -95,7 +94,6 @@ class AbstractTask(QObject):
             with (
                 _CORES.taken(settings.threads),
                 memory_limit(settings.memory_limit),
-                released_later(),
                 memory_errors_translated(),
             ):
                 self.returned.emit(self._compute())

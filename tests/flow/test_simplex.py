@@ -1,9 +1,22 @@
-"""Columns are taken and fields made without a second copy."""
-
 import pytest
 import torch
 
-from napari_saf.geometry import new_field, take_columns, with_columns
+from napari_saf.flow._simplex import row_maxima, take_columns, with_columns
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 11, 12, 13, 16, 30, 63, 64, 100])
+def test_row_maxima_are_those_of_torch(n_columns):
+    v = torch.randn(50, n_columns)
+    before = v.clone()
+    assert torch.equal(row_maxima(v), before.amax(dim=1, keepdim=True))
+    assert torch.equal(v, before)
+
+
+@pytest.mark.parametrize("n_columns", [5, 30])
+def test_row_maxima_tell_of_what_is_no_number(n_columns):
+    v = torch.zeros(3, n_columns)
+    v[1, n_columns - 2] = torch.nan
+    assert row_maxima(v).isnan().flatten().tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -23,16 +36,3 @@ def test_a_field_that_lost_columns_has_room_for_all_again():
     assert with_columns(narrow, 6).shape == field.shape
     with pytest.raises(RuntimeError):
         with_columns(narrow, 7)
-
-
-def test_a_new_field_is_of_the_kind_of_the_other_and_can_be_ended():
-    like, asked = torch.rand(2_000_000, 2, dtype=torch.float64), []
-    field = new_field(like, 3, lambda: asked.append(1))
-    assert field.shape == (2_000_000, 3) and field.dtype == like.dtype
-    assert not field.any() and len(asked) > 1
-
-    def end():
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        new_field(like, 3, end)

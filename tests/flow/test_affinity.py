@@ -4,7 +4,7 @@ import torch
 from scipy import sparse
 
 import napari_saf as saf
-from napari_saf.affinity import leading_vectors
+from napari_saf.flow import leading_vectors
 
 CPU = torch.device("cpu")
 
@@ -17,15 +17,14 @@ def product(affinity, features, w, seed=0):
     """K W and W'K W."""
     operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(seed))
     w = torch.from_numpy(w)
-    basis, coefficients = operator.product(w)
-    quadratic = operator.quadratic(w, operator.product(w)).numpy()
+    basis, coefficients, quadratic = operator.product(w)
     values, whole, end = torch.rand_like(w), torch.full_like(w, np.nan), 0
     for rows, block in basis.plus(values, coefficients.to(w.dtype), whole):
         assert rows.start == end and torch.equal(block, whole[rows])
         end = rows.stop
     assert end == len(w)
     whole -= values
-    return whole.numpy(), quadratic
+    return whole.numpy(), quadratic.numpy()
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def w():
 
 
 def test_exact_kernel_agrees_with_the_dense_one(features, w, monkeypatch):
-    monkeypatch.setattr("napari_saf.affinity._gaussian._CHUNK_BYTES", 70 * 300 * 8)
+    monkeypatch.setattr("napari_saf.flow._affinity._CHUNK_BYTES", 70 * 300 * 8)
     whole, quadratic = product(saf.GaussianAffinity(landmarks=None), features, w)
     kernel = exact_kernel(features)
     np.testing.assert_allclose(whole, kernel @ w, rtol=1e-10)
@@ -70,23 +69,23 @@ def test_sketch_nears_the_exact_kernel_as_landmarks_grow(features, w):
 
 @pytest.fixture
 def always_shared(monkeypatch):
-    monkeypatch.setattr("napari_saf.affinity._gaussian._LEAST_SAVED", 0)
+    monkeypatch.setattr("napari_saf.flow._affinity._LEAST_SAVED", 0)
 
 
 def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, monkeypatch, always_shared):
-    monkeypatch.setattr("napari_saf.affinity._gaussian._SHARING_ROWS", 70)
+    monkeypatch.setattr("napari_saf.flow._affinity._SHARING_ROWS", 70)
     draw = np.random.default_rng(2)
     features = draw.random((300, 3)).astype(np.float32)
     features[:140] = features[draw.integers(20, size=140)]
     features[250:] = features[0]
     w, affinity = w.astype(np.float32), saf.GaussianAffinity(landmarks=50)
     operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
-    n_rows = [len(part.rows) for _, part in operator.basis._parts]
+    n_rows = [len(rows) for _, rows, _ in operator.basis._parts]
     n_distinct = [len(np.unique(part, axis=0)) for part in np.split(features, range(70, 300, 70))]
     assert n_distinct[2:] == [70, 41, 1]
     assert n_rows == [*n_distinct[:3], 70, 1]  # 41 of 70 are too many
     shared = product(affinity, features, w)
-    monkeypatch.setattr("napari_saf.affinity._gaussian._MOST_GROUPS", 0)
+    monkeypatch.setattr("napari_saf.flow._affinity._MOST_GROUPS", 0)
     for own, plain in zip(shared, product(affinity, features, w), strict=True):
         np.testing.assert_allclose(own, plain, rtol=1e-3)
 
@@ -96,7 +95,7 @@ def test_rows_are_not_shared_where_that_takes_longer(dtype, n_features):
     features = np.random.default_rng(0).integers(3, size=(300, n_features)).astype(dtype)
     affinity = saf.GaussianAffinity(sigma2=5.0)
     basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0)).basis
-    assert len(basis.rows) == 300
+    assert basis.n_numbers == 300 * basis.shape[1]
 
 
 @pytest.mark.parametrize("n_values", [5, 100, None])
@@ -106,10 +105,8 @@ def test_what_a_node_takes_in_the_sketch_is_known_before(n_values, always_shared
         features = features[np.random.default_rng(3).integers(n_values, size=300)]
     affinity = saf.GaussianAffinity(landmarks=np.arange(0, 300, 10))
     basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0)).basis
-    width = basis.rows.numel() / 300
-    if len(basis.rows) < 300:
-        width += (basis.nodes.order.numel() + basis.nodes.group.numel()) / 300
-    assert (len(basis.rows) < 300) == (n_values is not None)
+    width = basis.n_numbers / 300
+    assert (width < basis.shape[1]) == (n_values is not None)
     expected, most = affinity.sketch_width(features, CPU, torch.float32)
     assert expected == pytest.approx(width)
     assert expected <= most

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from napari_saf.geometry import equal_rows
+from napari_saf.flow._basis import equal_rows
 
 TABLES = arrays(
     st.sampled_from([np.float32, np.float64]),
@@ -36,15 +36,15 @@ def test_sums_over_groups_are_those_of_their_rows(table, seed):
     groups = equal_rows(torch.from_numpy(table), at_most=len(table))
     sums = np.zeros((len(groups.starts), 5))
     np.add.at(sums, groups.group.numpy(), values)
-    middle = groups.n_groups // 2
-    for part in (slice(0, middle), slice(middle, groups.n_groups)):
+    middle = len(groups.starts) // 2
+    for part in (slice(0, middle), slice(middle, len(groups.starts))):
         if part.stop > part.start:
             np.testing.assert_allclose(groups.sums(torch.from_numpy(values), part), sums[part])
 
 
 def test_rows_that_are_taken_for_equal_at_first_sight_are_told_apart(monkeypatch):
     monkeypatch.setattr(
-        "napari_saf.geometry._equal_rows._keys", lambda rows: np.zeros(len(rows), dtype=np.int64)
+        "napari_saf.flow._basis._keys", lambda rows: np.zeros(len(rows), dtype=np.int64)
     )
     table = np.array([[0, 1], [0, 2], [0, 2], [0, 1], [1, 1]], dtype=np.float32)
     check(table, equal_rows(torch.from_numpy(table), at_most=5))
@@ -55,7 +55,7 @@ def test_sums_over_many_equal_rows_keep_their_digits(n_equal):
     values = torch.full((n_equal, 1), 1.0) + 1e-3
     groups = equal_rows(torch.zeros(n_equal, 2), at_most=16)
     assert len(groups.starts) == -(-n_equal // 128)
-    assert groups.sums(values, slice(0, groups.n_groups)).double().sum() == pytest.approx(
+    assert groups.sums(values, slice(0, len(groups.starts))).double().sum() == pytest.approx(
         1.001 * n_equal, rel=2e-6
     )
 

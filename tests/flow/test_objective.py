@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from napari_saf.methods._objective import self_assignment_gradient
+from napari_saf.flow import self_assignment_gradient
 
 S_VALUES = (0.0, 0.1, 0.25, 0.5, 0.9, 1.0)
 
@@ -27,8 +27,7 @@ def objective(w, kernel, s):
 
 
 def gradient(w, kernel, s):
-    masses, overlap, affinity = w.sum(axis=0), w.T @ w, w.T @ kernel @ w
-    parts = (torch.from_numpy(x) for x in (masses, overlap, affinity))
+    parts = (torch.from_numpy(x) for x in (w.T @ w, w.T @ kernel @ w))
     result = self_assignment_gradient(*parts, s)
     whole = kernel @ w @ result.affinity_factor.numpy() + w @ result.assignment_factor.numpy()
     return result.objective, whole

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 import napari_saf as saf
-from napari_saf.methods import AssignmentFlow, SelfAssignmentFlow
-from napari_saf.methods._assignment import AssignmentField
-from napari_saf.methods._self_assignment import SelfAssignmentField
-from napari_saf.methods._start import distances, k_centres
+from napari_saf.flow import AssignmentField, SelfAssignmentField, k_centres
+from napari_saf.methods import AssignmentFlow
+from napari_saf.points import distances
 
 SHAPE, N_LABELS, RHO, STEP, N_STEPS = (24, 32), 5, 0.1, 0.1, 20
 BOUND = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -98,7 +97,8 @@ def test_self_assignment_flow_takes_the_steps_of_the_paper(image, s, gradient, w
         problem.graph.averager(torch.device("cpu"), dtype),
         on_device,
         N_LABELS,
-        SelfAssignmentFlow(s=s, rho=RHO),
+        s=s,
+        rho=RHO,
     )
     assert np.abs(advance(field, torch.from_numpy(v).to(dtype)) - expected).max() < BOUND[dtype]
 

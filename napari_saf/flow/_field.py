@@ -1,0 +1,296 @@
+"""The right-hand sides of the flows, dV/dt = S(V) in log coordinates V of an assignment W.
+
+S(V) = softmax(A (V + g(W) / rho)) with W = softmax(V) and A the averages over the windows: the
+similarity map, the weighted geometric mean of the likelihoods. For the assignment flow g = -D, D
+the distances to the prototypes; for the self-assignment flow g = grad E_s(W).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from napari_saf.flow._affinity import AffinityOperator
+from napari_saf.flow._simplex import (
+    cross_product,
+    shifted_softmax,
+    softmax,
+    take_columns,
+    with_columns,
+)
+from napari_saf.graph import Averager
+
+__all__ = [
+    "AbstractField",
+    "AssignmentField",
+    "Cancelled",
+    "Gradient",
+    "SelfAssignmentField",
+    "not_cancelled",
+    "self_assignment_gradient",
+]
+
+_PSEUDO_INVERSE_TOLERANCE = 1e-9
+"""Eigenvalues of the label overlap below this share of the largest are left out.
+
+It must stay near the rounding level of the products over all nodes: 1e-3 would leave the
+flow at the barycentre, where all labels overlap, for ever.
+"""
+
+
+class Cancelled(Exception):
+    """Raised inside a run that was told to end."""
+
+
+def not_cancelled() -> bool:
+    """Return False: the default of `cancelled`."""
+    return False
+
+
+class AbstractField(ABC):
+    """Right-hand side S(V) of a flow, and the memory that its evaluations need.
+
+    Parameters
+    ----------
+    averager : Averager
+        A.
+    like : Tensor of shape (n_nodes, ...)
+        Gives number of nodes, device and type.
+    n_columns : int
+    cancelled : callable
+        Asked before each evaluation; once it returns True, `Cancelled` is raised instead.
+
+    Attributes
+    ----------
+    assignment : Tensor of shape (n_nodes, n_columns)
+        W = softmax(V) of the last evaluation.
+    scratch : pair of Tensor of shape (n_nodes, n_columns)
+        Memory that anybody may overwrite between two evaluations.
+    objective : float
+        Of the last evaluation.
+    overlap : Tensor of shape (n_columns, n_columns)
+        W'W of the last evaluation, float64 on the CPU; rows of W sum to 1, so its column sums are
+        the masses W'1.
+    n_evaluations : int
+    """
+
+    def __init__(
+        self,
+        averager: Averager,
+        like: torch.Tensor,
+        n_columns: int,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> None:
+        self._averager, self._cancelled = averager, cancelled
+        self.assignment, one, other = (like.new_zeros((len(like), n_columns)) for _ in range(3))
+        self.scratch = (one, other)
+        self.objective = float("nan")
+        self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
+        self.n_evaluations = 0
+
+    def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Write S(V) into `out` and return it; maxima of rows of `v` lie within 40 of 0."""
+        if self._cancelled():
+            raise Cancelled
+        self.n_evaluations += 1
+        softmax(v, out=self.assignment)
+        self.overlap = cross_product(self.assignment, self.assignment)
+        likelihood, mean = self.scratch
+        self._write_likelihood(v, likelihood)
+        self._averager(likelihood, mean, out)
+        return shifted_softmax(mean, out)
+
+    @abstractmethod
+    def _write_likelihood(self, v: torch.Tensor, out: torch.Tensor) -> None:
+        """Write V + g(W) / rho into `out` and set the objective; `scratch[1]` is free."""
+
+    @abstractmethod
+    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        """Return the representative (n_columns, n_features) of every column."""
+
+    def new_field(self) -> torch.Tensor:
+        """Return memory for a field of the shape of `assignment`."""
+        return torch.empty_like(self.assignment)
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Drop all columns but those of the given indices."""
+        fields = (self.assignment, *self.scratch)
+        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
+        self.scratch = (one, other)
+
+
+class AssignmentField(AbstractField):
+    """S(V) = softmax(A (V - D / rho)) of the assignment flow.
+
+    Parameters
+    ----------
+    averager : Averager
+    distances : Tensor of shape (n_nodes, n_columns)
+        D.
+    points : Tensor of shape (n_columns, n_features)
+        The prototypes.
+    rho : float
+    cancelled : callable
+    """
+
+    def __init__(
+        self,
+        averager: Averager,
+        distances: torch.Tensor,
+        points: torch.Tensor,
+        rho: float,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> None:
+        super().__init__(averager, distances, len(points), cancelled)
+        self._distances, self._points, self._rho = distances, points, rho
+
+    def _write_likelihood(self, v: torch.Tensor, out: torch.Tensor) -> None:
+        # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
+        costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
+        self.objective = float(costs.sum()) / len(v)
+        torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
+
+    def keep_columns(self, kept: torch.Tensor) -> None:
+        """Drop all columns but those of the given indices."""
+        super().keep_columns(kept)
+        self._distances = take_columns(self._distances, kept)
+        self._points = self._points[kept]
+
+    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        """Return the prototypes that are left, the mean of those of a label."""
+        return self._points.float().cpu().numpy()
+
+
+class SelfAssignmentField(AbstractField):
+    """S(V) = softmax(A (V + grad E_s(W) / rho)) of the self-assignment flow.
+
+    Parameters
+    ----------
+    operator : AffinityOperator
+        K.
+    averager : Averager
+    features : Tensor of shape (n_nodes, n_features)
+    n_columns : int
+    s, rho : float
+    cancelled : callable
+    """
+
+    def __init__(
+        self,
+        operator: AffinityOperator,
+        averager: Averager,
+        features: torch.Tensor,
+        n_columns: int,
+        *,
+        s: float,
+        rho: float,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> None:
+        super().__init__(averager, features, n_columns, cancelled)
+        self._operator, self._features, self._s, self._rho = operator, features, s, rho
+
+    def _write_likelihood(self, v: torch.Tensor, out: torch.Tensor) -> None:
+        w = self.assignment
+        product = self._operator.product(w)
+        gradient = self_assignment_gradient(self.overlap, product.quadratic, self._s)
+        self.objective = gradient.objective
+        # V + (K W B + W C) / rho with K W = Phi coefficients.
+        basis_factor = self._on_device(product.coefficients @ gradient.affinity_factor / self._rho)
+        assignment_factor = self._on_device(gradient.assignment_factor / self._rho)
+        for rows, block in product.basis.plus(v, basis_factor, out):
+            block.addmm_(w[rows], assignment_factor)
+
+    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+        """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
+        sums = cross_product(assignment, self._features)
+        if self._s == 0:
+            ones = assignment.new_ones(1, 1).expand(len(assignment), 1)
+            masses = cross_product(assignment, ones)
+            return np.asarray((sums / masses).float().numpy())
+        overlap = cross_product(assignment, assignment)
+        inverse = torch.linalg.pinv(overlap, rtol=_PSEUDO_INVERSE_TOLERANCE, hermitian=True)
+        return np.asarray((inverse @ sums).float().numpy())
+
+    def _on_device(self, factor: torch.Tensor) -> torch.Tensor:
+        return factor.to(self._features.dtype).to(self._features.device)
+
+
+class Gradient(NamedTuple):
+    """The objective and the factors of its gradient.
+
+    ``dE/dW = (K W) affinity_factor + W assignment_factor``
+
+    Attributes
+    ----------
+    objective : float
+        E_s(W).
+    affinity_factor, assignment_factor : Tensor of shape (n_labels, n_labels)
+        float64.
+    """
+
+    objective: float
+    affinity_factor: torch.Tensor
+    assignment_factor: torch.Tensor
+
+
+def self_assignment_gradient(overlap: torch.Tensor, affinity: torch.Tensor, s: float) -> Gradient:
+    """Return E_s and its gradient from sums over the nodes.
+
+    Parameters
+    ----------
+    overlap : Tensor of shape (n_labels, n_labels)
+        W'W, float64; rows of W sum to 1, so its column sums are the masses W'1.
+    affinity : Tensor of shape (n_labels, n_labels)
+        W'K W, float64.
+    s : float
+        0 to 1.
+
+    Notes
+    -----
+    With C = diag(W'1), Y = W C^(-1/2), M = Y'Y and G = Y'K Y the objective is
+    E_s = tr(M^(-s) G); s = 0 and s = 1 give eqs. (4.3a) and (4.3b) of Zisler, Zern, Petra and
+    Schnörr, https://doi.org/10.1137/19M1298639. With H the gradient of tr(M^(-s) G) with respect
+    to M and Gamma = 2 K Y M^(-s) + 2 Y H,
+
+        dE_s/dW = Gamma C^(-1/2) - 1 v',   v_j = C_jj^(-3/2) (W'Gamma)_jj / 2.
+
+    As the rows of W sum to 1, the term 1 v' is W (1 v'), so all of the gradient is two products
+    with c x c matrices.
+    """
+    masses = overlap.sum(dim=0)
+    scale = masses.rsqrt()  # C^(-1/2)
+    outer = scale[:, None] * scale
+    g = outer * affinity
+    if s == 0:
+        power, h = torch.eye(len(masses), dtype=g.dtype), torch.zeros_like(g)
+    else:
+        power, h = _power_and_derivative(outer * overlap, g, s)
+    w_gamma = 2 * affinity @ (scale[:, None] * power) + 2 * (overlap * scale) @ h
+    v = scale**3 * w_gamma.diagonal() / 2
+    return Gradient(float((power * g).sum()), 2 * outer * power, 2 * outer * h - v[None, :])
+
+
+def _power_and_derivative(
+    m: torch.Tensor, g: torch.Tensor, s: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return f(M) = M^(-s) and the gradient H of tr(f(M) G) with respect to M.
+
+    H = U (F o (U'G U)) U' with the eigenpairs (lambda, U) of M and the divided differences
+    F_ij = (f(lambda_i) - f(lambda_j)) / (lambda_i - lambda_j), f' where they meet (Daleckii-Krein).
+    """
+    values, vectors = torch.linalg.eigh((m + m.T) / 2)
+    kept = values > _PSEUDO_INVERSE_TOLERANCE * values[-1]
+    values, vectors = values[kept], vectors[:, kept]
+    f, slope = values**-s, -s * values ** (-s - 1)
+    gap = values[:, None] - values
+    meet = gap.abs() < 1e-8 * values[-1]
+    differences = torch.where(
+        meet, (slope[:, None] + slope) / 2, (f[:, None] - f) / torch.where(meet, 1.0, gap)
+    )
+    h = vectors @ (differences * (vectors.T @ g @ vectors)) @ vectors.T
+    return (vectors * f) @ vectors.T, h
