@@ -192,8 +192,8 @@ def weighted_medoid(
         planes = torch.addmm(heights, slopes, offsets[left].T)
         bounds = torch.maximum(bounds, torch.maximum(planes.amax(dim=0), far))
         bounds[torch.isin(left, batch)] = np.inf
-        kept = bounds < best * (1 - 1e-12)
-        left, bounds = left[kept], bounds[kept]
+        is_open = bounds < best * (1 - 1e-12)
+        left, bounds = left[is_open], bounds[is_open]
     return index, best
 
 
@@ -226,10 +226,10 @@ def _near_median(
         reach *= 2
     h = offsets[inside]
     bounds = least + h @ slope + here * apart[inside] + 0.5 * ((h @ curvature) * h).sum(dim=1)
-    # Points farther than `reach`, if they are kept, are beyond where the curvature holds.
+    # Points farther than `reach`, if they are inside, are beyond where the curvature holds.
     bounds[apart[inside] > reach] = 0
-    kept = bounds < best * (1 - 1e-12)
-    left, bounds = inside[kept], bounds[kept]
+    is_open = bounds < best * (1 - 1e-12)
+    left, bounds = inside[is_open], bounds[is_open]
     _, chosen = np.unique(x[left].numpy(), axis=0, return_index=True)
     return left[chosen], bounds[chosen].clamp_(min=0)
 

@@ -189,7 +189,7 @@ class _State(AbstractState):
     def advance(self) -> None:
         """Update the assignment, then the projection and the posteriors of the parameters."""
         self.raise_if_cancelled()
-        # o_nk ~ exp(psi(alpha_k) - precision/2 |y_n - m_k|^2 - D / (2 beta_k))
+        # step 3: o_nk ~ exp(psi(alpha_k) - precision/2 |y_n - m_k|^2 - D / (2 beta_k))
         squares = squared_distances(self._projected, self._means)
         offsets = torch.digamma(self._alpha) - self._n_dimensions / (2 * self._beta)
         v = squares.mul_(-self._method.precision / 2).add_(offsets.to(squares)[:, None])
@@ -224,7 +224,7 @@ class _State(AbstractState):
         )
 
     def _update_posteriors(self) -> None:
-        """Take the best posteriors of shares and means for the assignment, and project."""
+        """Compute the posteriors of shares and means (step 1) and project (step 2)."""
         method, weights = self._method, self.by_task(self.assignment)
         counts = weights.sum(dim=1).cpu().double()
         self._beta = method.mean_weight + counts
@@ -274,8 +274,8 @@ def _span(means: torch.Tensor) -> torch.Tensor:
     """
     apart = means - means.mean(dim=1, keepdim=True)
     values, vectors = torch.linalg.eigh(apart @ apart.mT)
-    kept = values > _LEAST_EIGENVALUE * values[:, -1:].clamp(min=1e-300)
-    factors = torch.where(kept, values.clamp(min=1e-300).rsqrt(), 0)
+    is_significant = values > _LEAST_EIGENVALUE * values[:, -1:].clamp(min=1e-300)
+    factors = torch.where(is_significant, values.clamp(min=1e-300).rsqrt(), 0)
     basis: torch.Tensor = apart.mT @ (vectors * factors[:, None])
     return basis
 

@@ -166,7 +166,7 @@ class Tasks:
     initial : array of shape (n_nodes, n_columns), optional
         Assignment of the one task to start from.
     raise_if_cancelled : callable
-        Raises Cancelled if the run was told to end.
+        Raises Cancelled once the run is cancelled.
     """
 
     blocks: torch.Tensor
@@ -363,7 +363,7 @@ def run_clustering(
 def _alternate(
     state: AbstractState, labels: torch.Tensor, reporter: Reporter, limit: int, tolerance: float
 ) -> Generator[Snapshot, None, Status]:
-    """Iterate to the end, whose status is returned; `labels` are kept up to date."""
+    """Iterate to the end, whose status is returned; `labels` are updated in place."""
     records, gains = reporter.records, list[float]()
     for _ in state.warm_up():
         update_labels(labels, state.v)
@@ -391,7 +391,7 @@ def _alternate(
 def _conclude(
     state: AbstractState, labels: torch.Tensor, records: list[Record], *, is_current: bool
 ) -> None:
-    """Settle prototypes and ties, and let the last record be of what the run ends with."""
+    """Update prototypes, break ties, and let the last record be of what the run ends with."""
     if records:
         is_current = not state.conclude() and is_current
     n_ties = _break_ties(labels, state)

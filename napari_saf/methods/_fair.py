@@ -146,17 +146,19 @@ class FairClustering(AbstractClustering):
     Ziko, Yuan, Granger and Ben Ayed, "Variational fair clustering", AAAI 2021,
     https://arxiv.org/abs/1906.08207. The energy
 
-        E(S) = F(S) + lambda sum_k KL(mu || P_k),  P_k(j) = V_j'S_k / sum_j V_j'S_k
+        E(S) = F(S) + lambda sum_k KL(mu || P_k),  P_k(j) = V_j'S_k / sum_j V_j'S_k    (1)
 
-    falls at every step. A step makes the rest of the objective, linear with derivative a, plus
-    lambda times the divergence as it is plus the distance L KL(S || S^i) to the last iterate
-    least: S <- S^i exp(-(a + q) / L), rows normalised. The divergence depends on the masses of
-    the groups in the clusters only, and q, its derivative where the step ends, is a price for
-    each group and cluster, found by Newton's method. So L need not grow with lambda or with the
-    rarity of a group, as it must where q is taken where the step begins. It is raised where the
-    energy would rise and lowered where it falls. Between medoids or means, where F is linear,
-    some of what S^i remembers of earlier steps is let go, so that no node is ever stuck.
-    Nodes of no group (0) do not count in the divergence.
+    falls at every step. A step minimises F, linearised with derivative a, plus lambda times the
+    divergence plus the distance L KL(S || S^i) to the last iterate:
+
+        S <- S^i exp(-(a + q) / L), rows normalised.    (2)
+
+    The divergence depends on the masses of the groups in the clusters only, and q, its derivative
+    where the step ends, is a multiplier for each group and cluster, found by Newton's method. So
+    L need not grow with lambda or with the rarity of a group, as it must where q is taken where
+    the step begins. It is raised where the energy would rise and lowered where it falls. Between
+    medoids or means, where F is linear, some of what S^i remembers of earlier steps is let go, so
+    that no node is ever stuck. Nodes of no group (0) do not count in the divergence.
 
     An iteration of a cut makes up to ten steps, and `tolerance` is for a tenth of its gain. Once
     they gain little, nine are of those nodes alone that are nearest to a change; the energy of

@@ -86,12 +86,12 @@ class _Links:
         self, nodes: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, tables: Tables
     ) -> _Links:
         """Return those of some of the nodes, given what is theirs and the tables of all."""
-        part = _Links(self.product.among(nodes.cpu().numpy()), self.degrees[nodes])
-        outside = sums - part.sums(assignment, torch.empty_like(sums))
-        part = dataclasses.replace(part, outside=outside)
-        links, degrees = part.tables(assignment, sums)
+        some = _Links(self.product.among(nodes.cpu().numpy()), self.degrees[nodes])
+        outside = sums - some.sums(assignment, torch.empty_like(sums))
+        some = dataclasses.replace(some, outside=outside)
+        links, degrees = some.tables(assignment, sums)
         held = np.maximum(tables[0] - links, 0), np.maximum(tables[1] - degrees, 0)
-        return dataclasses.replace(part, held=held)
+        return dataclasses.replace(some, held=held)
 
 
 class FairCut(AbstractFairState):
@@ -162,10 +162,10 @@ class FairCut(AbstractFairState):
         if len(nodes) > _MANY * len(self.v):
             self._descend(count)
             return
-        part = self._among(nodes)
-        part._descend(count)
-        self.v[nodes], self.assignment[nodes] = part.v, part.assignment
-        self._continue(part)
+        some = self._among(nodes)
+        some._descend(count)
+        self.v[nodes], self.assignment[nodes] = some.v, some.assignment
+        self._continue(some)
 
     def _descend(self, count: int) -> bool:
         """Make up to so many steps; return whether more are worth while."""
@@ -218,14 +218,14 @@ class FairCut(AbstractFairState):
         )
         groups = self._options.groups[nodes.cpu().numpy()]
         options = dataclasses.replace(self._options, groups=groups)
-        part = FairCut(tasks, options, self._points, self.v[nodes])
-        part._sums = self._sums[nodes]
-        part._links = self._links.among(nodes, part.assignment, part._sums, self._tables)
-        part._multipliers = None
+        some = FairCut(tasks, options, self._points, self.v[nodes])
+        some._sums = self._sums[nodes]
+        some._links = self._links.among(nodes, some.assignment, some._sums, self._tables)
+        some._multipliers = None
         if self._multipliers is not None:
-            part._multipliers = self._multipliers.among(part._term, part.assignment, self._masses)
-        part._continue(self)
-        return part
+            some._multipliers = self._multipliers.among(some._term, some.assignment, self._masses)
+        some._continue(self)
+        return some
 
     def _continue(self, other: FairCut) -> None:
         """Take over what does not depend on which nodes move: energy, masses, multipliers, L."""

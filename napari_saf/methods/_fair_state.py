@@ -28,7 +28,7 @@ _MIN_WEIGHT = 1e-6
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class FairOptions:
-    """What a fair clustering is told, checked; see `FairClustering`.
+    """Parameters of a fair clustering, checked; see `FairClustering`.
 
     `groups` (n_nodes,) are 0, 1, ..., -1 for none; `proportions` have shape (n_groups,).
     """
@@ -43,7 +43,7 @@ class FairOptions:
 
 
 class AbstractFairState(AbstractState):
-    """A fair clustering under way (DESIGN.md 5.8).
+    """A fair clustering under way: the energy (1) of `FairClustering` and its steps (2).
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class AbstractFairState(AbstractState):
         self.objective = min(self.objective, energy)
 
     def _energy(self, plain: float, masses: NDArray[np.float64]) -> float:
-        """Return E = F + lambda sum_k KL(mu || P_k)."""
+        """Return eq. (1), E = F + lambda sum_k KL(mu || P_k)."""
         return plain + self._weight * self._term.value(masses) if self._weight else plain
 
     @abstractmethod
@@ -296,11 +296,11 @@ class FairPoints(AbstractFairState):
             if float(change) < _MIN_WEIGHT:
                 return self._nodes[column]
         self.raise_if_cancelled()
-        kept = (weights > _MIN_WEIGHT).nonzero()[:, 0]
-        if not len(kept):
-            kept = weights.argmax()[None]
-        points = self.features[kept].cpu().numpy()
-        return kept[weighted_medoid(points, weights[kept].cpu().numpy())[0]]
+        members = (weights > _MIN_WEIGHT).nonzero()[:, 0]
+        if not len(members):
+            members = weights.argmax()[None]
+        points = self.features[members].cpu().numpy()
+        return members[weighted_medoid(points, weights[members].cpu().numpy())[0]]
 
 
 def _total(values: torch.Tensor) -> float:

@@ -1,7 +1,7 @@
 """The fairness term of variational fair clustering, and its multipliers: small tables of masses.
 
-In the words of DESIGN.md 5.8: mu_j are the proportions wanted, V_j the indicator of group j, S_k
-the column of cluster k, N_jk = V_j'S_k the masses, lambda the weight and L the step bound.
+mu_j are the proportions wanted, V_j the indicator of group j, S_k the column of cluster k,
+N_jk = V_j'S_k the masses, lambda the weight and L the step bound; see `FairClustering`.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class FairnessMultipliers:
 
         <a, S> + lambda T(N(S)) + L sum s log s
 
-    least is S = softmax(-(a + q) / L) with q = lambda dT/dN at its own masses:
-    lambda / N_k less r_jk = lambda mu_j / N_jk. Newton's method finds q as the root of
+    least is eq. (2) of `FairClustering`, S = softmax(-(a + q) / L) with q = lambda dT/dN at its
+    own masses: lambda / N_k less r_jk = lambda mu_j / N_jk. Newton's method finds q as the root of
     lambda mu_j / r_jk - N_jk, in which a rare group has no pole; the derivative of N by q is
     -(diag(N_j) - S_j'S_j) / L, a block a group. Work on the tables grows with the number of
     groups, not with its square.
@@ -301,7 +301,7 @@ class FairnessMultipliers:
         return change if np.isfinite(change).all() else None
 
     def _rewards(self, multipliers: Table, masses: Table) -> Table:
-        """Return r = lambda / N_k - q, kept positive."""
+        """Return r = lambda / N_k - q, at least slightly positive."""
         fees = self.weight / masses.sum(axis=0)
         return np.asarray(np.maximum(fees - multipliers, _MIN_REWARD * fees))
 

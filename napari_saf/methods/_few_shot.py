@@ -54,7 +54,7 @@ class AbstractFewShotMethod(AbstractMethod):
         What is done to the features, so that temperatures mean the same for all. "scaled"
         subtracts the mean of all nodes and divides by one number, after which the mean squared
         length is 1: colours keep their differences of brightness, and deep features change
-        little beside "centred unit", which divides each node by its own length and is usual
+        little compared to "centred unit", which divides each node by its own length and is usual
         for the features of a network. "unit" does so without subtracting the mean, "none"
         leaves the features as they are.
     device, dtype
@@ -79,12 +79,12 @@ class AbstractFewShotMethod(AbstractMethod):
 
     @property
     def uses_window(self) -> bool:
-        """Whether it matters who is a neighbour of whom in the image: never."""
+        """Whether it matters who is a neighbour of whom in the image."""
         return False
 
     @property
     def follows_seeds(self) -> bool:
-        """Whether the labels are the classes of the seeds and no others: always."""
+        """Whether the labels are the classes of the seeds and no others."""
         return True
 
     def run_tasks(self, features: ArrayLike, seeds: ArrayLike) -> NDArray[np.int64]:

@@ -109,11 +109,7 @@ def _dense_nearest(points: torch.Tensor, k: int) -> tuple[NDArray[np.int64], NDA
 
 
 class AbstractLaplacianState(AbstractState):
-    """Assignments S that descend E = -sum s a - lambda/2 sum_k s_k'W s_k + sum s log s.
-
-    By S <- softmax(a + lambda W S) (DESIGN.md 5.7), a descent where W is positive semi-definite.
-    An update under which the energy of a task would rise is made shorter,
-    S <- S^(1 - t) softmax(a + lambda W S)^t normalised, t halved until it falls.
+    """Assignments S that descend the energy (1) of `SLK` by its updates (2) and (3).
 
     Parameters
     ----------
@@ -213,7 +209,7 @@ class AbstractLaplacianState(AbstractState):
         return v, energies, moving
 
     def _toward(self, steps: torch.Tensor) -> torch.Tensor:
-        """Return (1 - t) v + t (a + lambda W S), a share t of the way to the bound's minimum."""
+        """Return (1 - t) v + t (a + lambda W S): eq. (3) in log coordinates."""
         v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight, out=self._next_v)
         if (steps < 1).any():
             shares = (1 - steps).to(v).repeat_interleave(len(v) // self.n_tasks)
@@ -242,7 +238,7 @@ class AbstractLaplacianState(AbstractState):
     def _energies(
         self, v: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, scale: torch.Tensor
     ) -> torch.Tensor:
-        """Return E = sum s (v - a - lambda/2 W s) + sum log scale, for s = exp(v) * scale."""
+        """Return E = sum s (v - a - lambda/2 W s) + sum log scale: eq. (1), s = exp(v) * scale."""
         terms = torch.sub(v, self._unary, out=self._scratch)
         terms.sub_(sums, alpha=self._laplacian_weight / 2)
         rows = torch.mv(terms.mul_(assignment), terms.new_ones(terms.shape[1]))

@@ -103,7 +103,7 @@ class _State(AbstractLaplacianState):
         return squared_distances(self._points, prototypes).neg_().flatten(0, 1)
 
     def _rectified_means(self) -> torch.Tensor:
-        """Return the means of all nodes, weighted by softmax_k(T cos(x_p, c_k)) (DESIGN.md 5.9)."""
+        """Return m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, c_k))."""
         if self._method.rectification is None:
             return self._means
         lengths = torch.linalg.vector_norm(self._points, dim=2, keepdim=True).clamp(min=1e-30)

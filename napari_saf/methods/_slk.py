@@ -60,14 +60,20 @@ class SLK(AbstractClustering):
     Ziko, Granger and Ben Ayed, "Scalable Laplacian K-modes", NeurIPS 2018,
     https://arxiv.org/abs/1810.13044. Assignments S descend
 
-        E(S, m) = -sum_pk s_pk a_pk - lambda/2 sum_k s_k'W s_k + sum_pk s_pk log s_pk
+        E(S, m) = -sum_pk s_pk a_pk - lambda/2 sum_k s_k'W s_k + sum_pk s_pk log s_pk    (1)
 
     with a_pk = exp(-|x_p - m_k|^2 / (2 sigma2)), or -|x_p - m_k|^2 / (2 sigma2) for the means,
-    by S <- softmax(a + lambda W S). The Laplacian term has the factor 1/2: the tangent of
-    s'W s is 2 W s. The update is a descent where W is positive semi-definite. W, the symmetric
-    part of the weights, seldom is: an update under which E would rise is made shorter,
-    S <- S^(1 - t) softmax(a + lambda W S)^t normalised, t halved until E falls; for t small
-    enough it always does, and the fixed points are the same.
+    by
+
+        S <- softmax(a + lambda W S).    (2)
+
+    The Laplacian term has the factor 1/2: the tangent of s'W s is 2 W s. The update is a descent
+    where W is positive semi-definite. W, the symmetric part of the weights, seldom is: an update
+    under which E would rise is made shorter,
+
+        S <- S^(1 - t) softmax(a + lambda W S)^t, rows normalised,    (3)
+
+    t halved until E falls; for t small enough it always does, and the fixed points are the same.
 
     A mode moves only to a node that serves its cluster better, and no two clusters share one.
     Nodes far from every mode have equal shares, for exponentials below exp(-60) count as that;

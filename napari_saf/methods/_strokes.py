@@ -14,7 +14,7 @@ __all__ = ["StrokeCosts"]
 
 _UNIT = 0.05
 _APPEARANCE_WEIGHT = 3.0
-"""Weight of what was labelled beside the strokes themselves. With `_UNIT` chosen on photographs
+"""Weight of what was labelled next to the strokes themselves. With `_UNIT` chosen on photographs
 with strokes, where 6, or a unit of 0.03 or 0.08, change the mean agreement by less than 0.5 %."""
 _BLUR = 0.05
 """Share of the mean distance below which distances count as alike."""
@@ -31,9 +31,9 @@ class StrokeCosts:
         With seeds.
     n_classes : int
     n_nearest : int
-        So many seeds of a class that are nearest in feature space tell the distance to it.
+        The distance to a class is the mean to so many of its nearest seeds in feature space.
     paths : float
-        Weight of the paths to the strokes beside the distances in feature space.
+        Weight of the paths to the strokes, relative to the distances in feature space.
 
     Notes
     -----
@@ -67,19 +67,19 @@ class StrokeCosts:
             self._of_strokes += paths * _relative(np.stack(columns, axis=1))
 
     def of_strokes(self) -> torch.Tensor:
-        """Return the costs (n_nodes, n_classes) that the strokes alone tell."""
+        """Return the costs (n_nodes, n_classes) by the strokes alone."""
         return self._tensor(_UNIT * self._of_strokes)
 
     def with_labels(self, labels: NDArray[np.integer]) -> torch.Tensor:
-        """Return the costs with what labels 1, 2, ... (n_nodes,) tell, 0 for none."""
+        """Return the costs given labels 1, 2, ... (n_nodes,) as well, 0 for none."""
         problem = self._call.problem
-        looks = problem.remember("appearances", lambda: _appearances(problem.features))
-        size = (self._n_classes + 1, int(looks.max()) + 1)
-        cells = np.ravel_multi_index((labels, looks), size)
+        appearance = problem.remember("appearance", lambda: _appearance(problem.features))
+        size = (self._n_classes + 1, int(appearance.max()) + 1)
+        cells = np.ravel_multi_index((labels, appearance), size)
         counts = np.bincount(cells, minlength=size[0] * size[1]).reshape(size)[1:].T
-        shares = counts / counts.sum(axis=0).clip(min=1) + 1 / len(looks)
+        shares = counts / counts.sum(axis=0).clip(min=1) + 1 / len(appearance)
         unlikely = 1 - shares / shares.sum(axis=1, keepdims=True)  # 1 - p_k
-        return self._tensor(_UNIT * (self._of_strokes + _APPEARANCE_WEIGHT * unlikely[looks]))
+        return self._tensor(_UNIT * (self._of_strokes + _APPEARANCE_WEIGHT * unlikely[appearance]))
 
     def _tensor(self, costs: NDArray[np.floating]) -> torch.Tensor:
         return torch.from_numpy(costs).to(self._call.features)
@@ -97,7 +97,7 @@ def _relative(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(table / (table + np.where(is_first, second, first)))
 
 
-def _appearances(features: NDArray[np.floating]) -> NDArray[np.int64]:
+def _appearance(features: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return which of a few means of the features, found by k-means, is nearest to each node."""
     rng = np.random.default_rng(0)
     chosen = rng.choice(len(features), min(_MAX_SAMPLES, len(features)), replace=False)

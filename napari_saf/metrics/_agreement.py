@@ -57,17 +57,12 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     Parameters
     ----------
     classes, labels : array of int of the same shape
-        As in `normalized_mutual_information`.
+        As in `normalized_mutual_information`, errors too.
 
     Returns
     -------
     float
         0 to 1. A class has one label at most; labels left over are wrong.
-
-    Raises
-    ------
-    InvalidInput
-        As `normalized_mutual_information`.
 
     Notes
     -----
@@ -132,17 +127,12 @@ def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
     Parameters
     ----------
     labels, references
-        As for `segmentation_covering`.
+        As for `segmentation_covering`, errors too.
 
     Returns
     -------
     float
         In [0, 1]; 1 if every reference equals `labels` up to the names of the labels.
-
-    Raises
-    ------
-    InvalidInput
-        As `segmentation_covering`.
 
     Notes
     -----
@@ -163,17 +153,12 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
     Parameters
     ----------
     labels, references
-        As for `segmentation_covering`.
+        As for `segmentation_covering`, errors too.
 
     Returns
     -------
     float
         In bits, from 0 (equal up to the names of the labels) to log2 of the number of pixels.
-
-    Raises
-    ------
-    InvalidInput
-        As `segmentation_covering`.
 
     Notes
     -----
@@ -213,12 +198,7 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
     Parameters
     ----------
     labels, references
-        As for `segmentation_covering`.
-
-    Raises
-    ------
-    InvalidInput
-        As `segmentation_covering`.
+        As for `segmentation_covering`, errors too.
     """
     measures = (_covering, _rand_index, _information)
     rows = [[measure(table) for measure in measures] for table in _tables(labels, references)]

@@ -47,12 +47,7 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     Parameters
     ----------
     features, labels
-        As in `kmeans_objective`.
-
-    Raises
-    ------
-    InvalidInput
-        As `kmeans_objective`.
+        As in `kmeans_objective`, errors too.
     """
     members = _members(features, labels)
     return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))

@@ -44,18 +44,13 @@ def balance(labels: ArrayLike, groups: ArrayLike) -> float:
     Parameters
     ----------
     labels, groups : array of int of the same shape
-        As in `group_shares`.
+        As in `group_shares`, errors too.
 
     Returns
     -------
     float
         From 0 (a label lacks a group) to 1 (in every label, all groups are equally large). The
         groups of the data set the highest value that can be reached.
-
-    Raises
-    ------
-    InvalidInput
-        As `group_shares`.
 
     Notes
     -----
