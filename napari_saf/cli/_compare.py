@@ -18,12 +18,10 @@ from napari_saf.cli._options import (
     PATH,
     flag_of,
     given_parameters,
-    image_changes,
     image_parameters,
     make_method,
     method_command,
     problem_source,
-    read_group_option,
 )
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.comparison import (
@@ -75,10 +73,8 @@ def _compare(
     **values: Any,
 ) -> int:
     places = _places(out)
-    groups, _ = read_group_option(values["groups"])
-    chosen = ImageOptions(**image_changes(values), scaling=values["scaling"], groups=groups)
-    source = problem_source(values, chosen, values["channel_axis"] is None)
-    variants = _variants(methods or ("saf",), given_parameters(ctx), grid, chosen)
+    source = problem_source(values)
+    variants = _variants(methods or ("saf",), given_parameters(ctx), grid, source.options)
     each = _each_place(out, image, variants) if places[0].parent == out else {}
     check_free([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
     file = read_image(image)

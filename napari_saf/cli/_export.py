@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from napari_saf.cli._options import HELP_NAMES, PATH, NumberList
+from napari_saf.cli._options import HELP_NAMES, PATH, ParameterValue
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io import (
@@ -74,7 +76,7 @@ class _Name(click.ParamType):  # type: ignore[type-arg]
 @click.option("--recipe", is_flag=True, help="The recipe beside the labels.")
 @click.option("--name", "names", type=_Name(), multiple=True, metavar="LABEL=NAME",
               help="Name of a label; may be given again for others.")  # fmt: skip
-@click.option("--scale", type=NumberList(float, "0.5", "2,0.5,0.5"), metavar="SIZE[,SIZE...]",
+@click.option("--scale", type=ParameterValue(["list"]), metavar="SIZE[,SIZE...]",
               help="Size of a pixel, or along each axis, if the files do not say it.")  # fmt: skip
 @click.option("--unit", help="Its unit, such as um.")
 @click.option("--channel-axis", type=int,
@@ -86,7 +88,7 @@ def command(
     out: Path,
     image_file: Path | None,
     names: tuple[tuple[int, str], ...],
-    scale: tuple[float, ...] | float | None,
+    scale: NDArray[np.float64] | None,
     unit: str | None,
     channel_axis: int | None,
     n_each: int,
@@ -149,11 +151,11 @@ def _labelling(
 
 
 def _with_scale(
-    labelling: Labelling, scale: tuple[float, ...] | float | None, unit: str | None
+    labelling: Labelling, scale: NDArray[np.float64] | None, unit: str | None
 ) -> Labelling:
     n_axes = labelling.labels.ndim
     if scale is not None:
-        every = scale if isinstance(scale, tuple) else (scale,) * n_axes
+        every = tuple(scale.tolist()) * (n_axes if len(scale) == 1 else 1)
         labelling = dataclasses.replace(labelling, scale=every, units=None)
     if unit is None:
         return labelling

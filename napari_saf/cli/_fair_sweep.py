@@ -15,16 +15,13 @@ from matplotlib.figure import Figure
 from napari_saf.batch import check_free, save_labels
 from napari_saf.cli._options import (
     DEBUG,
-    GROUPS_HELP,
     PATH,
     ParameterValue,
     given_parameters,
-    image_changes,
     image_parameters,
     make_method,
     method_command,
     problem_source,
-    read_group_option,
 )
 from napari_saf.cli._progress import run_with_progress
 from napari_saf.io import (
@@ -36,7 +33,6 @@ from napari_saf.io import (
     printable,
 )
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points
-from napari_saf.problem import ImageOptions
 
 __all__ = ["command"]
 
@@ -58,19 +54,17 @@ def _fair_sweep(
 ) -> int:
     paths = find_images(images)
     values["groups"] = values["groups"] or ("image" if len(paths) > 1 else None)
-    groups, file = read_group_option(values["groups"])
-    if groups is None and file is None:
+    if values["groups"] is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
-    if len(paths) > 1 and (file is not None or values["mask"] not in (None, "finite")):
+    source = problem_source(values)
+    if len(paths) > 1 and (source.groups or values["mask"] not in (None, "finite")):
         raise click.UsageError(f"--groups, --mask: one file for {len(paths)} images")
     places = [out / f"fair_sweep{suffix}" for suffix in (".csv", ".png")]
     numbers = range(count_points(weights) if masks else 0)
     mask_places = [[_mask_place(out, path, number) for path in paths] for number in numbers]
     check_free([*places, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
-    options = ImageOptions(**image_changes(values), scaling=values["scaling"], groups=groups)
     method = make_method(METHODS[_METHOD], given_parameters(ctx))
     assert isinstance(method, SweepMethod)
-    source = problem_source(values, options, values["channel_axis"] is None)
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
@@ -133,8 +127,7 @@ _FIXED: list[click.Parameter] = [
                  help="Where the table (.csv), the plot (.png) and the masks go."),
     click.Option(["--weights"], type=ParameterValue(["list"], True), metavar="FLOAT,...",
                  help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
-    *image_parameters("groups", groups=f"{GROUPS_HELP} [default for several images: image]"),
-    *image_parameters("features", "window", "channel_axis", "scaling", "mask",
+    *image_parameters("groups", "features", "window", "channel_axis", "scaling", "mask",
                       window="Side of the window of neighbours, for ncut. [default: 3]"),
     click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
     click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
@@ -146,7 +139,7 @@ command = method_command(
     _fair_sweep,
     _FIXED,
     help="Cluster images together at one fairness weight after another, and show what an "
-    "even spread of the labels over groups costs.",
+    "even spread of the labels over groups costs. Several images are the groups by default.",
     methods={_METHOD: _SWEEPING[_METHOD]},
     without=[SWEPT],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf.batch import ProblemSource
 from napari_saf.errors import FormatError
-from napari_saf.features import FEATURES, Scaling, check_group_source
-from napari_saf.input import WEIGHTS
+from napari_saf.features import Scaling, check_group_source
 from napari_saf.io import PrototypeSet, load_prototypes, read_array
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, build, describe, values_of
@@ -23,15 +22,11 @@ from napari_saf.problem import ImageOptions
 
 __all__ = [
     "DEBUG",
-    "GROUPS_HELP",
     "HELP_NAMES",
     "PATH",
-    "NumberList",
     "ParameterValue",
-    "ValueRange",
     "flag_of",
     "given_parameters",
-    "image_changes",
     "image_parameters",
     "make_method",
     "method_command",
@@ -43,7 +38,7 @@ __all__ = [
 PATH: Any = click.Path(path_type=Path)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
-GROUPS_HELP = (
+_GROUPS_HELP = (
     "Groups that labels are to be spread over: the images, the slices along an axis, the "
     "pixels above a threshold in a channel (T, or found), or a label image."
 )
@@ -53,16 +48,22 @@ _KINDS = {
     "float": ("FLOAT", "a number"),
     "list": ("FLOAT,...", "numbers with commas between"),
     "array": ("FILE", "a file"),
+    "window": ("ODD[,ODD...]", "a number such as 5, or numbers such as 3,5,5"),
+    "range": ("LOW,HIGH", "two numbers, the lower first, such as 0,255"),
+    "text": ("TEXT", "words"),
 }
+"""What a value is called in the help, and in an error."""
 T = TypeVar("T", bound=AbstractMethod)
 
 
 class ParameterValue(click.ParamType):  # type: ignore[type-arg]
-    """A choice, a number, some numbers, ``none``, or the path of an array, by the kinds."""
+    """A choice, ``none``, or what the kinds say: numbers, a range, the path of an array."""
 
     name = "value"
 
-    def __init__(self, kinds: Collection[str], optional: bool, choices: Sequence[str] = ()) -> None:
+    def __init__(
+        self, kinds: Collection[str], optional: bool = False, choices: Sequence[str] = ()
+    ) -> None:
         self.kinds = [kind for kind in _KINDS if kind in kinds]
         self.optional = optional
         self.choices = tuple(choices)
@@ -87,6 +88,9 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
             "float": float,
             "list": lambda text: np.array([float(number) for number in text.split(",")]),
             "array": _read_rows,
+            "window": _read_window,
+            "range": _read_range,
+            "text": str,
         }
         for kind in self.kinds:
             try:
@@ -99,48 +103,14 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"{value!r} is not {expected}", param, ctx)
 
 
-class NumberList(click.ParamType):  # type: ignore[type-arg]
-    """One number, or one for each axis: ``5`` or ``3,5,5``."""
-
-    name = "numbers"
-
-    def __init__(self, kind: Callable[[str], float], one: str, several: str) -> None:
-        self._kind = kind
-        self._examples = f"a number such as {one}, or numbers such as {several}"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...] | float:
-        """Return the number, or a tuple of several."""
-        try:
-            numbers = tuple(self._kind(number) for number in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not {self._examples}", param, ctx)
-        return numbers if len(numbers) > 1 else numbers[0]
+def _read_window(text: str) -> int | tuple[int, ...]:
+    sides = tuple(int(side) for side in text.split(","))
+    return sides if len(sides) > 1 else sides[0]
 
 
-class ValueRange(click.ParamType):  # type: ignore[type-arg]
-    """Two numbers, the lower first: ``0,255``; or one of some words."""
-
-    name = "range"
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Scaling | str:
-        """Return the scaling whose ends they are, or the word."""
-        if value in self.words:
-            return str(value)
-        try:
-            low, high = (float(bound) for bound in str(value).split(","))
-            return Scaling.given(low, high)
-        except ValueError:
-            words = "".join(f", or {word}" for word in self.words)
-            self.fail(
-                f"{value!r} is not two numbers, the lower first, such as 0,255{words}", param, ctx
-            )
+def _read_range(text: str) -> Scaling:
+    low, high = (float(bound) for bound in text.split(","))
+    return Scaling.given(low, high)
 
 
 def _read_rows(path: str) -> NDArray[Any] | PrototypeSet:
@@ -148,54 +118,73 @@ def _read_rows(path: str) -> NDArray[Any] | PrototypeSet:
     return load_prototypes(path) if Path(path).suffix.lower() == ".json" else read_array(path)
 
 
-_IMAGE_OPTIONS: Mapping[str, click.Option] = {
-    option.name or "": option
-    for option in (
-        click.Option(["--features"], type=click.Choice(list(FEATURES)),
-                     help="What describes a pixel. [default: intensity]"),
-        click.Option(["--window"], type=NumberList(int, "5", "3,5,5"), metavar="ODD[,ODD...]",
-                     help="Side of the averaging window in pixels, the scale. [default: 3]"),
-        click.Option(["--weights"], type=click.Choice(list(WEIGHTS)),
-                     help="Weights within the window. [default: uniform]"),
-        click.Option(["--channel-axis"], type=int,
-                     help="Axis of the channels, if the file does not say it."),
-        click.Option(["--scaling"], type=ValueRange(), metavar="LOW,HIGH",
-                     help="Values that become 0 and 1. [default: the 0.1 and 99.9 percentiles]"),
-        click.Option(["--max-side"], type=click.IntRange(min=1), metavar="PIXELS",
-                     help="Work at a reduced size, no side longer; masks keep the image's size."),
-        click.Option(["--mask"], metavar="FILE|finite",
-                     help="Label only where the file is not 0, or where pixels are finite."),
-        click.Option(["--seeds"], type=PATH, metavar="FILE",
-                     help="Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere."),
-        click.Option(["--groups"], metavar="image|axis:N|channel:N[:T]|FILE",
-                     help=GROUPS_HELP),
-    )
-}  # fmt: skip
-"""How images become problems, by name; None: not given."""
+_FILE_OPTIONS = {
+    "mask": click.Option(
+        ["--mask"],
+        metavar="FILE|finite",
+        help="Label only where the file is not 0, or where pixels are finite.",
+    ),
+    "seeds": click.Option(
+        ["--seeds"],
+        type=PATH,
+        metavar="FILE",
+        help="Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
+    ),
+}
+_GROUPS_METAVAR = "image|axis:N|channel:N[:T]|FILE"
+_IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
 
 
 def image_parameters(*names: str, **helps: str) -> list[click.Parameter]:
-    """Return the options of some names, all by default; some with a help of their own."""
-    options = []
-    for name in names or _IMAGE_OPTIONS:
-        option = copy.copy(_IMAGE_OPTIONS[name])
-        option.help = helps.get(name, option.help)
-        options.append(option)
-    return list(options)
+    """Return the options that say how images become problems; a value of None is not given.
 
-
-def image_changes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given of the `ImageOptions`, but for scaling and groups."""
-    names = ("features", "window", "weights", "channel_axis", "max_side")
-    return {name: values[name] for name in names if values.get(name) is not None}
+    Parameters
+    ----------
+    names : str
+        Fields of `ImageOptions`, and "mask" and "seeds"; all by default.
+    helps : str
+        What is said of some of them instead.
+    """
+    known = {item.name: item for item in describe(ImageOptions)}
+    helps = {"groups": _GROUPS_HELP} | helps
+    options: list[click.Parameter] = []
+    for name in names or (*_IMAGE_NAMES, "mask", "seeds", "groups"):
+        if name in _FILE_OPTIONS:
+            options.append(_FILE_OPTIONS[name])
+            continue
+        item = known[name]
+        kind: click.ParamType[Any] = ParameterValue([item.kind])
+        if item.kind == "choice":
+            kind = click.Choice(item.choices)
+        elif item.kind == "int" and item.minimum is not None:
+            kind = click.IntRange(min=int(item.minimum))
+        default = "" if item.default is None else f" [default: {item.default}]"
+        text = helps.get(name, f"{item.help}{default}")
+        metavar = _GROUPS_METAVAR if name == "groups" else None
+        options.append(click.Option([flag_of(name)], type=kind, metavar=metavar, help=text))
+    return options
 
 
 def problem_source(
-    values: Mapping[str, Any], options: ImageOptions, axis_from_file: bool
+    values: Mapping[str, Any], base: ImageOptions | None = None, *, axis_from_file: bool = True
 ) -> ProblemSource:
-    """Return how files become problems, with the files that the options name."""
-    _, groups = read_group_option(values.get("groups"))
-    return ProblemSource(options, axis_from_file, values.get("mask"), values.get("seeds"), groups)
+    """Return how files become problems: as the options that were given say, else as `base` does.
+
+    `axis_from_file` says whether the file's own axis of channels counts where none is given.
+    """
+    options = base or ImageOptions()
+    groups, groups_file = read_group_option(values.get("groups"))
+    changes = {name: values[name] for name in _IMAGE_NAMES if values.get(name) is not None}
+    if values.get("groups") is not None:
+        changes["groups"] = groups
+    options = dataclasses.replace(options, **changes)
+    return ProblemSource(
+        options,
+        axis_from_file and options.channel_axis is None,
+        values.get("mask"),
+        values.get("seeds"),
+        groups_file,
+    )
 
 
 def read_group_option(value: str | None) -> tuple[str | None, Path | None]:

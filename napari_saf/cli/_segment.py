@@ -15,9 +15,8 @@ from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, r
 from napari_saf.cli._options import (
     DEBUG,
     PATH,
-    ValueRange,
+    ParameterValue,
     given_parameters,
-    image_changes,
     image_parameters,
     make_method,
     method_command,
@@ -62,7 +61,7 @@ def _segment(
     return 1 if any(outcome.state == "failed" for outcome in outcomes) else 0
 
 
-def _task(values: Mapping[str, Any], given: dict[str, object]) -> LabelTask:
+def _task(values: dict[str, Any], given: dict[str, object]) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
     prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
     recipe = _recipe(values, prototypes)
@@ -73,19 +72,16 @@ def _task(values: Mapping[str, Any], given: dict[str, object]) -> LabelTask:
     else:
         options = _recipe_options(recipe, values)
         method = make_method(METHODS[recipe.method.name], given, recipe.method)
-    options = _scaled(options, values["scaling"])
-    changes = image_changes(values)
     known = None if prototypes is None else prototypes.options
-    features = changes.get("features", options.features)
+    features = values["features"] or options.features
     if known is not None and known.features != features:
         raise click.UsageError(
             f"--prototypes: those of the file are made of {known.features!r}, not of {features!r}"
         )
-    if values["groups"] is not None:
-        changes["groups"], _ = read_group_option(values["groups"])
-    axis_is_open = options.channel_axis is None and values["channel_axis"] is None
     source = problem_source(
-        values, dataclasses.replace(options, **changes), values["recipe"] is None and axis_is_open
+        values | {"scaling": None},
+        _scaled(options, values["scaling"]),
+        axis_from_file=values["recipe"] is None,
     )
     names = {} if prototypes is None else prototypes.names
     colors = {} if prototypes is None else prototypes.colors
@@ -171,7 +167,7 @@ _FIXED: list[click.Parameter] = [
                  help=f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
     click.Option(["--method"], type=click.Choice(list(METHODS)), help="Method. [default: saf]"),
     *image_parameters("features", "window", "weights", "channel_axis"),
-    click.Option(["--scaling"], type=ValueRange("each", "first"), metavar="each|first|LOW,HIGH",
+    click.Option(["--scaling"], type=ParameterValue(["range"], choices=["each", "first"]),
                  help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, "
                  "what they were in the image that a recipe or prototypes come from, or two "
                  "numbers for all images. [default: as the recipe says, else each]"),
