@@ -204,29 +204,28 @@ def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> 
 
 def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
     """Draw a bar of a round length, about a fifth of the width."""
-    from matplotlib.patches import Rectangle
+    from matplotlib.font_manager import FontProperties
+    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     unit = axes.common_unit
     if axes.scale is None or unit in (None, "", "px"):
         return
-    size = axes.scale[-1]
-    length = _round_length(labels.shape[1] * size / 5)
+    length = _round_length(labels.shape[1] * axes.scale[-1] / 5)
     step = -(-max(labels.shape) // _MOST_PIXELS)
-    pixels, height, width = length / size / step, labels.shape[0] / step, labels.shape[1] / step
-    left, low = 0.04 * width, 0.95 * height
-    thick = 0.015 * height
-    bar = Rectangle((left, low - thick), pixels, thick, color="white", ec="black", lw=0.5)
-    panel.add_patch(bar)
-    panel.annotate(
+    bar = AnchoredSizeBar(
+        panel.transData,
+        length / axes.scale[-1] / step,
         f"{length:g} {unit}",
-        (left + pixels / 2, low - thick),
-        (0, 2),
-        textcoords="offset points",
+        "lower left",
+        pad=0.3,
+        borderpad=1,
         color="white",
-        ha="center",
-        fontsize=9,
-        bbox={"facecolor": "black", "alpha": 0.5, "pad": 1.5, "linewidth": 0},
+        size_vertical=0.015 * labels.shape[0] / step,
+        label_top=True,
+        fontproperties=FontProperties(size=9),
     )
+    bar.patch.set(facecolor="black", alpha=0.5, linewidth=0)
+    panel.add_artist(bar)
 
 
 def _round_length(length: float) -> float:

@@ -70,17 +70,13 @@ def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.in
 def image_channels(
     image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None
 ) -> NDArray[Any]:
-    """Return an image of the shape of the labels with its channels last, one if it has none.
-
-    A `channel_axis` of None is a last axis beyond those of the labels. Raises InvalidInput if the
-    image has another shape.
-    """
+    """Return an image of the shape of the labels with its channels last, one if it has none."""
     if channel_axis is None and image.ndim == labels.ndim + 1:
         channel_axis = -1
     channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
     if channels.shape[:-1] != labels.shape:
         raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
-    return channels.astype(np.uint8) if channels.dtype.kind == "b" else channels
+    return channels
 
 
 def map_labels(

@@ -120,8 +120,8 @@ def region_table(
         Columns of one length: label, name, region (if connected: its number, as
         `number_regions` gives it), pixels, share of the labelled pixels, area or volume,
         centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
-        or 3-D. Along an axis of time every frame is measured
-        by itself, and shares are of its own pixels.
+        or 3-D. Along an axis of time every frame is measured by itself, and shares are of its own
+        pixels.
 
     Raises
     ------
@@ -141,21 +141,22 @@ def region_table(
     if not label_map.n_columns:
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     channels = None if image is None else image_channels(np.asarray(image), array, channel_axis)
-    least = min_pixels if connected else None
+    if channels is not None and channels.dtype.kind == "b":
+        channels = channels.astype(np.uint8)
     is_series = placed.names.startswith("t")
     inner = placed.of_a_frame if is_series else placed
     tables: list[Table] = []
-    n_rows = 0
-    for k in range(len(array) if is_series else 1):
-        frame = k if is_series else ...
-        own = None if channels is None else channels[frame]
-        table = _table(array[frame], own, inner, label_map, least)
-        length = len(table["label"]) if table else 0
-        if connected and table:
-            table["region"] = table["region"] + n_rows  # numbers run on
-        if table:
-            tables.append(({"frame": np.full(length, k)} if is_series else {}) | table)
-        n_rows += length
+    n_regions = 0
+    for k, frame in enumerate(array if is_series else array[None]):
+        own = channels[k] if is_series and channels is not None else channels
+        table = _table(frame, own, inner, label_map, min_pixels if connected else None)
+        if not table:
+            continue
+        n_rows = len(table["label"])
+        if connected:
+            table["region"] = table["region"] + n_regions  # numbers run on
+            n_regions += n_rows
+        tables.append(({"frame": np.full(n_rows, k)} if is_series else {}) | table)
     if not tables:
         raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
