@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from napari_saf.comparison._alignment import align
 from napari_saf.comparison._comparison import (
     Compared,
     Comparison,
     ComparisonStep,
     Failure,
+    align,
     compare,
     iterate_comparison,
 )
@@ -22,14 +22,14 @@ from napari_saf.comparison._variants import (
     lay_out,
     open_axes,
     parameter_named,
+    read_values,
     short_names,
     variants_of,
 )
-from napari_saf.comparison._words import read_values
 
 if TYPE_CHECKING:
-    from napari_saf.comparison._save import COMPARISON_SUFFIXES as COMPARISON_SUFFIXES
-    from napari_saf.comparison._save import save_comparison as save_comparison
+    from napari_saf.comparison._report import COMPARISON_SUFFIXES as COMPARISON_SUFFIXES
+    from napari_saf.comparison._report import save_comparison as save_comparison
 
 __all__ = [
     "COLUMNS",
@@ -61,5 +61,5 @@ __all__ = [
 def __getattr__(name: str) -> object:
     # matplotlib takes half a second to load.
     if name in ("COMPARISON_SUFFIXES", "save_comparison"):
-        return getattr(importlib.import_module("napari_saf.comparison._save"), name)
+        return getattr(importlib.import_module("napari_saf.comparison._report"), name)
     raise AttributeError(f"module 'napari_saf.comparison' has no attribute {name!r}")

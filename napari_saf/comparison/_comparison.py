@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial
+import itertools
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
 
-from napari_saf.comparison._alignment import align, renumbered
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
+from napari_saf.label_map import LabelMap
 from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
 
-__all__ = ["Compared", "Comparison", "ComparisonStep", "Failure", "compare", "iterate_comparison"]
-
-_Read = Callable[[ImageOptions], Problem]
+__all__ = [
+    "Compared",
+    "Comparison",
+    "ComparisonStep",
+    "Failure",
+    "align",
+    "compare",
+    "iterate_comparison",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +40,8 @@ class Compared:
         Image-shaped. Within a `Comparison` a number means the same in all results.
     prototypes : array of shape (n_numbers, n_features)
         Row l - 1 stands for label l; NaN where there is no such label.
-    columns : array of int of shape (n_numbers,)
-        Entry l - 1 is the column of label l in the assignment; -1 where there is none.
+    label_map : LabelMap
+        The label of each column of the assignment.
     sizes : array of int of shape (n_numbers,)
         Pixels of each label.
     is_fixed : bool
@@ -48,7 +55,7 @@ class Compared:
     variant: Variant
     labels: LabelImage
     prototypes: NDArray[np.float32]
-    columns: NDArray[np.int64]
+    label_map: LabelMap
     sizes: NDArray[np.int64]
     is_fixed: bool
     objective: float
@@ -59,24 +66,32 @@ class Compared:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, variant: Variant, found: Segmentation) -> Compared:
+    def of(cls, variant: Variant, result: Segmentation) -> Compared:
         """Keep of a run what is compared; the assignment is not."""
-        assert not isinstance(found.labels, list)
-        objective = found.history.objective
+        assert not isinstance(result.labels, list)
+        objective = result.history.objective
         return cls(
-            variant,
-            found.labels,
-            found.prototypes,
-            found.columns,
-            _sizes(found.labels, len(found.prototypes)),
-            variant.method.follows_seeds or variant.method.labels_are_given,
-            float(objective[-1]) if len(objective) else float("nan"),
-            found.status,
-            found.n_evaluations,
-            found.seconds,
-            found.recipe,
-            found.notes,
+            variant=variant,
+            labels=result.labels,
+            prototypes=result.prototypes,
+            label_map=result.label_map,
+            sizes=_sizes(result.labels, len(result.prototypes)),
+            is_fixed=variant.method.follows_seeds or variant.method.labels_are_given,
+            objective=float(objective[-1]) if len(objective) else float("nan"),
+            status=result.status,
+            n_evaluations=result.n_evaluations,
+            seconds=result.seconds,
+            recipe=result.recipe,
+            notes=result.notes,
         )
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """Column of each label in the assignment, of shape (n_numbers,); -1 where there is none."""
+        columns = np.full(len(self.sizes), -1, np.int64)
+        own = self.label_map.columns
+        columns[: len(own)] = own
+        return columns
 
     @property
     def present(self) -> NDArray[np.int64]:
@@ -85,17 +100,19 @@ class Compared:
 
     def renumbered(self, numbers: NDArray[np.int64], n_numbers: int) -> Compared:
         """Return the same with label l called numbers[l - 1]; 0 for labels without pixels."""
+        renaming = LabelMap(numbers)
         prototypes = np.full((n_numbers, self.prototypes.shape[1]), np.nan, np.float32)
-        columns = np.full(n_numbers, -1, np.int64)
-        old = np.flatnonzero(numbers)
-        prototypes[numbers[old] - 1] = self.prototypes[old]
-        columns[numbers[old] - 1] = self.columns[old]
-        labels = renumbered(self.labels, numbers)
+        rows = renaming.rows(self.prototypes)
+        prototypes[: len(rows)] = rows
+        labels = renaming.paint(self.labels)
+        # columns of labels without pixels own none
+        padded = np.zeros(int(self.label_map.numbers.max(initial=0)) + 1, np.int64)
+        padded[1 : len(numbers) + 1] = numbers
         return dataclasses.replace(
             self,
             labels=labels,
             prototypes=prototypes,
-            columns=columns,
+            label_map=LabelMap(padded[self.label_map.numbers]),
             sizes=_sizes(labels, n_numbers),
         )
 
@@ -145,8 +162,8 @@ class Comparison:
 
     def dead(self, number: int) -> NDArray[np.int64]:
         """Return the labels that other results have, and result `number` has not."""
-        everywhere = [one.present for one in self.results]
-        return np.setdiff1d(np.concatenate(everywhere), everywhere[number])
+        present = [one.present for one in self.results]
+        return np.setdiff1d(np.concatenate(present), present[number])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -187,10 +204,6 @@ def compare(
     mask, seeds, groups : array, optional
         As in `Problem.from_image`; groups that the options of a variant name come first.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     SafError
@@ -198,16 +211,19 @@ def compare(
     """
 
     def read(options: ImageOptions) -> Problem:
-        shared = options.arguments()
+        arguments = options.arguments()
         if options.groups is None:
-            shared["groups"] = groups
-        return Problem.from_image(image, mask=mask, seeds=seeds, **shared)
+            arguments["groups"] = groups
+        return Problem.from_image(image, mask=mask, seeds=seeds, **arguments)
 
     return run_to_end(iterate_comparison(variants, read))
 
 
 def iterate_comparison(
-    variants: Sequence[Variant], read: _Read, *, cancelled: Callable[[], bool] = not_cancelled
+    variants: Sequence[Variant],
+    read: Callable[[ImageOptions], Problem],
+    *,
+    cancelled: Callable[[], bool] = not_cancelled,
 ) -> Generator[ComparisonStep, None, Comparison]:
     """Run variants one after another; those with the same options share one problem.
 
@@ -220,14 +236,6 @@ def iterate_comparison(
     cancelled : callable
         As in `AbstractMethod.iterate`; what is finished by then is kept.
 
-    Yields
-    ------
-    ComparisonStep
-
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     SafError
@@ -239,22 +247,35 @@ def iterate_comparison(
         raise InvalidInput("variants: expected at least one")
     results: dict[int, Compared] = {}
     failures: dict[int, Failure] = {}
-    reader = _OneProblem(read)
-    for number in _by_options(variants):
+    options: ImageOptions | None = None
+    problem: Problem | None = None
+    # Variants with the same options follow one another, and only the last problem is held:
+    # features and weights of large images are large.
+    first = {variant.options: k for k, variant in reversed([*enumerate(variants)])}
+    for number in sorted(range(len(variants)), key=lambda k: first[variants[k].options]):
         if cancelled():
             break
-        variant, share = variants[number], (len(results) + len(failures), len(variants))
+        variant, done = variants[number], len(results) + len(failures)
+
+        def as_step(snapshot: Snapshot, variant: Variant = variant, done: int = done) -> Any:
+            fraction = (done + snapshot.fraction) / len(variants)
+            snapshot = dataclasses.replace(snapshot, fraction=fraction)
+            return ComparisonStep(variant, snapshot, tuple(results.values()))
+
         try:
-            steps = variant.method.iterate(reader.read(variant.options), cancelled=cancelled)
-            found = yield from map_steps(steps, partial(_step, variant, share, [*results.values()]))
+            if problem is None or variant.options != options:
+                problem = None
+                problem, options = read(variant.options), variant.options
+            steps = variant.method.iterate(problem, cancelled=cancelled)
+            result = yield from map_steps(steps, as_step)
         except Cancelled:
             break
         except SafError as error:
             failures[number] = Failure(variant, error)
             continue
-        if found.status is Status.CANCELLED:
+        if result.status is Status.CANCELLED:
             break
-        results[number] = Compared.of(variant, found)
+        results[number] = Compared.of(variant, result)
     is_complete = len(results) + len(failures) == len(variants)
     if not results:
         raise next(iter(failures.values())).error if is_complete else Cancelled()
@@ -267,35 +288,71 @@ def _sizes(labels: LabelImage, n_numbers: int) -> NDArray[np.int64]:
     return np.bincount(labels.ravel(), minlength=n_numbers + 1)[1:]
 
 
-class _OneProblem:
-    """Keeps the last problem only: features and weights of large images are large."""
+def align(
+    images: Sequence[NDArray[Any]], is_fixed: Sequence[bool] | None = None
+) -> list[NDArray[np.int64]]:
+    """Return common numbers for the labels of several label images of one shape.
 
-    def __init__(self, read: _Read) -> None:
-        self._read = read
-        self._options: ImageOptions | None = None
-        self._problem: Problem | None = None
+    Parameters
+    ----------
+    images : sequence of array of int
+        Label images; 0 is no label.
+    is_fixed : sequence of bool, optional
+        Which of them keep their numbers, because these have a meaning; by default none.
 
-    def read(self, options: ImageOptions) -> Problem:
-        if self._problem is None or options != self._options:
-            self._problem = None
-            self._problem, self._options = self._read(options), options
-        return self._problem
+    Returns
+    -------
+    list of array of int
+        Entry l - 1 of array k is the common number of label l of image k; 0 where no pixel
+        has that label. No two labels of an image share a number.
+
+    Notes
+    -----
+    The image with most labels comes first and keeps its numbers; of several such, the one that
+    agrees best with all images. Each of the others is matched to all before it by the optimal
+    assignment (scipy, https://doi.org/10.1109/TAES.2016.140952) that maximises the number of
+    pixels on which they agree. A label that shares no pixel with a number that is left gets a
+    new one. So the outcome does not depend on the order of the images, ties apart.
+    """
+    flat = [np.asarray(image).ravel().astype(np.int64) for image in images]
+    fixed = [False] * len(flat) if is_fixed is None else list(is_fixed)
+    present = [np.flatnonzero(np.bincount(image, minlength=1)[1:]) + 1 for image in flat]
+    agreement = np.zeros(len(flat))
+    for k, other in itertools.combinations(range(len(flat)), 2):
+        table = _overlaps(flat[k], flat[other])
+        agreement[[k, other]] += table[linear_sum_assignment(table, maximize=True)].sum()
+    order = sorted(range(len(flat)), key=lambda k: (not fixed[k], -len(present[k]), -agreement[k]))
+    numbers: list[NDArray[np.int64]] = [np.arange(0)] * len(flat)
+    aligned: list[NDArray[np.int64]] = []
+    for k in order:
+        keeps = not aligned or fixed[k]
+        numbers[k] = np.zeros(int(flat[k].max(initial=0)), np.int64)
+        own = present[k] if keeps else _matched(flat[k], present[k], aligned)
+        numbers[k][present[k] - 1] = own
+        aligned.append(LabelMap(numbers[k]).paint(flat[k]).astype(np.int64))
+    return numbers
 
 
-def _by_options(variants: Sequence[Variant]) -> Iterator[int]:
-    """Yield positions, those with the same options after one another."""
-    groups: dict[ImageOptions, list[int]] = {}
-    for number, variant in enumerate(variants):
-        groups.setdefault(variant.options, []).append(number)
-    for group in groups.values():
-        yield from group
+def _matched(
+    own: NDArray[np.int64], present: NDArray[np.int64], aligned: list[NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Return a number for each label that is present, as in the images that are aligned."""
+    last = max(int(image.max(initial=0)) for image in aligned)
+    score = np.sum([_overlaps(own, image, last) for image in aligned], axis=0)[present - 1]
+    rows, columns = linear_sum_assignment(score, maximize=True)
+    numbers = np.zeros(len(present), np.int64)
+    is_match = score[rows, columns] > 0
+    numbers[rows[is_match]] = columns[is_match] + 1
+    is_new = numbers == 0
+    numbers[is_new] = last + 1 + np.arange(np.count_nonzero(is_new))
+    return numbers
 
 
-def _step(
-    variant: Variant, share: tuple[int, int], results: Sequence[Compared], snapshot: Snapshot
-) -> ComparisonStep:
-    """Return a step of one of several runs, with the fraction of all of them."""
-    done, count = share
-    fraction = (done + snapshot.fraction) / count
-    snapshot = dataclasses.replace(snapshot, fraction=fraction)
-    return ComparisonStep(variant, snapshot, tuple(results))
+def _overlaps(
+    one: NDArray[np.int64], other: NDArray[np.int64], n_columns: int | None = None
+) -> NDArray[np.int64]:
+    """Return how many pixels each label of one shares with each label of the other."""
+    height = int(one.max(initial=0)) + 1
+    width = 1 + (int(other.max(initial=0)) if n_columns is None else n_columns)
+    counts = np.bincount(one * width + other, minlength=height * width)
+    return np.asarray(counts.reshape(height, width)[1:, 1:])

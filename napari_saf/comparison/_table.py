@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
+import html
 import math
 import os
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from napari_saf.metrics import (
     region_agreement,
 )
 
-__all__ = ["COLUMNS", "Column", "Row", "comparison_table", "row_of", "save_table"]
+__all__ = ["COLUMNS", "Column", "Row", "comparison_table", "html_table", "save_table"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,14 +123,13 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
     InvalidInput
         If the truth has another shape, is 0 everywhere, or holds other than whole numbers.
     """
-    return [row_of(one, truth) for one in comparison.results]
+    return [_row(one, truth) for one in comparison.results]
 
 
-def row_of(result: Compared, truth: ArrayLike | None = None) -> Row:
-    """Return the numbers of one result; see `comparison_table`."""
-    measured = dict.fromkeys(_MEASURES, float("nan"))
+def _row(result: Compared, truth: ArrayLike | None) -> Row:
+    measures = dict.fromkeys(_MEASURES, float("nan"))
     if truth is not None:
-        measured = _measured(result.labels, np.asarray(truth))
+        measures = _measures(result.labels, np.asarray(truth))
     return Row(
         name=result.variant.name,
         n_labels=len(result.present),
@@ -138,37 +137,11 @@ def row_of(result: Compared, truth: ArrayLike | None = None) -> Row:
         n_evaluations=result.n_evaluations,
         seconds=result.seconds,
         status=result.status.value.replace("_", " "),
-        **measured,
+        **measures,
     )
 
 
-def save_table(path: str | os.PathLike[str], rows: Sequence[Row]) -> Path:
-    """Save rows as CSV, at full precision.
-
-    Raises
-    ------
-    SafError
-        If the file cannot be written.
-    """
-    names = [column.field for column in COLUMNS]
-    with (
-        atomic_write(path) as temporary,
-        open(temporary, "w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(names)
-        for row in rows:
-            writer.writerow([_cell(getattr(row, name)) for name in names])
-    return Path(path)
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str):
-        return table_cell(printable(value))
-    return "" if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _measured(labels: NDArray[Any], truth: NDArray[Any]) -> dict[str, float]:
+def _measures(labels: NDArray[Any], truth: NDArray[Any]) -> dict[str, float]:
     if truth.shape != labels.shape:
         raise InvalidInput(f"truth: expected the shape {labels.shape}, got {truth.shape}")
     regions = region_agreement(labels, truth)
@@ -179,3 +152,38 @@ def _measured(labels: NDArray[Any], truth: NDArray[Any]) -> dict[str, float]:
         "mutual_information": normalized_mutual_information(classes, own),
         "accuracy": matched_accuracy(classes, own),
     }
+
+
+def save_table(path: str | os.PathLike[str], rows: Sequence[Row]) -> Path:
+    """Save rows as CSV, at full precision.
+
+    Raises
+    ------
+    SafError
+        If the file cannot be written.
+    """
+    import pandas
+
+    frame = pandas.DataFrame([dataclasses.asdict(row) for row in rows])
+    frame = frame[[column.field for column in COLUMNS]].replace([np.inf, -np.inf], np.nan)
+    frame = frame.map(lambda cell: table_cell(printable(cell)) if isinstance(cell, str) else cell)
+    with atomic_write(path) as temporary:
+        frame.to_csv(temporary, index=False, lineterminator="\r\n")
+    return Path(path)
+
+
+def html_table(rows: Sequence[Row]) -> str:
+    """Return rows as an HTML table; columns without any value are left out, best values bold."""
+    import pandas
+
+    shown = [column for column in COLUMNS if any(column.text(row) for row in rows)]
+    cells = {}
+    for column in shown:
+        best, texts = column.best_of(rows), [html.escape(column.text(row)) for row in rows]
+        heading = f'<span title="{html.escape(column.help)}">{html.escape(column.heading)}</span>'
+        cells[heading] = [
+            f"<b>{text}</b>" if best is not None and getattr(row, column.field) == best else text
+            for row, text in zip(rows, texts, strict=True)
+        ]
+    table: str = pandas.DataFrame(cells).to_html(index=False, escape=False, border=0)
+    return table

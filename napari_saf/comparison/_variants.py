@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
@@ -22,12 +20,13 @@ __all__ = [
     "lay_out",
     "open_axes",
     "parameter_named",
+    "read_values",
     "short_names",
     "variants_of",
 ]
 
 OPTION_AXES = ("window", "features", "weights", "max_side")
-"""What may vary beside the parameters of the methods."""
+"""The options of an image that may vary beside the parameters of the methods."""
 _METHOD = "method"
 _MOST_IN_A_ROW = 5
 
@@ -43,7 +42,7 @@ class Variant:
     options : ImageOptions
         How the image becomes a problem.
     place : tuple of (str, str)
-        Where it stands in a grid: names of axes, and the words for its value on each.
+        Where it stands in a grid: names of axes, and the text of its value on each.
     """
 
     method: AbstractMethod
@@ -52,7 +51,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """All its words."""
+        """Method and values in words."""
         return ", ".join(_phrase(*pair) for pair in self.place) or self.method.name.upper()
 
 
@@ -94,39 +93,115 @@ def variants_of(
         known = name in OPTION_AXES or any(parameter_named(type(m), name) for m in methods)
         if not known:
             raise InvalidInput(f"{name}: no chosen method has such a parameter")
-    found: dict[tuple[object, ...], Variant] = {}
+    variants: dict[tuple[object, ...], Variant] = {}
     for number, method in enumerate(methods):
         for values in itertools.product(*given.values()):
-            made = _variant(method, dict(zip(given, values, strict=True)), options)
-            found.setdefault((number, made.place), made)
-    return list(found.values())
+            variant = _variant(method, dict(zip(given, values, strict=True)), options)
+            variants.setdefault((number, variant.place), variant)
+    return list(variants.values())
 
 
-def parameter_named(method: type, name: str) -> Parameter | None:
+def _variant(
+    method: AbstractMethod, values: dict[str, Any], options: ImageOptions | None
+) -> Variant:
+    """Return a method with those of the values that it has a parameter or a use for."""
+    settings = values_of(method)
+    own = {name: parameter_named(type(method), name) for name in values if name not in OPTION_AXES}
+    parameters = {name: item for name, item in own.items() if item is not None}
+    settings |= {item.name: values[name] for name, item in parameters.items()}
+    made = build(type(method), settings)
+    for name, item in parameters.items():
+        if item.depends_on and settings.get(item.depends_on[0]) not in item.depends_on[1]:
+            choice, needed = item.depends_on
+            raise InvalidInput(f"{name}: goes with {choice} {' or '.join(needed)}")
+    changes = {
+        name: value
+        for name, value in values.items()
+        if name in OPTION_AXES and (name != "window" or made.uses_window)
+    }
+    used = {name: value for name, value in values.items() if name in parameters or name in changes}
+    place = ((_METHOD, method.name.upper()), *((name, _text(used[name])) for name in used))
+    return Variant(made, dataclasses.replace(options or ImageOptions(), **changes), place)
+
+
+def parameter_named(cls: type, name: str) -> Parameter | None:
     """Return the parameter of a method that a name, or the last part of one, means."""
-    known = describe(method)
+    known = describe(cls)
     exact = [item for item in known if item.name == name]
     last = [item for item in known if item.name.rpartition(".")[2] == name]
-    found = exact or (last if len(last) == 1 else [])
-    return found[0] if found else None
+    matches = exact or (last if len(last) == 1 else [])
+    return matches[0] if matches else None
+
+
+def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -> list[object]:
+    """Return the values that a text with commas names.
+
+    Parameters
+    ----------
+    name : str
+        A parameter of one of the methods, or one of `OPTION_AXES`.
+    text : str
+        Such as ``"0, 0.5, 1"``; windows that differ by axis as ``"1x5x5"``.
+    methods : sequence of type
+        Those that are compared.
+
+    Raises
+    ------
+    InvalidInput
+        If no method knows the name, or a value is of the wrong kind.
+    """
+    classes = [ImageOptions] if name in OPTION_AXES else methods
+    items = [item for item in (parameter_named(cls, name) for cls in classes) if item]
+    if not items:
+        raise InvalidInput(f"{name}: no chosen method has such a parameter")
+    reader, expected = _reader(name, items)
+    values = []
+    for word in (word.strip() for word in text.split(",")):
+        try:
+            values.append(reader(word))
+        except (KeyError, ValueError):
+            raise InvalidInput(f"{name}: expected {expected}, got {word!r}") from None
+    return list(dict.fromkeys(values))
+
+
+def _reader(name: str, items: list[Parameter]) -> tuple[Callable[[str], object], str]:
+    """Return what reads a value that is typed, and what it takes in words."""
+    kinds = {item.kind for item in items}
+    if kinds & {"array", "list"}:
+        raise InvalidInput(f"{name}: takes arrays, of which none can be typed here")
+    known: dict[str, object] = {"none": None} if any(item.optional for item in items) else {}
+    if kinds & {"choice", "bool"}:
+        known |= {choice: choice for item in items for choice in sorted(item.choices)}
+        known |= {"true": True, "false": False} if "bool" in kinds else {}
+        return lambda word: known[word.lower()], f"some of {', '.join(known)}"
+    readers: dict[str, tuple[Callable[[str], object], str]] = {
+        "float": (float, "numbers"),
+        "int": (int, "whole numbers"),
+        "window": (_read_window, "odd whole numbers"),
+    }
+    read, expected = readers["float" if "float" in kinds else items[0].kind]
+    if not known:
+        return read, expected
+    return lambda word: None if word.lower() == "none" else read(word), f"{expected} or none"
+
+
+def _read_window(word: str) -> object:
+    sides = tuple(int(side) for side in word.split("x"))
+    return sides if len(sides) > 1 else sides[0]
 
 
 def open_axes(variants: Sequence[Variant]) -> list[str]:
     """Return the axes on which variants differ, in their order."""
-    names = dict.fromkeys(axis for variant in variants for axis, _ in variant.place)
-    return [
-        name for name in names if len({dict(variant.place).get(name) for variant in variants}) > 1
-    ]
+    places = [dict(variant.place) for variant in variants]
+    names = dict.fromkeys(axis for place in places for axis in place)
+    return [name for name in names if len({place.get(name) for place in places}) > 1]
 
 
 def short_names(variants: Sequence[Variant]) -> list[str]:
-    """Return for each variant the words that tell it from the others."""
+    """Return for each variant what tells it from the others."""
     axes = open_axes(variants)
-    words = [
-        ", ".join(_phrase(*pair) for pair in variant.place if pair[0] in axes)
-        for variant in variants
-    ]
-    return [short or variant.name for short, variant in zip(words, variants, strict=True)]
+    names = [", ".join(_phrase(*p) for p in variant.place if p[0] in axes) for variant in variants]
+    return [short or variant.name for short, variant in zip(names, variants, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,74 +221,27 @@ def lay_out(variants: Sequence[Variant]) -> Layout:
     """Return a table of the variants: the last axis from left to right, if it is a full one."""
     count, axes = len(variants), open_axes(variants)
     placed = [dict(variant.place) for variant in variants]
-    is_grid = len(axes) > 1 and all(axes[-1] in place for place in placed)
-    if is_grid:
+    if len(axes) > 1 and all(axes[-1] in place for place in placed):
         rows = [tuple(place.get(axis) for axis in axes[:-1]) for place in placed]
         columns = [place[axes[-1]] for place in placed]
-        row_of, column_of = _ranks(rows), _ranks(columns)
+        row_of = {row: rank for rank, row in enumerate(dict.fromkeys(rows))}
+        column_of = {column: rank for rank, column in enumerate(dict.fromkeys(columns))}
         if len(row_of) * len(column_of) == count:
             places = [(row_of[r], column_of[c]) for r, c in zip(rows, columns, strict=True)]
             return Layout(len(row_of), len(column_of), tuple(places), is_table=True)
-    width = count if count <= _MOST_IN_A_ROW else math.ceil(math.sqrt(count))
-    places = [divmod(k, max(1, width)) for k in range(count)]
-    return Layout(-(-count // max(1, width)), width, tuple(places))
+    width = max(1, count if count <= _MOST_IN_A_ROW else math.ceil(math.sqrt(count)))
+    places = [divmod(k, width) for k in range(count)]
+    return Layout(-(-count // width), width, tuple(places))
 
 
-def _ranks(values: Sequence[Any]) -> dict[Any, int]:
-    return {value: rank for rank, value in enumerate(dict.fromkeys(values))}
-
-
-def _variant(
-    method: AbstractMethod, values: dict[str, Any], options: ImageOptions | None
-) -> Variant:
-    settings = values_of(method)
-    found = {name: parameter_named(type(method), name) for name in values}
-    place = [(_METHOD, method.name.upper())]
-    for name, item in found.items():
-        if item is not None and name not in OPTION_AXES:
-            settings[item.name] = values[name]
-            place.append((name, _words(values[name])))
-    made = build(type(method), settings)
-    for name, item in found.items():
-        _check_condition(name, item, settings)
-    changes = {}
-    for name in OPTION_AXES:
-        if name in values and (name != "window" or made.uses_window):
-            changes[name] = values[name]
-            place.append((name, _words(values[name])))
-    _check_window(changes.get("window"))
-    return Variant(
-        made, dataclasses.replace(options or ImageOptions(), **changes), _in_order(place, values)
-    )
-
-
-def _in_order(place: list[tuple[str, str]], values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    order = [_METHOD, *values]
-    return tuple(sorted(place, key=lambda pair: order.index(pair[0])))
-
-
-def _check_condition(name: str, item: Parameter | None, settings: Mapping[str, object]) -> None:
-    need = None if item is None else item.depends_on
-    if need is not None and settings.get(need[0]) not in need[1]:
-        raise InvalidInput(f"{name}: goes with {need[0]} {' or '.join(need[1])}")
-
-
-def _check_window(window: object) -> None:
-    if window is None:
-        return
-    sides = np.atleast_1d(np.asarray(window))
-    if sides.dtype.kind not in "iu" or (sides < 1).any() or not (sides % 2).all():
-        raise InvalidInput(f"window: expected odd numbers, got {window}")
-
-
-def _phrase(axis: str, words: str) -> str:
+def _phrase(axis: str, value: str) -> str:
     """Return an axis and the value on it."""
     if axis == _METHOD:
-        return words
-    return f"{_words(axis)}{'' if axis in OPTION_AXES else ' ='} {words}"
+        return value
+    return f"{_text(axis)}{'' if axis in OPTION_AXES else ' ='} {value}"
 
 
-def _words(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, tuple):
         return " x ".join(map(str, value))
     if isinstance(value, float):

@@ -1,6 +1,8 @@
 """Comparisons: common numbers for labels, grids of variants, tables, pictures, pages."""
 
 import csv
+import dataclasses
+import html
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,6 +16,7 @@ import napari_saf as saf
 from napari_saf import metrics
 from napari_saf.comparison import (
     Compared,
+    Variant,
     align,
     iterate_comparison,
     lay_out,
@@ -21,8 +24,8 @@ from napari_saf.comparison import (
     short_names,
     variants_of,
 )
-from napari_saf.comparison._page import page
-from napari_saf.comparison._panels import given_panels, result_panels
+from napari_saf.comparison._report import result_panels
+from napari_saf.comparison._table import html_table
 from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import Status
@@ -36,6 +39,12 @@ def picture(side=12):
     image = np.zeros((side, side))
     image[: side // 2, : side // 2], image[side // 2 :, side // 2 :] = 0.5, 1.0
     return image + rng.normal(0, 0.03, image.shape)
+
+
+class Named(Variant):
+    """A variant of a long name."""
+
+    name = "<" + 30 * " a name"
 
 
 @pytest.fixture(scope="module")
@@ -268,18 +277,28 @@ def test_the_page_escapes_what_it_is_told(found, tmp_path):
     assert any(name in words for words in read.words)
     images = [attributes for tag, attributes in read.tags if tag == "img"]
     assert images[0]["alt"] == name
-    assert len(images) == 1 + len(found.results)
-    for attributes in images:
-        assert attributes["src"].startswith("data:image/png;base64,")
+    assert len(images) == 1
+    assert images[0]["src"].startswith("data:image/svg+xml;base64,")
 
 
-def test_the_page_crosses_the_dead_and_has_a_recipe_for_each(found):
-    rows = saf.comparison_table(found)
-    given = given_panels(found.results[0].labels, picture(), None, None, "")
-    panels = result_panels(found, rows, picture())
-    text = page("p", found, rows, given, panels, lay_out([one.variant for one in found.results]))
-    assert text.count(", dead</title>") == sum(len(found.dead(k)) for k in range(3))
+def test_the_page_names_the_dead_and_has_a_recipe_for_each(found, tmp_path):
+    path = saf.save_comparison(tmp_path / "a.html", found, picture())
+    text = path.read_text(encoding="utf-8")
+    for k, row in enumerate(saf.comparison_table(found)):
+        dead = ", ".join(map(str, found.dead(k)))
+        assert (f"<li>{row.name}: without label {dead}</li>" in text) == bool(dead)
     assert text.count("<details>") == 3 and "&quot;method&quot;: &quot;slk&quot;" in text
+
+
+def test_the_table_of_a_page_is_whole_and_marks_the_best(found, tmp_path):
+    long = [dataclasses.replace(one, variant=Named(one.variant.method)) for one in found.results]
+    many = dataclasses.replace(found, results=tuple(long * 30))
+    truth = np.repeat([[1] * 6 + [2] * 6], 12, axis=0)
+    text = html_table(saf.comparison_table(many, truth))
+    assert text.count("<tr") == 91
+    assert text.count("<td>" + html.escape(Named.name)) == 90
+    best = max(row.covering for row in saf.comparison_table(found, truth))
+    assert f"<b>{best:.3f}</b>" in text
 
 
 def test_panels_show_labels_in_the_colours_of_the_image(found):
