@@ -80,16 +80,16 @@ def measure(viewer: napari.Viewer, widget: SegmentWidget, seconds: float) -> dic
     def note(result: saf.Segmentation) -> None:
         results.append((time.perf_counter(), result))
 
-    widget.session.returned.connect(note)
+    widget.controller.returned.connect(note)
     clicked = time.perf_counter()
     widget.start()
     wait(seconds)
     stopped = time.perf_counter()
-    widget.session.stop()
-    while widget.session.is_running:
+    widget.controller.stop()
+    while widget.controller.is_running:
         wait(0.005)
     wait(0.3)
-    widget.session.returned.disconnect(note)
+    widget.controller.returned.disconnect(note)
     ((shown, result),) = results
     assert np.min(result.labels) > 0
     gaps, later = ticks.end(), ticks.gaps_after(first.end() + 0.3)

@@ -110,8 +110,8 @@ def time_stroke(
     """Paint a stroke; return seconds to the first and the final labels, and the longest gap."""
     stall = paint(viewer, widget, shape, start, end, number)
     released = time.perf_counter()
-    first = draws_after(viewer, widget.session.advanced)
-    final = draws_after(viewer, widget.session.returned)
+    first = draws_after(viewer, widget.controller.advanced)
+    final = draws_after(viewer, widget.controller.returned)
     settle(widget)
     found = [f() - released for f in (first, final)]
     # A run may end before a frame is due: then the final labels are the first.
@@ -139,7 +139,7 @@ def draws_after(viewer: napari.Viewer, signal: Any) -> Callable[[], float]:
 def settle(widget: ScribblesWidget) -> None:
     """Wait until the strokes have been followed and drawn."""
     wait(0.1)
-    while widget.session.is_running:
+    while widget.controller.is_running:
         wait(0.01)
     wait(0.3)
 

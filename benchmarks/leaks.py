@@ -42,7 +42,7 @@ def photograph(side: int) -> np.ndarray:
 def run_once(dock: SegmentWidget, app: QApplication) -> None:
     """Start a run and wait for its end."""
     dock.start()
-    while dock.session.is_running:
+    while dock.controller.is_running:
         app.processEvents()
         time.sleep(0.002)
 

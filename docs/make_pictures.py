@@ -70,8 +70,8 @@ def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
 
 def wait_for_run(dock: Any) -> None:
     """Wait for the end of a run that was just started."""
-    wait_until(lambda: dock.session.is_running, 20)
-    wait_until(lambda: not dock.session.is_running)
+    wait_until(lambda: dock.controller.is_running, 20)
+    wait_until(lambda: not dock.controller.is_running)
 
 
 def make_dock_picture() -> None:
@@ -90,8 +90,8 @@ def make_diagnostics_picture() -> None:
     place.raise_()
     wait(1)
     dock.start()
-    wait_until(lambda: dock.session.is_running, 20)
-    wait_until(lambda: not dock.session.is_running)
+    wait_until(lambda: dock.controller.is_running, 20)
+    wait_until(lambda: not dock.controller.is_running)
     diagnostics.go_to(3)
     wait_until(lambda: diagnostics.earlier.labels is not None)
     take(viewer, "diagnostics.png")
@@ -103,11 +103,11 @@ def make_segment_pictures() -> None:
     viewer, dock = open_dock("astronaut")
     take(viewer, "segment_1_form.png")
     frames: list[object] = []
-    dock.session.advanced.connect(frames.append)
+    dock.controller.advanced.connect(frames.append)
     dock.start()
     wait_until(lambda: len(frames) > 3)
     take(viewer, "segment_2_running.png", 0)
-    wait_until(lambda: not dock.session.is_running)
+    wait_until(lambda: not dock.controller.is_running)
     dock.input.scale.set_value(15)
     dock.start()
     finish(viewer, dock, "segment_3_larger.png")
@@ -237,7 +237,7 @@ def paint(dock: ScribblesWidget, way: Sequence[tuple[int, int]], number: int) ->
 def follow(dock: ScribblesWidget) -> None:
     """Wait until the strokes have been followed."""
     wait(0.2)
-    wait_until(lambda: not dock.session.is_running)
+    wait_until(lambda: not dock.controller.is_running)
 
 
 def make_prototypes_picture() -> None:
@@ -247,8 +247,8 @@ def make_prototypes_picture() -> None:
     segment.input.scale.set_value(9)
     segment.form.set_values({"max_labels": 8})
     segment.start()
-    wait_until(lambda: segment.session.is_running, 20)
-    wait_until(lambda: not segment.session.is_running)
+    wait_until(lambda: segment.controller.is_running, 20)
+    wait_until(lambda: not segment.controller.is_running)
     viewer.window.remove_dock_widget(segment)
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")
     wait(2)

@@ -31,8 +31,7 @@ APP_LAYERS = [
     {"forms"},
     {"runs"},
     {"docks"},
-    {"segment", "scribbles", "dictionary", "diagnostics", "export"},
-    {"compare", "prototypes"},
+    {"segment", "scribbles", "dictionary", "diagnostics", "export", "compare", "prototypes"},
     {"demo"},
 ]
 """Likewise within the app."""

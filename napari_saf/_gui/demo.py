@@ -6,7 +6,7 @@ import napari
 
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import place
-from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.runs.controller import run_registry
 from napari_saf.io import ImageFile
 from napari_saf.result import Segmentation
 
@@ -30,4 +30,4 @@ def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: st
     live.finish(result)
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
     dock.input.scale.set_value(result.recipe["input"]["window"])
-    hub_of(viewer).show_result(layer, live.layer)
+    run_registry(viewer).show_result(layer, live.layer)

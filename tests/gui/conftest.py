@@ -74,10 +74,10 @@ def run(qtbot):
 
     def run_to_end(dock, start=None):
         results = []
-        dock.session.returned.connect(results.append)
-        with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        dock.controller.returned.connect(results.append)
+        with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
             (start or dock.start)()
-        dock.session.returned.disconnect(results.append)
+        dock.controller.returned.disconnect(results.append)
         return results[0] if results else None
 
     return run_to_end
@@ -89,8 +89,8 @@ def long_run(qtbot):
 
     def run_to_first_labels(dock):
         dock.form.set_values(ENDLESS)
-        with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
             dock.start()
-        assert dock.session.is_running
+        assert dock.controller.is_running
 
     return run_to_first_labels

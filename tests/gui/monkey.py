@@ -284,9 +284,9 @@ class Monkey:
 
     def _opened(self, name: str) -> None:
         self.docks[name] = self.viewer.window.add_plugin_dock_widget(PLUGIN, name)[1]
-        session = getattr(self.docks[name], "session", None)
-        if session is not None:
-            session.returned.connect(lambda result: self.counts.update([f"{name} returned"]))
+        controller = getattr(self.docks[name], "controller", None)
+        if controller is not None:
+            controller.returned.connect(lambda result: self.counts.update([f"{name} returned"]))
 
     def move_dock(self) -> None:
         """Let a dock float, or bring it back."""

@@ -35,7 +35,7 @@ from qtpy.QtWidgets import (
 )
 from superqt import QCollapsible
 
-from napari_saf._gui.docks.help_page import HelpPage, page_path
+from napari_saf._gui.docks.help import HelpPage, page_path
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf.errors import FormatError
 

@@ -13,7 +13,7 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushBu
 import napari_saf as saf
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.docks.run_dock import STATUS_WORDS
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.io import Recipe
 
 pytestmark = pytest.mark.gui
@@ -198,7 +198,7 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, qtbot):
     viewer.dims.set_point(0, 2)
 
     def measured():
-        qtbot.waitUntil(lambda: not dock._asides, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not dock.is_calculating, timeout=TIMEOUT)
         assert not dock.status.is_error, dock.status.text
         return column(dock, "Covering")
 

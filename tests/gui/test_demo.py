@@ -3,8 +3,8 @@ import pytest
 
 from napari_saf import Problem, SelfAssignmentFlow
 from napari_saf._gui.demo import fill
-from napari_saf._gui.layers.live import is_result
-from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.layers.metadata import is_result
+from napari_saf._gui.runs.controller import run_registry
 from napari_saf.io import ImageFile
 
 pytestmark = pytest.mark.gui
@@ -25,5 +25,5 @@ def test_demo_shows_image_labels_and_dock(make_napari_viewer, shape, scale):
     assert is_result(viewer.layers[1])
     dock = viewer.window.dock_widgets["Segment (napari-saf)"]
     assert dock.input.scale.value == result.recipe["input"]["window"]
-    hub_of(viewer).hide_results(viewer.layers[0])
+    run_registry(viewer).hide_results(viewer.layers[0])
     assert not viewer.layers[1].visible

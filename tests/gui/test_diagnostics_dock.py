@@ -17,8 +17,8 @@ from qtpy.QtWidgets import QApplication
 import napari_saf as saf
 from napari_saf._gui.docks.help import frame_of
 from napari_saf._gui.forms.curves import Curve, CurvePlot, _short_number
-from napari_saf._gui.layers.live import METADATA_KEY
-from napari_saf._gui.runs.hub import Hub, hub_of
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.runs.controller import RunRegistry, run_registry
 
 pytestmark = pytest.mark.gui
 
@@ -32,13 +32,13 @@ def diagnostics(viewer, dock, monkeypatch):
 
 def open_diagnostics(viewer):
     widget = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
-    widget._asides["load"].wait(TIMEOUT / 1000)
+    widget._background["load"].wait(TIMEOUT / 1000)
     return widget
 
 
 def settle(qtbot, widget):
     """Wait until what was calculated aside is on screen."""
-    qtbot.waitUntil(lambda: not widget._asides, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not widget.is_calculating, timeout=TIMEOUT)
 
 
 def slide(qtbot, widget, place):
@@ -71,7 +71,7 @@ def point_to(plot, time):
 
 
 def stop(qtbot, dock):
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock._stop_button.click()
 
 
@@ -144,8 +144,8 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
 
     before = layer.data.copy()
     viewer.layers["blocks"].data = blocks(16)
-    diagnostics._runs[-1].request = dataclasses.replace(
-        diagnostics._runs[-1].request, job=dock.input.job()
+    diagnostics._runs[-1].job = dataclasses.replace(
+        diagnostics._runs[-1].job, image_job=dock.input.job()
     )
     run(diagnostics, diagnostics._resume.click)
     assert diagnostics.status.is_error and "expected shape" in diagnostics.status.text
@@ -215,7 +215,7 @@ def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long
     assert result_of(viewer).visible
 
     stopped_at = diagnostics.times[-1]
-    with qtbot.waitSignal(diagnostics.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(diagnostics.controller.advanced, timeout=TIMEOUT):
         diagnostics._resume.click()
     n_before = len(diagnostics._run.recording)
     qtbot.waitUntil(lambda: len(diagnostics._run.recording) > n_before, timeout=TIMEOUT)
@@ -226,7 +226,7 @@ def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long
 
 def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtbot):
     long_run(dock)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         viewer.layers.remove(result_of(viewer))
     assert not diagnostics._runs and not len(diagnostics.times)
     long_run(dock)
@@ -242,14 +242,14 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
 
 def test_opened_and_closed_while_running(viewer, dock, long_run, qtbot):
     long_run(dock)
-    assert dock.session._run.recording is None
+    assert dock.controller._run.recording is None
     diagnostics = open_diagnostics(viewer)
     qtbot.waitUntil(lambda: len(diagnostics._run.recording) > 2, timeout=TIMEOUT)
     recording = weakref.ref(diagnostics._run.recording)
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
-    assert not hub_of(viewer).is_watched
-    assert dock.session._run.recording is None
+    assert not run_registry(viewer).is_watched
+    assert dock.controller._run.recording is None
     stop(qtbot, dock)
     gc.collect()
     assert recording() is None
@@ -257,7 +257,7 @@ def test_opened_and_closed_while_running(viewer, dock, long_run, qtbot):
 
 def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
     recordings = []
-    dock.session.began.connect(lambda: recordings.append(dock.session._run.recording))
+    dock.controller.began.connect(lambda: recordings.append(dock.controller._run.recording))
     run(dock)
     assert recordings == [None]
     diagnostics = open_diagnostics(viewer)
@@ -301,7 +301,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, do
     del kept
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
-    dock.session.forget_image()
+    dock.controller.forget_image()
     dock._shown = None
     QApplication.processEvents()
     gc.collect()
@@ -357,8 +357,8 @@ def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_
     assert not drawn
     behind.raise_()
     qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)
-    dock.session.stop()
-    qtbot.waitUntil(lambda: not dock.session.is_running, timeout=TIMEOUT)
+    dock.controller.stop()
+    qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
 
 
 def test_plots_are_there_before_the_first_run(dock, diagnostics, run, qtbot):
@@ -380,12 +380,12 @@ def test_a_run_ends_others_that_write_to_its_layer():
         def stop(self):
             self.is_stopped = True
 
-    hub, live = Hub(), object()
-    sessions = [Other(live), Other(live), Other(object()), Other(None)]
-    for session in sessions:
-        hub.join(session)
-    hub.began(sessions[1])
-    assert [session.is_stopped for session in sessions] == [True, False, False, False]
+    registry, live = RunRegistry(), object()
+    controllers = [Other(live), Other(live), Other(object()), Other(None)]
+    for controller in controllers:
+        registry.join(controller)
+    registry.began(controllers[1])
+    assert [controller.is_stopped for controller in controllers] == [True, False, False, False]
 
 
 def test_a_closed_dock_makes_no_more_plots(viewer, diagnostics, qtbot):

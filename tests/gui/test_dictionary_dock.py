@@ -10,7 +10,8 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import Qt
 
 import napari_saf as saf
-from napari_saf._gui.dictionary.partitions import dictionary_of, find_heart
+from napari_saf._gui.dictionary.partitions import dictionary_of
+from napari_saf._gui.layers.view import deepest_pixel
 from napari_saf.methods import not_cancelled
 
 pytestmark = [pytest.mark.gui]
@@ -46,7 +47,7 @@ def settle(qtbot):
     """Wait until the dock does nothing more."""
 
     def wait(dock):
-        qtbot.waitUntil(lambda: not dock.is_busy and not dock._asides, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not dock.is_busy and not dock.is_calculating, timeout=TIMEOUT)
         qtbot.wait(120)
 
     return wait
@@ -102,8 +103,8 @@ def test_learning_gives_the_dictionary_of_python(viewer, dock, run, learned, set
 
 def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
     seen = []
-    dock.session.advanced.connect(lambda frame: seen.append(dock.atoms.gallery.tiles))
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    dock.controller.advanced.connect(lambda frame: seen.append(dock.atoms.gallery.tiles))
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         qtbot.mouseClick(dock._learn, LEFT)
     assert seen and all(len(tiles) <= SMALL["n_atoms"] for tiles in seen)
     for tiles in seen:
@@ -233,11 +234,11 @@ def test_an_even_patch_size_is_told(dock):
 
 def test_stop_leaves_a_dictionary(viewer, dock, qtbot, settle):
     dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         dock.start()
-    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         pass
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         qtbot.mouseClick(dock._stop_button, LEFT)
     settle(dock)
     assert "stopped" in dock.status.text
@@ -253,14 +254,14 @@ def test_removing_a_layer_ends_the_learning(viewer, dock, qtbot, settle, which):
     dock.images.choose([viewer.layers["stripes"], other])
     viewer.layers.selection.active = viewer.layers["stripes"]
     dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         dock.start()
     gone = {
         "image": viewer.layers["stripes"],
         "other": other,
-        "result": dock.session.live.layer,
+        "result": dock.controller.live.layer,
     }[which]
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         viewer.layers.remove(gone)
     settle(dock)
     assert gone not in viewer.layers
@@ -270,7 +271,7 @@ def test_removing_a_layer_ends_the_learning(viewer, dock, qtbot, settle, which):
 def test_closing_the_viewer_ends_all_work(viewer, full):
     full.form.set_values(ENDLESS)
     full.start()
-    run = full.session._run
+    run = full.controller._run
     viewer.close()
     assert run.wait(5)
 
@@ -562,8 +563,8 @@ def test_nothing_of_a_removed_layer_is_held(applied, viewer, click, settle):
 def test_the_heart_lies_deep_in_the_largest_region():
     labels = np.zeros((20, 20), dtype=int)
     labels[0, 0] = labels[5:14, 5:14] = 3
-    assert find_heart(labels, 3, not_cancelled) == (9, 9)
-    assert find_heart(labels, 4, not_cancelled) is None
+    assert deepest_pixel(labels, 3, not_cancelled) == (9, 9)
+    assert deepest_pixel(labels, 4, not_cancelled) is None
 
 
 def test_the_dock_is_narrow(dock):

@@ -16,8 +16,9 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.export.source import LabelSource, image_part
+from napari_saf._gui.export.source import LabelSource
 from napari_saf._gui.export.writer import Writing
+from napari_saf._gui.layers.alignment import image_region
 from napari_saf.io import _export, load_recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
 from napari_saf.problem import Problem
@@ -151,14 +152,14 @@ def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
     out.mkdir()
     (out / "blocks_SAF.tif").write_bytes(b"precious")
     click_and_wait(qtbot, done, done._button)
-    assert done.status.way_on == "Replace it"
+    assert done.status.suggested_action == "Replace it"
     assert "blocks_SAF.tif is there already" in done.status.text
     assert (out / "blocks_SAF.tif").read_bytes() == b"precious"
     assert names(out) == ["blocks_SAF.tif"]
     (button,) = [b for b in done.findChildren(QPushButton) if b.text() == "Replace it"]
     click_and_wait(qtbot, done, button)
     assert read_labels(out / "blocks_SAF.tif").array.shape == (32, 32)
-    assert done.status.way_on == ""
+    assert done.status.suggested_action == ""
 
 
 def test_a_long_export_shows_that_it_goes_on(done, qtbot, monkeypatch):
@@ -313,10 +314,10 @@ def test_an_axis_of_channels_is_found(viewer):
     image = viewer.add_image(np.zeros((2, 5, 6)))
     other = viewer.add_image(np.zeros((5, 7)))
     labels = viewer.add_labels(np.ones((5, 6), int))
-    assert image_part(labels, image) == ((slice(None), slice(0, 5), slice(0, 6)), 0)
-    assert image_part(labels, other) == ((slice(0, 5), slice(0, 6)), None)
+    assert image_region(labels, image) == ((slice(None), slice(0, 5), slice(0, 6)), 0)
+    assert image_region(labels, other) == ((slice(0, 5), slice(0, 6)), None)
     other.translate = (0, 9)
-    assert image_part(labels, other) is None
+    assert image_region(labels, other) is None
 
 
 def test_a_new_result_is_turned_to(viewer, export):
@@ -342,7 +343,7 @@ def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, dock, run, export):
 
 
 def repeat(qtbot, dock):
-    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
         dock.repeat._run.click()
 
 
@@ -381,10 +382,10 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     repeat(qtbot, dock)
     text = dock.repeat.status.text
     assert "bright: 1" in text and "of the values lie outside" in text, text
-    assert dock.repeat.status.way_on == "Scale this image by itself"
-    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
-        dock.repeat.status._way_on.click()
-    assert dock.repeat.brightness.rescale and not dock.repeat.status.way_on
+    assert dock.repeat.status.suggested_action == "Scale this image by itself"
+    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
+        dock.repeat.status._suggested_action.click()
+    assert dock.repeat.brightness.rescale and not dock.repeat.status.suggested_action
     for by_itself in (True, False):
         dock.repeat.brightness.choose(by_itself)
         dock.repeat.save_to(str(tmp_path / "r.json"))
@@ -412,8 +413,8 @@ def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
     dock.repeat.choose_image(other)
     repeat(qtbot, dock)
     assert "3 of 256 pixels" in dock.repeat.status.text
-    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
-        dock.repeat.status._way_on.click()
+    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
+        dock.repeat.status._suggested_action.click()
     np.testing.assert_array_equal(viewer.layers["other [SAF]"].data == 0, np.isnan(holes))
 
 
@@ -447,9 +448,9 @@ def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
     viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": entry})
     viewer.add_image(blocks(), name="blocks")
     dock = export()
-    with qtbot.waitSignal(dock.repeat.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.repeat.controller.advanced, timeout=TIMEOUT):
         dock.repeat._run.click()
-    with qtbot.waitSignal(dock.repeat.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
         dock.repeat._stop.click()
     assert dock.repeat.status.text.startswith("stopped: ")
     assert isinstance(viewer.layers["blocks [SAF]"], Labels)
@@ -486,8 +487,8 @@ def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
                 parents.append(own)
             is_named = any(isinstance(p, QWidget) and p.toolTip() for p in parents)
             is_fold = "Repeat this on" in getattr(control, "text", str)()
-            is_way_on = control.isHidden()
-            assert is_named or is_fold or is_way_on, control
+            is_suggested_action = control.isHidden()
+            assert is_named or is_fold or is_suggested_action, control
 
 
 def test_closing_the_dock_lets_go_of_everything(viewer, export, qtbot, tmp_path):
@@ -514,6 +515,6 @@ def test_closing_the_window_ends_the_dock(viewer, qtbot):
     window.setCentralWidget(dock)
     window.show()
     window.close()
-    qtbot.waitUntil(lambda: dock._life.has_ended, timeout=60_000)
+    qtbot.waitUntil(lambda: dock._lifetime.has_ended, timeout=60_000)
     viewer.add_labels(LABELS, name="later")
     assert dock.layer is None

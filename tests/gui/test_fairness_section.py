@@ -5,7 +5,7 @@ import pytest
 from gui_cases import TIMEOUT, blocks, stack
 from qtpy.QtCore import QPoint, Qt
 
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY
 
 pytestmark = [pytest.mark.gui]
 
@@ -18,7 +18,7 @@ def fair(dock):
 
 
 def sweep(qtbot, dock):
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         qtbot.mouseClick(dock.fairness._button, Qt.MouseButton.LeftButton)
 
 
@@ -132,11 +132,11 @@ def test_a_sweep_can_be_stopped(fair, qtbot, viewer):
     viewer.add_image(np.random.default_rng(0).random((400, 400, 3)), rgb=True, name="large")
     fair.input.choose_image(viewer.layers["large"])
     complete = []
-    fair.session.swept.connect(lambda found: complete.append(found.is_complete))
-    with qtbot.waitSignal(fair.session.finished, timeout=TIMEOUT):
-        with qtbot.waitSignal(fair.session.advanced, timeout=TIMEOUT):
+    fair.controller.swept.connect(lambda found: complete.append(found.is_complete))
+    with qtbot.waitSignal(fair.controller.finished, timeout=TIMEOUT):
+        with qtbot.waitSignal(fair.controller.advanced, timeout=TIMEOUT):
             fair.start_sweep()
-        fair.session.stop()
+        fair.controller.stop()
     assert not any(complete)
 
 
@@ -147,7 +147,7 @@ def test_proportions_are_typed(fair, run):
 
 def test_bad_proportions_are_told(fair, qtbot):
     fair.form.set_values({"proportions": np.array([0.2, 0.2, 0.6])})
-    with qtbot.waitSignal(fair.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(fair.controller.finished, timeout=TIMEOUT):
         fair.start()
     assert fair.status.is_error
     assert "proportions" in fair.status.text

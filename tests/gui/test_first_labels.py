@@ -9,12 +9,12 @@ from napari.layers import Labels
 
 import napari_saf as saf
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.fluency import _parts
-from napari_saf._gui.runs.session import Session
 
 pytestmark = pytest.mark.gui
 
-STEPS = [(LiveLayer, "prepare"), (LiveLayer, "show"), (Session, "_tell")]
+STEPS = [(LiveLayer, "prepare"), (LiveLayer, "show"), (RunController, "_tell")]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def test_layers_removed(viewer, dock, qtbot, after_step, which):
     image = dock.input.image
     after_step(lambda: viewer.layers.remove(image) if which == "image" else viewer.layers.clear())
     dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     assert image not in viewer.layers
     assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
@@ -66,7 +66,7 @@ def test_layers_removed(viewer, dock, qtbot, after_step, which):
 
 def test_image_renamed(viewer, dock, qtbot, after_step):
     after_step(lambda: setattr(dock.input.image, "name", "another"))
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     (layer,) = result_layers(viewer)
     assert layer.data.min() >= 1 and "recipe" in layer.metadata["napari_saf"]
@@ -74,10 +74,10 @@ def test_image_renamed(viewer, dock, qtbot, after_step):
 
 def test_stop(viewer, dock, qtbot, after_step):
     results = []
-    dock.session.returned.connect(results.append)
+    dock.controller.returned.connect(results.append)
     after_step(dock._stop_button.click)
     dock.form.set_values(ENDLESS)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     assert results[0].status is saf.Status.CANCELLED
     (layer,) = result_layers(viewer)
@@ -88,7 +88,7 @@ def test_stop(viewer, dock, qtbot, after_step):
 
 def test_run_again(viewer, dock, qtbot, after_step):
     after_step(dock.start)
-    with qtbot.waitSignals([dock.session.finished] * 2, timeout=TIMEOUT):
+    with qtbot.waitSignals([dock.controller.finished] * 2, timeout=TIMEOUT):
         dock.start()
     first, second = result_layers(viewer)
     assert not first.visible and second.visible
@@ -99,7 +99,7 @@ def test_viewer_closed(viewer, dock, qtbot, after_step):
     runs = []
 
     def close():
-        runs.append(dock.session._run)
+        runs.append(dock.controller._run)
         viewer.close()
 
     after_step(close)
@@ -113,7 +113,7 @@ def test_dock_closed(viewer, dock, qtbot, after_step):
     runs = []
 
     def close():
-        runs.append(dock.session._run)
+        runs.append(dock.controller._run)
         viewer.window.remove_dock_widget(dock)
 
     after_step(close)

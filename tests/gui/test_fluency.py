@@ -10,15 +10,16 @@ from qtpy.QtCore import QEvent, QObject, QTimer
 from qtpy.QtWidgets import QDockWidget, QWidget
 
 from napari_saf._gui.forms.status import StatusArea
-from napari_saf._gui.runs import fluency, worker
+from napari_saf._gui.runs import fluency
+from napari_saf._gui.runs import run as run_module
+from napari_saf._gui.runs.background import FunctionTask
 from napari_saf._gui.runs.fluency import (
     _parts,
     add_in_turns,
     full_collections,
     painted_later,
 )
-from napari_saf._gui.runs.origin import Origin
-from napari_saf._gui.runs.task import FunctionTask
+from napari_saf._gui.runs.start import RunStart
 
 pytestmark = pytest.mark.gui
 
@@ -43,7 +44,7 @@ def test_full_collections_come_back_after_the_last_of_several_runs(qtbot):
 
 def test_a_run_holds_them_and_its_end_releases_them(dock, run, qtbot):
     before, seen = gc.get_threshold(), []
-    dock.session.advanced.connect(lambda frame: seen.append(gc.get_threshold()))
+    dock.controller.advanced.connect(lambda frame: seen.append(gc.get_threshold()))
     dock.form.set_values({"max_labels": 2})
     run(dock)
     assert seen[0][2] > before[2]
@@ -176,25 +177,25 @@ def test_a_run_rests_until_its_labels_are_on_screen_and_told(dock, run, monkeypa
     order = []
 
     def noted(name, word):
-        method = getattr(worker.Run, name)
+        method = getattr(run_module.Run, name)
 
         def call(self, *arguments):
             order.append(word)
             return method(self, *arguments)
 
-        monkeypatch.setattr(worker.Run, name, call)
+        monkeypatch.setattr(run_module.Run, name, call)
 
     noted("_look", "step")
     noted("_send", "sent")
     noted("consume", "painted")
-    monkeypatch.setattr(worker, "_FRAME_SECONDS", 60)
+    monkeypatch.setattr(run_module, "_FRAME_SECONDS", 60)
 
     def told(frame):
         order.append("told")
         if order.count("told") == 3:
-            dock.session.stop()
+            dock.controller.stop()
 
-    dock.session.advanced.connect(told)
+    dock.controller.advanced.connect(told)
     dock.form.set_values(ENDLESS)
     run(dock)
     sent = [k for k, word in enumerate(order) if word == "sent"][:2]
@@ -204,15 +205,15 @@ def test_a_run_rests_until_its_labels_are_on_screen_and_told(dock, run, monkeypa
 
 
 def test_a_run_that_is_stopped_while_it_makes_a_frame_waits_for_nobody(dock, run, monkeypatch):
-    paint = Origin.paint
+    paint = RunStart.paint
 
     def stop(self, labels, numbers):
-        dock.session._run.cancel()
+        dock.controller._run.cancel()
         return paint(self, labels, numbers)
 
-    monkeypatch.setattr(Origin, "paint", stop)
-    monkeypatch.setattr(worker.Run, "consume", lambda self: None)
-    monkeypatch.setattr(worker, "_FRAME_SECONDS", 3600)
+    monkeypatch.setattr(RunStart, "paint", stop)
+    monkeypatch.setattr(run_module.Run, "consume", lambda self: None)
+    monkeypatch.setattr(run_module, "_FRAME_SECONDS", 3600)
     run(dock)
 
 

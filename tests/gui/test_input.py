@@ -250,10 +250,10 @@ def test_nan_pixels_are_counted_and_can_be_masked(viewer, dock, run):
     image = add(viewer, dock, data, name="holes")
     assert run(dock) is None
     assert dock.status.is_error and "7 of 1024 pixels" in dock.status.text
-    assert dock.status.way_on == "Mask them and run"
-    run(dock, start=dock.status._way_on.click)
+    assert dock.status.suggested_action == "Mask them and run"
+    run(dock, start=dock.status._suggested_action.click)
     assert not dock.status.is_error
-    assert dock.status.way_on == ""
+    assert dock.status.suggested_action == ""
     np.testing.assert_array_equal(result_of(viewer, image).data == 0, np.isnan(data))
 
 
@@ -265,11 +265,11 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
     mask[:, :16] = 1
     dock.input.choose_mask(viewer.add_labels(mask))
     assert run(dock) is None
-    result = run(dock, start=dock.status._way_on.click)
+    result = run(dock, start=dock.status._suggested_action.click)
     np.testing.assert_array_equal(result.labels > 0, (mask > 0) & np.isfinite(data))
     dock.input.choose_mask(viewer.add_labels(np.ones((9, 9), int)))
     assert run(dock) is None
-    assert run(dock, start=dock.status._way_on.click) is None
+    assert run(dock, start=dock.status._suggested_action.click) is None
     assert "mask: expected the image's shape" in dock.status.text
 
 
@@ -314,7 +314,7 @@ def test_no_image(viewer, dock):
     assert dock.status.is_error and "no image" in dock.status.text
     viewer.add_image(blocks())
     assert not dock.status.is_error and not dock.status.text
-    assert not dock.session.is_running
+    assert not dock.controller.is_running
 
 
 def test_too_little_memory(dock, run, monkeypatch):
@@ -343,7 +343,7 @@ def test_what_goes_wrong_in_the_thread_is_told(dock, run, monkeypatch, error):
     monkeypatch.setattr("napari_saf.flow._loop.FlowRun._advance", fail)
     assert run(dock) is None
     assert dock.status.is_error and "out of luck" in dock.status.text
-    assert not dock.session.is_running
+    assert not dock.controller.is_running
 
 
 def test_fewer_features_than_labels_is_said(viewer, dock, run):
@@ -388,19 +388,19 @@ def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
     assert not run(dock).recipe["input"]["window"] == 25
 
 
-def test_no_way_on_where_masking_pixels_would_not_help(viewer, run):
+def test_no_suggested_action_where_masking_pixels_would_not_help(viewer, run):
     image = np.full((16, 16), np.nan, dtype=np.float32)
     layer = viewer.add_image(image, contrast_limits=(0, 1))
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
     run(dock)
     assert "all of them are NaN or infinite" in dock.status.text
-    assert dock.status.way_on == ""
+    assert dock.status.suggested_action == ""
     image[2:] = 0.5
     layer.data = image
     dock.input.choose_mask(viewer.add_labels((image == 0.5).astype(int)))
     run(dock)
     assert "expected differing values" in dock.status.text
-    assert dock.status.way_on == ""
+    assert dock.status.suggested_action == ""
 
 
 def test_each_volume_of_a_series_by_itself(viewer, dock, run):

@@ -70,7 +70,7 @@ def test_lost_strokes_come_back_with_names_and_colours(viewer, scribbles, qtbot)
     np.testing.assert_array_equal(scribbles.strokes.layer.data, before)
     assert scribbles.strokes.name(2) == "sky"
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
-    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
     assert scribbles.result is not None
 
 

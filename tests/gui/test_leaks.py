@@ -17,12 +17,12 @@ pytestmark = pytest.mark.gui
 
 def start_and_wait(dock, qtbot):
     """Start what a dock is for, if it is for something, and wait for the end."""
-    session = getattr(dock, "session", None)
-    if session is None:
+    controller = getattr(dock, "controller", None)
+    if controller is None:
         return
     dock.start()
     qtbot.waitUntil(
-        lambda: not (session.is_running or getattr(dock, "is_busy", False)), timeout=TIMEOUT
+        lambda: not (controller.is_running or getattr(dock, "is_busy", False)), timeout=TIMEOUT
     )
 
 
@@ -100,8 +100,8 @@ def test_a_viewer_that_closes_itself_takes_its_docks_along(make_napari_viewer, q
         for name in ("Segment", "Diagnostics")
     )
     long_run(dock)
-    session = dock.session
+    controller = dock.controller
     viewer.close()
-    assert follower._life.has_ended and not session.is_running
+    assert follower._lifetime.has_ended and not controller.is_running
     # What was on its way comes now; none of it may reach a widget that is gone.
     qtbot.wait(200)

@@ -5,10 +5,11 @@ import pytest
 from gui_cases import TIMEOUT
 
 import napari_saf as saf
-from napari_saf._gui.export.repeat import repeat_request
-from napari_saf._gui.export.source import recipe_of, source_of
-from napari_saf._gui.layers.part import image_part, labelled_axes, own_image
+from napari_saf._gui.export.source import source_of
+from napari_saf._gui.layers.alignment import image_region, labelled_axes, labelled_image
+from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.prototypes.edits import Canvas
+from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.methods import not_cancelled
 
 pytestmark = [pytest.mark.gui]
@@ -41,7 +42,7 @@ def label(empty_dock, qtbot, viewer):
         dock.input.choose_extent(extent)
         dock.form.set_values({"max_labels": 3})
         before = list(viewer.layers)
-        with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+        with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
             dock.start()
         (new,) = [one for one in viewer.layers if one not in before]
         return new
@@ -52,8 +53,8 @@ def label(empty_dock, qtbot, viewer):
 def repeated(viewer, labels, image):
     """Return the labels that repeating gives, and where they would lie."""
     recipe = recipe_of(labels)
-    request = repeat_request(viewer, recipe, image, len(labelled_axes(labels)), labels)
-    result = request.method.run(request.job.read(not_cancelled))
+    request = repeat_job(viewer, recipe, image, len(labelled_axes(labels)), labels)
+    result = request.method.run(request.image_job.read(not_cancelled))
     return request.placement.shape(result.labels.shape), result.labels
 
 
@@ -93,10 +94,10 @@ def test_the_image_that_was_labelled_is_known_again(viewer, label):
     layers = [viewer.add_image(rng.random((16, 16)), name=n) for n in ("cell", "cell2", "cell")]
     for image in layers:
         labels = label(image)
-        assert own_image(viewer, labels, lambda one: one in layers) == image
+        assert labelled_image(viewer, labels, lambda one: one in layers) == image
         name, image.name = image.name, "renamed"
         labels.name = "window 5"
-        assert own_image(viewer, labels, lambda one: one in layers) == image
+        assert labelled_image(viewer, labels, lambda one: one in layers) == image
         image.name = name
         viewer.layers.remove(labels)
 
@@ -104,7 +105,7 @@ def test_the_image_that_was_labelled_is_known_again(viewer, label):
 def test_of_images_that_carry_no_sign_the_longest_name_counts(viewer):
     layers = [viewer.add_image(np.random.rand(9, 9), name=name) for name in ("cell", "cell2")]
     labels = viewer.add_labels(np.ones((9, 9), dtype=int), name="cell2 labels")
-    assert own_image(viewer, labels, lambda one: one in layers) == layers[1]
+    assert labelled_image(viewer, labels, lambda one: one in layers) == layers[1]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis)
         found = np.round(labels.world_to_data(layer.data_to_world(place)))
         place[axis] = 0
         np.testing.assert_array_equal(found, place)
-    assert image_part(labels, layer)[1] == axis
+    assert image_region(labels, layer)[1] == axis
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, np.squeeze(labels.data))
@@ -160,7 +161,7 @@ def test_strokes_lie_over_all_channels_of_their_frame(viewer, qtbot):
     viewer.dims.set_current_step(1, 2)
     dock.new_strokes()
     strokes = dock.input.strokes
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         for number, row in ((1, 3), (2, 20)):
             start, end = ((*viewer.dims.point[:2], row, column) for column in (3, 9))
             strokes.paint(np.round(strokes.world_to_data(start)), number)
@@ -205,5 +206,5 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
     viewer.dims.ndisplay = 3
     request = use_request(viewer, load_book(tmp_path / "p.json"), layer, None)
-    assert request.job.read(not_cancelled).n_nodes == 144
-    assert image_part(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None
+    assert request.image_job.read(not_cancelled).n_nodes == 144
+    assert image_region(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None

@@ -20,7 +20,9 @@ def settle(qtbot):
 
     def wait(dock):
         qtbot.waitUntil(
-            lambda: not dock.is_busy and not dock._asides and not dock._watch._rest.isActive(),
+            lambda: (
+                not dock.is_busy and not dock.is_calculating and not dock._watch._rest.isActive()
+            ),
             timeout=TIMEOUT,
         )
 
@@ -274,7 +276,7 @@ def test_pixels_that_are_no_numbers_can_be_left_out(dock, viewer, settle):
     dock.use()
     settle(dock)
     assert "4 of 1024 pixels" in dock.status.text
-    dock.status._way_on.click()
+    dock.status._suggested_action.click()
     settle(dock)
     np.testing.assert_array_equal(
         viewer.layers["holes [AF]"].data == 0, np.isnan(holes).any(axis=-1)
@@ -308,7 +310,7 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, viewer, settle, press
 
 @pytest.mark.parametrize("gone", ["blocks", "blocks [SAF]"])
 def test_a_layer_removed_under_way_ends_the_run(dock, viewer, qtbot, settle, gone):
-    with qtbot.waitSignal(dock.session.began, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.refine()
     viewer.layers.remove(gone)
     settle(dock)
@@ -320,7 +322,7 @@ def test_a_layer_removed_under_way_ends_the_run(dock, viewer, qtbot, settle, gon
 def test_stop_rename_and_close(dock, viewer, qtbot, settle, press, click):
     """Stop leaves valid labels; layers are known whatever they are called; nothing is left over."""
     viewer.layers["blocks [SAF]"].name, viewer.layers["blocks"].name = "mine", "picture"
-    with qtbot.waitSignal(dock.session.began, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.refine()
     assert not dock._buttons["merge"].isEnabled()
     qtbot.mouseClick(dock._stop_button, LEFT)
@@ -330,8 +332,8 @@ def test_stop_rename_and_close(dock, viewer, qtbot, settle, press, click):
     np.testing.assert_array_equal(labels_of(dock), QUADRANTS)
     layer = dock.book.layer
     click(dock, 1)
-    with qtbot.waitSignal(dock.session.began, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.refine()
     viewer.window.remove_dock_widget(dock)
     assert not layer.show_selected_label
-    assert not dock.session.is_running
+    assert not dock.controller.is_running

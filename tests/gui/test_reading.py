@@ -7,7 +7,7 @@ import pytest
 from gui_cases import blocks
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.origin import WarmStart
+from napari_saf._gui.runs.start import WarmStart
 from napari_saf.problem import ImageOptions
 
 

@@ -85,10 +85,10 @@ def in_the_app(dock, qtbot, run):
     dock.input.scale.set_value(look["window"])
     dock.input.choose_weights(look["weights"])
     found = []
-    dock.session.returned.connect(found.append)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    dock.controller.returned.connect(found.append)
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
-    dock.session.returned.disconnect(found.append)
+    dock.controller.returned.disconnect(found.append)
     if not found:
         assert dock.status.is_error
         return None

@@ -7,7 +7,7 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks, stack
 from napari.layers import Labels
 
-from napari_saf._gui.runs.hub import hub_of
+from napari_saf._gui.runs.controller import run_registry
 
 pytestmark = pytest.mark.gui
 
@@ -20,7 +20,7 @@ def add_result(viewer):
 
     def add(image, *index):
         layer = viewer.add_labels(np.ones(image.data.shape, dtype=int))
-        hub_of(viewer).show_result(image, layer, index)
+        run_registry(viewer).show_result(image, layer, index)
         return layer
 
     return add
@@ -35,21 +35,21 @@ def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
     first, second = add_result(image), add_result(image)
     assert in_sight(viewer) == [second]
     first.visible = True
-    hub_of(viewer).show_result(image, second)
+    run_registry(viewer).show_result(image, second)
     assert in_sight(viewer) == [first, second]
     second.visible = False
-    hub_of(viewer).show_result(image, second)
+    run_registry(viewer).show_result(image, second)
     assert in_sight(viewer) == [first]
 
 
 def test_a_result_that_goes_on_comes_back_into_sight(viewer, add_result):
     image = viewer.add_image(stack())
     first, second = add_result(image), add_result(image)
-    hub_of(viewer).show_result(image, first)
+    run_registry(viewer).show_result(image, first)
     assert in_sight(viewer) == [first]
-    hub_of(viewer).hide_results(image)
+    run_registry(viewer).hide_results(image)
     assert not in_sight(viewer)
-    hub_of(viewer).show_result(image, first)
+    run_registry(viewer).show_result(image, first)
     assert in_sight(viewer) == [first]
     assert not second.visible
 
@@ -70,13 +70,13 @@ def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
     slices = [add_result(image, at, EVERY, EVERY) for at in range(3)]
     volume = add_result(image)
     assert in_sight(viewer) == [volume]
-    hub_of(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
+    run_registry(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
     assert in_sight(viewer) == [slices[1]]
 
 
 def test_a_branch_is_hidden_by_the_next_result(viewer, dock, run):
     diagnostics = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
-    diagnostics._asides["load"].wait(TIMEOUT / 1000)
+    diagnostics._background["load"].wait(TIMEOUT / 1000)
     run(dock)
     diagnostics._slider.setValue(0)
     diagnostics._branch_fold.expand(animate=False)
@@ -141,19 +141,21 @@ def test_two_runs_on_one_image_take_no_turns(viewer, qtbot):
     docks[1].start()
     for dock in docks:
         qtbot.waitUntil(
-            lambda dock=dock: dock.session.live is not None and dock.session.live.layer is not None,
+            lambda dock=dock: (
+                dock.controller.live is not None and dock.controller.live.layer is not None
+            ),
             timeout=TIMEOUT,
         )
     qtbot.wait(300)
     told = []
     for dock in docks:
-        dock.session.live.layer.events.visible.connect(told.append)
+        dock.controller.live.layer.events.visible.connect(told.append)
     for dock in docks:
-        with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+        with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
             pass
     qtbot.wait(300)
     assert not told
     for dock in docks:
-        dock.session.stop()
+        dock.controller.stop()
     for dock in docks:
-        qtbot.waitUntil(lambda dock=dock: not dock.session.is_running, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda dock=dock: not dock.controller.is_running, timeout=TIMEOUT)

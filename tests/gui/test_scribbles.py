@@ -30,7 +30,7 @@ def settle(qtbot):
 
     def wait(dock):
         qtbot.wait(80)
-        qtbot.waitUntil(lambda: not dock.session.is_running, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
 
     return wait
 
@@ -146,15 +146,15 @@ def test_the_same_strokes_give_the_same_labels_by_whatever_way(taught, settle, p
 def test_a_stroke_overtakes_the_run_before(scribbles, paint, qtbot):
     scribbles.form.set_values(ENDLESS)
     paint(scribbles, CORNERS[0], 1, waits=False)
-    with qtbot.waitSignal(scribbles.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
         paint(scribbles, CORNERS[1], 2, waits=False)
     ended = []
-    scribbles.session.returned.connect(ended.append)
-    with qtbot.waitSignal(scribbles.session.began, timeout=TIMEOUT):
+    scribbles.controller.returned.connect(ended.append)
+    with qtbot.waitSignal(scribbles.controller.began, timeout=TIMEOUT):
         paint(scribbles, CORNERS[2], 3, waits=False)
     assert len(ended) <= 1
-    scribbles.session.stop()
-    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    scribbles.controller.stop()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
 
 
 def test_numbers_may_leave_gaps(scribbles, paint):
@@ -180,9 +180,9 @@ def test_the_image_is_switched_while_a_run_is_on(scribbles, viewer, paint, qtbot
     other = viewer.add_image(blocks(40), name="other")
     scribbles.form.set_values(ENDLESS)
     paint(scribbles, CORNERS[0], 1, waits=False)
-    with qtbot.waitSignal(scribbles.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
         paint(scribbles, CORNERS[1], 2, waits=False)
-    with qtbot.waitSignal(scribbles.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(scribbles.controller.finished, timeout=TIMEOUT):
         scribbles.input.choose_image(other)
     assert scribbles.input.strokes is None and not scribbles.classes.numbers()
     scribbles.start()
@@ -208,10 +208,10 @@ def test_strokes_go_with_their_image(taught, viewer, paint):
 def test_a_layer_is_removed(taught, viewer, paint, settle, qtbot, which):
     strokes = taught.strokes.layer
     taught.form.set_values(ENDLESS)
-    with qtbot.waitSignal(taught.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(taught.controller.advanced, timeout=TIMEOUT):
         paint(taught, (2, 12), 2, waits=False)
     viewer.layers.remove(which)
-    taught.session.stop()
+    taught.controller.stop()
     settle(taught)
     if which == "blocks [from strokes]":
         taught.form.set_values({"stepper": "adams", "stop.entropy": 1e-2})
@@ -295,7 +295,7 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
     for number, corner in enumerate(CORNERS, start=1):
         paint(scribbles, corner, number)
     assert scribbles.status.is_error and "4 of 1024 pixels" in scribbles.status.text
-    scribbles.status._way_on.click()
+    scribbles.status._suggested_action.click()
     settle(scribbles)
     inside = np.isfinite(holes).all(axis=-1)
     np.testing.assert_array_equal(labels_of(scribbles), QUADRANTS * inside)
@@ -309,9 +309,9 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
         paint(scribbles, corner, number)
     scribbles.apply_to(viewer.layers["holes"])
     settle(scribbles)
-    assert scribbles.status.way_on == "Mask them and run"
+    assert scribbles.status.suggested_action == "Mask them and run"
     scribbles._other.choose(viewer.layers["holes"])
-    scribbles.status._way_on.click()
+    scribbles.status._suggested_action.click()
     settle(scribbles)
     made = viewer.layers["holes [from strokes] [1]"]
     np.testing.assert_array_equal(made.data > 0, inside)
@@ -346,7 +346,7 @@ def test_all_ways_to_another_image_give_the_same_labels(taught, viewer, settle, 
         prototypes.load_from(str(tmp_path / "t.json"))
         prototypes.elsewhere.choose_image(other)
         assert prototypes.elsewhere.brightness.rescale == by_itself
-        with qtbot.waitSignal(prototypes.session.finished, timeout=TIMEOUT):
+        with qtbot.waitSignal(prototypes.controller.finished, timeout=TIMEOUT):
             prototypes.use()
         used = viewer.layers["dim [AF]" + " [1]" * (not by_itself)].data
         np.testing.assert_array_equal(used, applied)
@@ -520,10 +520,10 @@ def test_nothing_is_open(viewer, qtbot):
 def test_closing_the_dock_ends_the_run(scribbles, viewer, paint, qtbot):
     scribbles.form.set_values(ENDLESS)
     paint(scribbles, CORNERS[0], 1, waits=False)
-    with qtbot.waitSignal(scribbles.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
         paint(scribbles, CORNERS[1], 2, waits=False)
     viewer.window.remove_dock_widget(scribbles)
-    assert not scribbles.session.is_running
+    assert not scribbles.controller.is_running
     strokes = next(layer for layer in viewer.layers if isinstance(layer, Labels))
     strokes.data_setitem((np.arange(3), np.full(3, 3)), 2)
     qtbot.wait(80)
@@ -531,7 +531,7 @@ def test_closing_the_dock_ends_the_run(scribbles, viewer, paint, qtbot):
 
 def test_a_warm_start_needs_fewer_evaluations(taught, settle):
     results = []
-    taught.session.returned.connect(results.append)
+    taught.controller.returned.connect(results.append)
     for warm in (False, True):
         taught._go_on.setChecked(warm)
         taught.start()

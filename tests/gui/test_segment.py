@@ -32,7 +32,7 @@ def test_labels_are_those_of_python(viewer, dock, run):
     assert result.status is expected.status
     assert layer.name == "blocks [SAF]"
     assert dock.status.text.startswith("converged: ")
-    assert not dock.session.is_running
+    assert not dock.controller.is_running
 
 
 def test_metadata_carry_what_repeats_the_run(viewer, dock, run):
@@ -47,12 +47,12 @@ def test_metadata_carry_what_repeats_the_run(viewer, dock, run):
 
 def test_every_region_keeps_its_colour(viewer, dock, qtbot, monkeypatch):
     shown = []
-    dock.session.advanced.connect(
-        lambda frame: shown.append((frame.labels, dock.session.live.layer.colormap))
+    dock.controller.advanced.connect(
+        lambda frame: shown.append((frame.labels, dock.controller.live.layer.colormap))
     )
     result_of = []
-    dock.session.returned.connect(result_of.append)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    dock.controller.returned.connect(result_of.append)
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     (layer,) = result_layers(viewer)
     _, running = shown[0]
@@ -62,7 +62,7 @@ def test_every_region_keeps_its_colour(viewer, dock, qtbot, monkeypatch):
 
 def test_the_clock_stands_once_a_run_has_told_how_it_ended(dock, run):
     ticking = []
-    dock.session.returned.connect(lambda _: ticking.append(dock._clock.isActive()))
+    dock.controller.returned.connect(lambda _: ticking.append(dock._clock.isActive()))
     run(dock)
     assert ticking == [False]
 
@@ -78,8 +78,8 @@ def test_swatches_are_sorted_by_size(dock, run):
 def test_stop_leaves_a_valid_labelling(viewer, dock, long_run, qtbot):
     long_run(dock)
     results = []
-    dock.session.returned.connect(results.append)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    dock.controller.returned.connect(results.append)
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock._stop_button.click()
     assert results[0].status is saf.Status.CANCELLED
     (layer,) = result_layers(viewer)
@@ -90,7 +90,7 @@ def test_stop_leaves_a_valid_labelling(viewer, dock, long_run, qtbot):
 
 
 def test_stop_before_the_first_labels(dock, qtbot):
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
         dock._stop_button.click()
     assert dock.status.text.startswith("stopped")
@@ -99,9 +99,9 @@ def test_stop_before_the_first_labels(dock, qtbot):
 def test_run_again_ends_the_old_run_and_starts_a_new_one(viewer, dock, long_run, qtbot):
     long_run(dock)
     results = []
-    dock.session.returned.connect(results.append)
+    dock.controller.returned.connect(results.append)
     dock.form.set_values({"stop.max_steps": 3})
-    with qtbot.waitSignals([dock.session.finished] * 2, timeout=TIMEOUT):
+    with qtbot.waitSignals([dock.controller.finished] * 2, timeout=TIMEOUT):
         dock.start()
     assert [r.status for r in results] == [saf.Status.CANCELLED, saf.Status.MAX_ITERATIONS]
     first, second = result_layers(viewer)
@@ -113,9 +113,9 @@ def test_run_again_ends_the_old_run_and_starts_a_new_one(viewer, dock, long_run,
 def test_only_the_last_of_several_clicks_is_run(dock, long_run, qtbot):
     long_run(dock)
     began = []
-    dock.session.began.connect(lambda: began.append(True))
+    dock.controller.began.connect(lambda: began.append(True))
     dock.form.set_values({"stop.max_steps": 2})
-    with qtbot.waitSignals([dock.session.finished] * 2, timeout=TIMEOUT):
+    with qtbot.waitSignals([dock.controller.finished] * 2, timeout=TIMEOUT):
         dock.start()
         dock.start()
         dock.start()
@@ -125,9 +125,9 @@ def test_only_the_last_of_several_clicks_is_run(dock, long_run, qtbot):
 @pytest.mark.parametrize("which", ["image", "result"])
 def test_removing_a_layer_ends_the_run(viewer, dock, long_run, qtbot, which):
     long_run(dock)
-    layer = dock.input.image if which == "image" else dock.session.live.layer
+    layer = dock.input.image if which == "image" else dock.controller.live.layer
     n_layers = len(viewer.layers)
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         viewer.layers.remove(layer)
     assert len(viewer.layers) == n_layers - 1
     assert layer not in viewer.layers
@@ -145,16 +145,16 @@ def test_a_run_goes_on_without_the_layers_it_has_read(viewer, dock, long_run, qt
     choose(layer)
     long_run(dock)
     viewer.layers.remove(layer)
-    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         pass
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
-        dock.session.stop()
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.controller.stop()
     (result,) = result_layers(viewer)
     np.testing.assert_array_equal(result.data[painted > 0] > 0, True)
 
 
 def test_removing_the_image_before_the_first_labels_leaves_nothing(viewer, dock, qtbot):
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
         viewer.layers.clear()
     assert len(viewer.layers) == 0
@@ -163,12 +163,12 @@ def test_removing_the_image_before_the_first_labels_leaves_nothing(viewer, dock,
 def test_renaming_layers_does_no_harm(viewer, dock, long_run, qtbot):
     long_run(dock)
     dock.input.image.name = "another"
-    dock.session.live.layer.name = "mine"
+    dock.controller.live.layer.name = "mine"
     assert dock.input.image.name == "another"
-    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         pass
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
-        dock.session.stop()
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.controller.stop()
     (layer,) = result_layers(viewer)
     assert layer.name == "mine" and "napari_saf" in layer.metadata
 
@@ -178,8 +178,8 @@ def test_a_result_whose_array_was_replaced_is_left_alone(viewer, dock, long_run,
     (layer,) = result_layers(viewer)
     mine = np.full(layer.data.shape, 7, dtype=np.uint8)
     layer.data = mine
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
-        dock.session.stop()
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.controller.stop()
     assert layer.data is mine and (mine == 7).all()
 
 
@@ -187,26 +187,26 @@ def test_painting_and_undo_during_a_run_raise_nothing(viewer, dock, long_run, qt
     long_run(dock)
     (layer,) = result_layers(viewer)
     layer.paint((3, 3), 2)
-    with qtbot.waitSignal(dock.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
         pass
     layer.undo()
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
-        dock.session.stop()
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.controller.stop()
 
 
 def test_closing_the_viewer_ends_the_run(viewer, dock, long_run):
     long_run(dock)
-    run = dock.session._run
+    run = dock.controller._run
     viewer.close()
     assert run.wait(5)
 
 
 def test_closing_the_dock_ends_the_run(viewer, dock, long_run):
     long_run(dock)
-    run = dock.session._run
+    run = dock.controller._run
     viewer.window.remove_dock_widget(dock)
     assert run.wait(0)
-    assert not dock.session.is_running
+    assert not dock.controller.is_running
     viewer.add_image(blocks())
     dock.deleteLater()
 
@@ -218,10 +218,10 @@ def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     window.setCentralWidget(dock)
     window.show()
     long_run(dock)
-    run = dock.session._run
+    run = dock.controller._run
     window.close()
     qtbot.waitUntil(lambda: run.wait(0), timeout=60_000)
-    assert not dock.session.is_running
+    assert not dock.controller.is_running
 
 
 def test_the_samples_open(viewer):

@@ -7,8 +7,8 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, stack
 from napari.layers import Labels
 
-from napari_saf._gui.layers.live import METADATA_KEY
-from napari_saf._gui.runs.worker import Run
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.runs.run import Run
 from napari_saf.errors import InvalidInput
 
 pytestmark = pytest.mark.gui
@@ -35,7 +35,7 @@ def settle(scribbles, qtbot):
 
     def wait():
         qtbot.wait(REST_MILLISECONDS)
-        qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
 
     return wait
 
@@ -113,7 +113,7 @@ def test_labels_that_another_dock_hid_come_back_with_a_stroke(painted, viewer, r
 
 def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go, qtbot):
     began = []
-    painted.session.began.connect(lambda: began.append(1))
+    painted.controller.began.connect(lambda: began.append(1))
     third = shares_of(painted)
     go(2)
     assert all(shares_of(painted)) and "converged" in painted.status.text
@@ -133,7 +133,7 @@ def test_undo_takes_the_labels_of_another_slice_back(painted, viewer, go, settle
     third, second = result_at(viewer, 3).data.copy(), result_at(viewer, 2).data.copy()
     go(2)
     began = []
-    painted.session.began.connect(lambda: began.append(1))
+    painted.controller.began.connect(lambda: began.append(1))
     for _ in range(2):
         painted.strokes.layer.undo()
     settle()
@@ -161,7 +161,7 @@ def test_without_follow_nothing_starts_on_going_to_a_slice(painted, viewer, go, 
 def test_a_slice_left_while_it_is_labelled_is_followed_on_return(painted, viewer, qtbot, go, paint):
     values, third = painted.form.values(), result_at(viewer, 3)
     painted.form.set_values(ENDLESS)
-    with qtbot.waitSignal(painted.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         paint((14, 14), 2, waits=False)
     painted.form.set_values(values)
     viewer.dims.set_current_step(0, 2)
@@ -173,15 +173,15 @@ def test_a_slice_left_while_it_is_labelled_is_followed_on_return(painted, viewer
 
 def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, viewer, qtbot, paint):
     painted.form.set_values(ENDLESS)
-    with qtbot.waitSignal(painted.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         paint((14, 14), 2, waits=False)
     viewer.dims.set_current_step(0, 2)
     qtbot.wait(REST_MILLISECONDS)
     painted.classes.set_shares({1: 0.5, 2: 0.5})
-    with qtbot.waitSignal(painted.session.advanced, timeout=TIMEOUT):
+    with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         pass
-    assert painted.session.is_running and shares_of(painted) == ["50.0 %", "50.0 %"]
-    painted.session.stop()
+    assert painted.controller.is_running and shares_of(painted) == ["50.0 %", "50.0 %"]
+    painted.controller.stop()
 
 
 def test_strokes_painted_unfollowed_wait_for_update(scribbles, viewer, go, paint):
@@ -227,7 +227,7 @@ def test_no_spot_is_suggested_without_labels(scribbles, paint):
     paint(CORNER, 2)
     scribbles.suggest()
     assert scribbles.status.text == "no labels yet: press Update"
-    scribbles.session.failed.emit(InvalidInput("as it is"))
+    scribbles.controller.failed.emit(InvalidInput("as it is"))
     scribbles.suggest()
     assert scribbles.status.is_error and scribbles.status.text == "as it is"
 
@@ -278,19 +278,19 @@ def test_a_slice_whose_run_never_began_is_labelled_on_return(
         slow.setattr(Run, "cancel", lambda run: None)
         scribbles.form.set_values(ENDLESS)
         paint((3, 3), 2, waits=False)
-        qtbot.waitUntil(lambda: scribbles.session.is_running, timeout=TIMEOUT)
+        qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
         for position in (3, 4):
             viewer.dims.set_current_step(0, position)
             qtbot.wait(REST_MILLISECONDS)
             paint(BALL, 1, waits=False)
             paint(CORNER, 2, waits=False)
             qtbot.wait(REST_MILLISECONDS)
-    scribbles.session.stop()
-    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    scribbles.controller.stop()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
     viewer.dims.set_current_step(0, 3)
-    qtbot.waitUntil(lambda: scribbles.session.is_running, timeout=TIMEOUT)
-    scribbles.session.stop()
-    qtbot.waitUntil(lambda: not scribbles.session.is_running, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
+    scribbles.controller.stop()
+    qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
 
 
 def test_other_slices_to_label_are_told_of_at_once(painted):

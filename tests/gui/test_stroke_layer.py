@@ -50,7 +50,7 @@ def test_new_labels_may_appear_beside_those_of_the_strokes(dock, strokes, run):
 
 def test_no_strokes_yet_is_told(dock, strokes, qtbot):
     dock.choose_method("af")
-    with qtbot.waitSignal(dock.session.finished, timeout=TIMEOUT):
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     assert dock.status.is_error
     assert "seeds" in dock.status.text

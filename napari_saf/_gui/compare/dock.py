@@ -16,15 +16,18 @@ from napari_saf._gui.compare.choice import ComparisonChoice, whole_name
 from napari_saf._gui.compare.layers import ComparisonLayers
 from napari_saf._gui.compare.table import ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, describe_error, way_on_of
-from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.docks.run_dock import (
+    STATUS_WORDS,
+    RunDock,
+    describe_error,
+    suggested_action_for,
+)
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
-from napari_saf._gui.layers.plane import pixels_of
-from napari_saf._gui.layers.side_by_side import SideBySide
-from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf._gui.layers.placement import pixels_of
+from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Variant, lay_out
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
@@ -42,7 +45,7 @@ _PAINT_HELP = (
 _FILTERS = "Page (*.html);;Picture (*.png *.svg *.pdf);;Table (*.csv)"
 
 
-class CompareWidget(TaskDock):
+class CompareWidget(RunDock):
     """Choose an image and what to compare; run; see results side by side, and their numbers.
 
     Parameters
@@ -72,7 +75,7 @@ class CompareWidget(TaskDock):
         self._create_layout()
         self._connect()
         self._on_choice_changed()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def choose_truth(self, layer: Labels | None) -> None:
         """Choose the regions as they should be."""
@@ -145,7 +148,7 @@ class CompareWidget(TaskDock):
 
     def _connect(self) -> None:
         self._run_button.clicked.connect(self.start)
-        self.status.way_on_clicked.connect(lambda: self._start(finite_only=True))
+        self.status.suggested_action_clicked.connect(lambda: self._start(finite_only=True))
         self._side_button.clicked.connect(self.show_side_by_side)
         self._save_button.clicked.connect(self._on_save_clicked)
         self.choice.changed.connect(self._on_choice_changed)
@@ -194,10 +197,11 @@ class CompareWidget(TaskDock):
         """Return the method of the Segment dock, if its parameters count."""
         if not self.choice.follows_segment:
             return {}
-        docks = self.window().findChildren(SegmentWidget)
-        if not docks:
+        chosen = [dock.chosen_method() for dock in self.window().findChildren(RunDock)]
+        methods = [method for method in chosen if method is not None]
+        if not methods:
             raise InvalidInput("settings: open the Segment dock, or choose the defaults")
-        return {docks[-1].form.method.name: docks[-1].form.read()}
+        return {methods[-1].name: methods[-1]}
 
     def _on_choice_changed(self, layer: object = None) -> None:
         self._forget_error()
@@ -246,7 +250,7 @@ class CompareWidget(TaskDock):
         self._is_adding = False
         self.outcome = outcome
         self._show_rows()
-        self._show_what_is_possible()
+        self._update_enabled()
         if len(outcome.comparison.results) > 1:
             self.show_side_by_side(True)
 
@@ -269,7 +273,7 @@ class CompareWidget(TaskDock):
             return
         self._forget_error()
         data = None if layer is None else pixels_of(layer)
-        self.calculate_aside(
+        self.run_in_background(
             "truth", lambda cancelled: outcome.with_truth(data, cancelled), self._on_measured
         )
 
@@ -339,10 +343,10 @@ class CompareWidget(TaskDock):
             self.stop_task()
 
     def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error), way_on_of(error))
+        self._show_error(describe_error(error), suggested_action_for(error))
 
-    def _show_what_is_possible(self) -> None:
-        super()._show_what_is_possible()
+    def _update_enabled(self) -> None:
+        super()._update_enabled()
         is_done = self.outcome is not None and not self.is_busy
         self._run_button.setEnabled(not self.is_busy)
         self._side_button.setEnabled(is_done)

@@ -13,7 +13,8 @@ from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui.compare.choice import panel_names
-from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.runs.fluency import painted_later
 from napari_saf.comparison import Compared, Comparison, Variant
@@ -118,7 +119,7 @@ class ComparisonLayers:
         if live.layer is None or live.is_lost:
             return
         live.show(result.labels, comparison.n_numbers)
-        live.layer.metadata[METADATA_KEY] = live.origin | {
+        live.layer.metadata[METADATA_KEY] = live.source | {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             "columns": result.columns,

@@ -11,7 +11,7 @@ from qtpy.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.scale import OddSlider, side_of, with_side
-from napari_saf._gui.runs.session import Request
+from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
 
@@ -33,7 +33,7 @@ class BranchForm(QWidget):
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
-        self._request: Request | None = None
+        self._job: RunJob | None = None
         self.form: MethodForm | None = None
         self.scale = OddSlider(5)
         self._own = FormSection()
@@ -48,30 +48,30 @@ class BranchForm(QWidget):
             layout.addWidget(widget)
         layout.addWidget(self.button)
 
-    def show_request(self, request: Request | None) -> None:
+    def show_job(self, job: RunJob | None) -> None:
         """Show the parameters of a run, unless they are those shown already."""
-        if request is self._request:
+        if job is self._job:
             return
         self.release()
-        self._request = request
-        if request is None:
+        self._job = job
+        if job is None:
             return
         self.form = form = MethodForm(
-            type(request.method), self._viewer, asks_prototypes=False, asks_start=False
+            type(job.method), self._viewer, asks_prototypes=False, asks_start=False
         )
         self._basic.layout().addWidget(form.basic)
         self._advanced.layout().addWidget(form.advanced)
-        side = side_of(request.job.options.window)
+        side = side_of(job.image_job.options.window)
         if side is not None:
             self.scale.set_value(side)
         form.changed.connect(self._show_what_holds)
         try:
-            form.set_values(values_of(request.method))
+            form.set_values(values_of(job.method))
         except SafError:
             self.button.setEnabled(False)
         self._show_what_holds()
 
-    def request(self) -> Request:
+    def job(self) -> RunJob:
         """Return what the run shown would be with the parameters as they are now.
 
         Raises
@@ -79,18 +79,18 @@ class BranchForm(QWidget):
         SafError
             If a value is out of bounds.
         """
-        assert self._request is not None and self.form is not None
-        request, job = self._request, self._request.job
-        method = build(type(request.method), values_of(request.method) | self.form.values())
+        assert self._job is not None and self.form is not None
+        job, image_job = self._job, self._job.image_job
+        method = build(type(job.method), values_of(job.method) | self.form.values())
         if self._own.is_shown(self.scale):
-            window = with_side(job.options.window, self.scale.value)
-            options = dataclasses.replace(job.options, window=window)
-            job = dataclasses.replace(job, options=options)
-        return dataclasses.replace(request, method=method, job=job)
+            window = with_side(image_job.options.window, self.scale.value)
+            options = dataclasses.replace(image_job.options, window=window)
+            image_job = dataclasses.replace(image_job, options=options)
+        return dataclasses.replace(job, method=method, image_job=image_job)
 
     def release(self) -> None:
         """Let go of the viewer and of the run."""
-        self._request = None
+        self._job = None
         if self.form is None:
             return
         self.form.release()
@@ -105,11 +105,11 @@ class BranchForm(QWidget):
 
     def _show_what_holds(self) -> None:
         """Ask for the scale where it matters and is one number."""
-        assert self._request is not None and self.form is not None
-        has_one = side_of(self._request.job.options.window) is not None
+        assert self._job is not None and self.form is not None
+        has_one = side_of(self._job.image_job.options.window) is not None
         try:
             uses_window = build(
-                type(self._request.method), values_of(self._request.method) | self.form.values()
+                type(self._job.method), values_of(self._job.method) | self.form.values()
             ).uses_window
         except SafError:
             return

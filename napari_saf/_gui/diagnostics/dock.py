@@ -15,15 +15,14 @@ from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton, QSlider
 from napari_saf._gui.diagnostics.branch import BranchForm
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.separability import Separability, SeparabilityTable, separate
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, count_labels
-from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, count_labels
 from napari_saf._gui.forms.curves import CurvePlot, curves_of
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
-from napari_saf._gui.runs.hub import hub_of
-from napari_saf._gui.runs.origin import MomentStart
-from napari_saf._gui.runs.session import Session
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.runs.controller import RunController, run_registry
+from napari_saf._gui.runs.start import RecordedStart
 from napari_saf.errors import SafError
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import History, LabelImage, Segmentation
@@ -41,7 +40,7 @@ _NOT_RECORDED = (
 )
 
 
-class DiagnosticsWidget(TaskDock):
+class DiagnosticsWidget(RunDock):
     """Follow runs of all docks; look at any time of them; go on from there.
 
     Parameters
@@ -72,8 +71,8 @@ class DiagnosticsWidget(TaskDock):
         self._create_layout()
         self._connect()
         self._show_chosen()
-        self.calculate_aside("load", _load_plots, lambda _: self.plot.prepare())
-        hub_of(viewer).watch(self)
+        self.run_in_background("load", _load_plots, lambda _: self.plot.prepare())
+        run_registry(viewer).watch(self)
 
     @property
     def time(self) -> float:
@@ -100,7 +99,7 @@ class DiagnosticsWidget(TaskDock):
         run, moment = self._run, self._state()
         if run is None or moment is None or not self._may_start(run):
             return
-        self._go_on(run, moment, dataclasses.replace(run.request, live=run.live))
+        self._go_on(run, moment, dataclasses.replace(run.job, live=run.live))
         run.live.layer.visible = True
 
     def start_branch(self) -> None:
@@ -108,48 +107,48 @@ class DiagnosticsWidget(TaskDock):
         run, moment = self._run, self._state()
         if run is None or moment is None or not self._may_start(run):
             return
-        self.branch.show_request(run.request)
+        self.branch.show_job(run.job)
         try:
-            request = self.branch.request()
+            job = self.branch.job()
         except SafError as error:
             self._show_error(str(error))
             return
-        title = f"{request.method.name.upper()} from t = {moment.time:.3g}"
-        live = LiveLayer(self._viewer, request.image, title, request.placement, request.strokes)
-        self._go_on(run, moment, dataclasses.replace(request, live=live))
+        title = f"{job.method.name.upper()} from t = {moment.time:.3g}"
+        live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
+        self._go_on(run, moment, dataclasses.replace(job, live=live))
 
-    def run_began(self, session: Session) -> None:
+    def run_began(self, controller: RunController) -> None:
         """Follow a run."""
-        recording, request, live = session.record(), session.request, session.live
-        if recording is None or request is None or live is None:
+        recording, job, live = controller.record(), controller.job, controller.live
+        if recording is None or job is None or live is None:
             return
         own_layer = [run for run in self._runs if run.live is live]
         self._forget_runs(own_layer)
         self._forget_runs(self._runs[: len(self._runs) - _MOST_RUNS + 1])
-        run = RecordedRun(session, request, live, recording)
+        run = RecordedRun(controller, job, live, recording)
         run.before = own_layer[-1] if own_layer else None
         self._runs.append(run)
         self._choice.set_others([("the run under way", run)])
         self._choice.choose(run)
         self._timer.start()
 
-    def run_returned(self, session: Session, result: Any) -> None:
+    def run_returned(self, controller: RunController, result: Any) -> None:
         """Take note of how labels are numbered at the end."""
-        run = self._run_of(session)
+        run = self._run_of(controller)
         if run is not None:
             run.note()
             run.columns, run.before = result.columns, None
-        elif session.live is not None:
+        elif controller.live is not None:
             self._choice.refresh()
-            self._choice.choose(session.live.layer)
+            self._choice.choose(controller.live.layer)
 
-    def run_ended(self, session: Session) -> None:
+    def run_ended(self, controller: RunController) -> None:
         """Show what is left of a run."""
-        run = self._run_of(session)
-        if run is None or self._life.has_ended:
+        run = self._run_of(controller)
+        if run is None or self._lifetime.has_ended:
             return
         was_shown, place = run is self._run and not self._is_at_end, self._slider.value()
-        run.session = None
+        run.controller = None
         if run.live.layer is None or run.live.is_lost:
             self._forget_runs([run])
         elif run.before is not None:
@@ -210,29 +209,29 @@ class DiagnosticsWidget(TaskDock):
         self._viewer.layers.events.removed.connect(self._on_layer_removed)
 
     def _release(self) -> None:
-        hub_of(self._viewer).unwatch(self)
+        run_registry(self._viewer).unwatch(self)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._timer.stop()
         self.plot.release()
         self._choice.disconnect_viewer()
         self.branch.release()
-        if self._life.has_window:
+        if self._lifetime.has_window:
             self.earlier.forget()
         self.earlier.let_go()
         self._runs, self._run, self._history, self._moments = [], None, None, ()
 
-    def _go_on(self, run: RecordedRun, moment: RecordedState, request: Any) -> None:
+    def _go_on(self, run: RecordedRun, moment: RecordedState, job: Any) -> None:
         self.earlier.show_result()
-        request = dataclasses.replace(
-            request,
+        job = dataclasses.replace(
+            job,
             is_sweep=False,
-            origin=MomentStart(moment),
+            start=RecordedStart(moment),
             recording=run.recording.until(moment),
         )
-        self.session.start(request)
+        self.controller.start(job)
 
     def _may_start(self, run: RecordedRun) -> bool:
-        return not (run.is_running or run.live.is_lost) and run.request.image in self._viewer.layers
+        return not (run.is_running or run.live.is_lost) and run.job.image in self._viewer.layers
 
     def _may_be_shown(self, layer: object) -> bool:
         if not isinstance(layer, Labels):
@@ -240,8 +239,8 @@ class DiagnosticsWidget(TaskDock):
         own = any(run.live.layer == layer and not run.is_running for run in self._runs)
         return own or _history_of(layer) is not None
 
-    def _run_of(self, session: Session) -> RecordedRun | None:
-        return next((run for run in self._runs if run.session is session), None)
+    def _run_of(self, controller: RunController) -> RecordedRun | None:
+        return next((run for run in self._runs if run.controller is controller), None)
 
     def _forget_runs(self, runs: list[RecordedRun]) -> None:
         gone = [run for run in runs if not run.is_running]
@@ -280,7 +279,7 @@ class DiagnosticsWidget(TaskDock):
     def _show_branch(self) -> None:
         """Ask for the parameters of a branch once they are in sight: most runs have none."""
         if self._run is not None and self._branch_fold.isExpanded():
-            self.branch.show_request(self._run.request)
+            self.branch.show_job(self._run.job)
 
     def _refresh(self, *, is_at_end: bool) -> None:
         """Show curves, the range of the slider, and what is possible, as they are now."""
@@ -335,7 +334,7 @@ class DiagnosticsWidget(TaskDock):
         self.branch.button.setText(
             "Branch" if state is None else f"Branch from t = {state.time:.3g}"
         )
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _describe(self) -> str:
         if self._run is None:
@@ -355,13 +354,13 @@ class DiagnosticsWidget(TaskDock):
             self.earlier.show_result()
             return
         moment = self._moments[place]
-        self.calculate_aside(
+        self.run_in_background(
             "labels", lambda cancelled: (run, moment, run.labels_at(moment)), self._on_labels_read
         )
 
     def _on_labels_read(self, read: tuple[RecordedRun, RecordedLabels, LabelImage]) -> None:
         run, moment, labels = read
-        if run is not self._run or self._is_at_end or self._life.has_ended:
+        if run is not self._run or self._is_at_end or self._lifetime.has_ended:
             return
         if self.earlier.prepare_labels(run, labels):
             # A new layer takes napari long: it is added in another turn of the event loop.
@@ -380,11 +379,11 @@ class DiagnosticsWidget(TaskDock):
             image = graph.to_image(state.entropies())
             return run, state.time, image[-1] if isinstance(image, list) else image
 
-        self.calculate_aside("entropy", compute, self._on_entropy_computed)
+        self.run_in_background("entropy", compute, self._on_entropy_computed)
 
     def _on_entropy_computed(self, found: tuple[RecordedRun, float, NDArray[np.floating]]) -> None:
         run, time, image = found
-        if run is self._run and self._entropy.isChecked() and not self._life.has_ended:
+        if run is self._run and self._entropy.isChecked() and not self._lifetime.has_ended:
             self.earlier.show_entropy(run, image, time)
 
     def _show_separability(self) -> None:
@@ -400,11 +399,11 @@ class DiagnosticsWidget(TaskDock):
         def compute(cancelled: object) -> Any:
             return run, separate(features, state.columns())
 
-        self.calculate_aside("apart", compute, self._on_separated)
+        self.run_in_background("apart", compute, self._on_separated)
 
     def _on_separated(self, found: tuple[RecordedRun, Separability]) -> None:
         run, separability = found
-        if run is self._run and not self._life.has_ended:
+        if run is self._run and not self._lifetime.has_ended:
             numbers = run.shown_numbers(len(separability.pairs))
             self.separability.show_separability(separability, numbers, run.color)
 
@@ -414,7 +413,7 @@ class DiagnosticsWidget(TaskDock):
             self._slider.setValue(self._slider.maximum())
         gone = (event.value,)
         self._forget_runs(
-            [run for run in self._runs if run.live.layer in gone or run.request.image in gone]
+            [run for run in self._runs if run.live.layer in gone or run.job.image in gone]
         )
         self._choice.refresh()
         if self._run is None:
@@ -422,15 +421,15 @@ class DiagnosticsWidget(TaskDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        text = f"{words} in {self.session.seconds:.1f} s"
+        text = f"{words} in {self.controller.seconds:.1f} s"
         self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 
-    def _show_what_is_possible(self) -> None:
-        super()._show_what_is_possible()
+    def _update_enabled(self) -> None:
+        super()._update_enabled()
         run, state = self._run, self._state()
         can_go_on = run is not None and state is not None and self._may_start(run)
         self._resume.setEnabled(can_go_on)
-        self.branch.button.setEnabled(can_go_on and not self.session.is_running)
+        self.branch.button.setEnabled(can_go_on and not self.controller.is_running)
         self._entropy.setEnabled(state is not None)
         self._slider.setEnabled(len(self._times) > 1)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
+from napari_saf._gui.runs.controller import RunController, RunJob
 from napari_saf._gui.runs.fluency import painted_later
-from napari_saf._gui.runs.session import Request, Session
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, RecordedState, Recording
 from napari_saf.result import LabelImage
@@ -26,9 +26,9 @@ class RecordedRun:
 
     Attributes
     ----------
-    session : Session or None
+    controller : RunController or None
         Whose run it is; None once it is over.
-    request : Request
+    job : RunJob
     live : LiveLayer
         Shows its labels.
     recording : Recording
@@ -42,8 +42,8 @@ class RecordedRun:
         The run that the same layer shows as long as this one has come to nothing.
     """
 
-    session: Session | None
-    request: Request
+    controller: RunController | None
+    job: RunJob
     live: LiveLayer
     recording: Recording
     problem: Problem | None = None
@@ -54,12 +54,12 @@ class RecordedRun:
     @property
     def is_running(self) -> bool:
         """Whether it is under way."""
-        return self.session is not None
+        return self.controller is not None
 
     def note(self) -> None:
         """Take note of what is known by now of the run under way."""
-        if self.session is not None:
-            self.problem, self.numbers = self.session.problem, self.session.numbers
+        if self.controller is not None:
+            self.problem, self.numbers = self.controller.problem, self.controller.numbers
 
     def state_near(self, time: float) -> RecordedState | None:
         """Return the recorded soft labels whose time is nearest."""
@@ -127,7 +127,7 @@ class EarlierLayers:
         if self._labels is None or self._result not in (None, result) or self._labels.is_lost:
             self._drop_labels()
             # It takes the colours of the result and lies below it.
-            image, place = run.request.image, run.live.placement
+            image, place = run.job.image, run.live.placement
             self._labels = LiveLayer(self._viewer, image, "earlier", place, result)
             self._labels.prepare(labels, int(labels.max(initial=0)))
             return True
@@ -162,13 +162,13 @@ class EarlierLayers:
     def show_entropy(self, run: RecordedRun, values: NDArray[np.floating], time: float) -> None:
         """Show entropies, image-shaped, 0 to 1."""
         if self._entropy is None:
-            name = f"{run.request.image.name} entropy"
+            name = f"{run.job.image.name} entropy"
             place = run.live.placement
             self._entropy = UncertaintyLayer(self._viewer, name, place, full=1.0, covers=True)
         is_new = self.entropy is None or self.entropy not in self._viewer.layers
         with painted_later(self._widget if is_new else None):
             self._entropy.show(values)
-            self.entropy.name = f"{run.request.image.name} entropy at t = {time:.3g}"
+            self.entropy.name = f"{run.job.image.name} entropy at t = {time:.3g}"
         if is_new and run.live.layer in self._viewer.layers:
             self._viewer.layers.selection.active = run.live.layer
 

@@ -10,8 +10,8 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.live import METADATA_KEY
-from napari_saf._gui.layers.plane import Plane
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.placement import Plane
 from napari_saf._gui.layers.reading import read_pixels
 from napari_saf.dictionary import PatchDictionary, PatchSegmentation
 from napari_saf.result import LabelImage

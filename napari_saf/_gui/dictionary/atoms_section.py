@@ -105,7 +105,7 @@ class AtomsSection(QWidget):
         """Choose atoms."""
         for view in self._views:
             view.set_chosen(identities)
-        self._show_what_is_possible()
+        self._update_enabled()
         self.chosen_changed.emit(frozenset(identities))
 
     def drop_chosen(self) -> None:
@@ -123,7 +123,7 @@ class AtomsSection(QWidget):
     def set_enabled(self, enabled: bool) -> None:
         """Allow to change the dictionary, or do not."""
         self._is_enabled = enabled
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _edit(self, edition: Edition) -> None:
         self.choose(())
@@ -136,7 +136,7 @@ class AtomsSection(QWidget):
             view.is_locked = is_locked
             view.show_tiles(() if is_locked and view is self.map else tiles)
             view.set_chosen(() if is_locked else view.chosen & known)
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _fit_height(self) -> None:
         """Take no more room than the atoms need; more of them are scrolled."""
@@ -209,7 +209,7 @@ class AtomsSection(QWidget):
         n_chosen = len(self.gallery.chosen)
         return self._edition is not None and 0 < n_chosen < len(self._edition.identities)
 
-    def _show_what_is_possible(self) -> None:
+    def _update_enabled(self) -> None:
         is_open = self._is_enabled and not self.gallery.is_locked
         self._drop.setEnabled(is_open and self._may_drop())
         self._undo.setEnabled(is_open and bool(self._earlier))

@@ -27,18 +27,19 @@ from napari_saf._gui.dictionary.apply_section import ApplySection
 from napari_saf._gui.dictionary.atoms_section import AtomsSection
 from napari_saf._gui.dictionary.edition import Edition, describe_dictionary
 from napari_saf._gui.dictionary.folder import FolderSummary, apply_to_folder
-from napari_saf._gui.dictionary.partitions import Partition, Partitions, find_heart, look_at
-from napari_saf._gui.docks.run_dock import STATUS_WORDS
-from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.dictionary.partitions import Partition, Partitions
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
 from napari_saf._gui.forms.layer_choice import ImageList
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.forms.scale import OddSlider
-from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
-from napari_saf._gui.layers.plane import Plane, channel_axes, pixels_of, plane_of
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.placement import Plane, channel_axes, pixels_of, plane_of
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.session import Request
-from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.layers.view import center_on, deepest_pixel
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.run import Frame
 from napari_saf.dictionary import LearnedDictionary, PatchDictionary, PatchDictionaryLearning
 from napari_saf.errors import SafError
 from napari_saf.io import DICTIONARY_SUFFIX
@@ -52,7 +53,7 @@ _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 _NO_IMAGE = "no image: open an image and tick it first"
 
 
-class DictionaryWidget(TaskDock):
+class DictionaryWidget(RunDock):
     """Learn a dictionary of patches from images; look at its atoms; apply it to other images.
 
     Parameters
@@ -90,7 +91,7 @@ class DictionaryWidget(TaskDock):
         self._create_layout()
         self._connect()
         self._offer_channels()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     @property
     def edition(self) -> Edition | None:
@@ -104,7 +105,7 @@ class DictionaryWidget(TaskDock):
             self._show_error(_NO_IMAGE)
             return
         try:
-            self.session.start(self._request(images))
+            self.controller.start(self._request(images))
         except SafError as error:
             self._show_error(str(error))
 
@@ -215,12 +216,12 @@ class DictionaryWidget(TaskDock):
         self.applying.apply_clicked.connect(self.apply)
         self.applying.compare_clicked.connect(self.compare)
         self.applying.folder_clicked.connect(self.apply_to_folder)
-        self.applying.target.layer_changed.connect(self._show_what_is_possible)
+        self.applying.target.layer_changed.connect(self._update_enabled)
         for field in (self.applying.source, self.applying.results):
-            field.changed.connect(self._show_what_is_possible)
+            field.changed.connect(self._update_enabled)
         self._viewer.layers.events.removed.connect(self._on_layer_removed)
 
-    def _request(self, images: list[Image]) -> Request:
+    def _request(self, images: list[Image]) -> RunJob:
         """Return the request to learn; of several images one shows the labels."""
         method = self.form.read()
         shown = self._shown_of(images)
@@ -231,7 +232,7 @@ class DictionaryWidget(TaskDock):
         self._names = tuple(image.name for image in (*others, shown))
         placement = self._plane(shown).placement
         live = LiveLayer(self._viewer, shown, "dictionary", placement)
-        return Request(shown, job, method, placement, live=live, others=others)
+        return RunJob(shown, job, method, placement, live=live, others=others)
 
     def _shown_of(self, images: list[Image]) -> Image:
         """Return the image that is selected, or else the topmost one in sight."""
@@ -273,7 +274,7 @@ class DictionaryWidget(TaskDock):
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
-        request, live, problem = self.session.request, self.session.live, self.session.problem
+        request, live, problem = self.controller.job, self.controller.live, self.controller.problem
         if request is None or live is None or problem is None:
             return
         assert isinstance(request.method, PatchDictionaryLearning)
@@ -286,11 +287,11 @@ class DictionaryWidget(TaskDock):
         self.status.show_progress(
             frame.fraction,
             f"{100 * frame.fraction:.0f} %   {_count_atoms(frame.n_labels)}   "
-            f"{self.session.seconds:.1f} s",
+            f"{self.controller.seconds:.1f} s",
         )
 
     def _on_returned(self, result: LearnedDictionary) -> None:
-        live, request, dictionary = self.session.live, self.session.request, result.dictionary
+        live, request, dictionary = self.controller.live, self.controller.job, result.dictionary
         if dictionary is None or live is None or request is None:
             self._on_abandoned()
             return
@@ -301,7 +302,7 @@ class DictionaryWidget(TaskDock):
             self.partitions.add(live.layer, request.image, edition)
         self._take(edition)
         words = f"{STATUS_WORDS[result.status]}: {_count_atoms(named.n_atoms)}"
-        lines = [f"{words} in {self.session.seconds:.1f} s", *result.notes]
+        lines = [f"{words} in {self.controller.seconds:.1f} s", *result.notes]
         self.status.show_progress(1.0, "\n".join(lines))
 
     def _on_abandoned(self) -> None:
@@ -327,12 +328,12 @@ class DictionaryWidget(TaskDock):
         if edition not in self._known:
             self._known = [*self._known, edition][-_MOST_KNOWN:]
         self.applying.offer_others([e for e in reversed(self._known) if e is not edition])
-        self.calculate_aside(
+        self.run_in_background(
             "map",
             lambda cancelled: edition.dictionary.embedding(),
             partial(self.atoms.map.set_embedding, edition.identities),
         )
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _on_chosen(self, identities: frozenset[int]) -> None:
         """Show where atoms are used; one alone is brought into view."""
@@ -347,9 +348,9 @@ class DictionaryWidget(TaskDock):
         self.applying.show_partition(partition.layer)
         label, labels = partition.label_of(identity), np.asarray(partition.layer.data)
         assert label is not None
-        self.calculate_aside(
+        self.run_in_background(
             "heart",
-            lambda cancelled: find_heart(labels, label, cancelled),
+            lambda cancelled: deepest_pixel(labels, label, cancelled),
             partial(self._look_at, partition),
         )
 
@@ -360,7 +361,7 @@ class DictionaryWidget(TaskDock):
             self.status.reset(f"{layer.name}: this atom is not used here")
             return
         if layer in self._viewer.layers:
-            look_at(self._viewer, layer, where)
+            center_on(self._viewer, layer, where)
 
     def _on_applied(self, plane: Plane, edition: Edition, applied: Applied) -> None:
         if plane.layer not in self._viewer.layers:
@@ -434,8 +435,8 @@ class DictionaryWidget(TaskDock):
         if path:
             self.save(Path(path).with_suffix(DICTIONARY_SUFFIX))
 
-    def _show_what_is_possible(self) -> None:
-        super()._show_what_is_possible()
+    def _update_enabled(self) -> None:
+        super()._update_enabled()
         is_free = not self.is_busy
         self._learn.setEnabled(self._task is None)
         self.atoms.set_enabled(is_free)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import napari
 import numpy as np
 from napari.layers import Image, Labels
 from napari.utils.colormaps import CyclicLabelColormap
-from numpy.typing import NDArray
-from scipy import ndimage
 
 from napari_saf._gui.dictionary.edition import Edition
-from napari_saf._gui.layers.live import METADATA_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.dictionary import PatchDictionary
 
-__all__ = ["DICTIONARY_KEY", "Partition", "Partitions", "dictionary_of", "find_heart", "look_at"]
+__all__ = ["DICTIONARY_KEY", "Partition", "Partitions", "dictionary_of"]
 
 DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
@@ -102,31 +100,3 @@ def dictionary_of(metadata: dict[str, Any]) -> PatchDictionary | None:
     entry = metadata.get(METADATA_KEY)
     found = entry.get(DICTIONARY_KEY) if isinstance(entry, dict) else None
     return found if isinstance(found, PatchDictionary) else None
-
-
-def look_at(viewer: napari.Viewer, layer: Labels, where: tuple[int, ...]) -> None:
-    """Bring a pixel of a layer to the middle of the screen."""
-    dims = viewer.dims
-    world = layer.data_to_world(np.array(where, dtype=float))
-    here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
-    for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
-        # A pixel may be as wide as several slices, of which any may be on screen.
-        if axis not in dims.displayed and here[k] != where[k]:
-            dims.set_point(axis, world[k])
-    shown = [world[axis - dims.ndim] for axis in dims.displayed if axis - dims.ndim >= -len(world)]
-    viewer.scene.camera.center = (0, 0, *shown)[-3:]
-
-
-def find_heart(
-    labels: NDArray[Any], label: int, cancelled: Callable[[], bool]
-) -> tuple[int, ...] | None:
-    """Return the pixel of the largest region of a label that is deepest inside; None: no pixel."""
-    regions, n_regions = ndimage.label(labels == label)
-    if n_regions == 0 or cancelled():
-        return None
-    largest = 1 + int(np.bincount(regions.ravel())[1:].argmax())
-    box = ndimage.find_objects(regions, max_label=largest)[largest - 1]
-    inside = np.pad(regions[box] == largest, 1)
-    depth = ndimage.distance_transform_edt(inside)
-    deepest = np.unravel_index(int(depth.argmax()), depth.shape)
-    return tuple(int(at) - 1 + side.start for at, side in zip(deepest, box, strict=True))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import npe2
-from qtpy.QtCore import QObject
-from qtpy.QtWidgets import QDockWidget, QToolButton, QWidget
+from qtpy.QtCore import QObject, QSize, Qt, QUrl
+from qtpy.QtGui import QImage
+from qtpy.QtWidgets import QDockWidget, QTextBrowser, QToolButton, QWidget
 
-from napari_saf._gui.docks.help_page import HelpPage
+import napari_saf
+from napari_saf.errors import FormatError
 
-__all__ = ["HelpButton", "frame_of", "page_of"]
+__all__ = ["HelpButton", "HelpPage", "frame_of", "page_of", "page_path"]
 
 _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
@@ -78,3 +83,68 @@ class HelpButton(QObject):
 
     def _open(self) -> None:
         HelpPage(page_of(self._dock), self._dock).show()
+
+
+_FOLDERS = ("_docs", "../docs")
+"""In a wheel the pages lie inside the package, in a checkout beside it."""
+_DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
+_SIZE = QSize(820, 720)
+_MARGIN = 90
+
+
+def page_path(name: str) -> Path:
+    """Return the file of a page.
+
+    Raises
+    ------
+    FormatError
+        If it is not there.
+    """
+    package = Path(napari_saf.__file__).parent
+    for folder in _FOLDERS:
+        path = (package / folder / f"{name}.md").resolve()
+        if path.is_file():
+            return path
+    raise FormatError(f"{name}.md: this page of the documentation is missing")
+
+
+class HelpPage(QTextBrowser):
+    """A window with a page; links lead to the others, and addresses to the web browser.
+
+    Parameters
+    ----------
+    name : str
+        Of the page.
+    parent : QWidget, optional
+        With whose window it closes.
+
+    Raises
+    ------
+    FormatError
+        If the page is not there.
+    """
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowFlag(Qt.WindowType.Window)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setOpenExternalLinks(True)
+        self.sourceChanged.connect(self._on_source_changed)
+        self.resize(_SIZE)
+        self.setSource(QUrl.fromLocalFile(str(page_path(name))))
+
+    def loadResource(self, kind: int, address: QUrl) -> Any:
+        """Return a page without what is for the site alone, or a picture that fits."""
+        path = Path(address.toLocalFile() or self.source().resolved(address).toLocalFile())
+        if path.suffix == ".md" and path.is_file():
+            return _DIRECTIVES.sub("", path.read_text(encoding="utf-8"))
+        if path.suffix == ".png":
+            picture, widest = QImage(str(path)), self.width() - _MARGIN
+            if picture.width() > widest:
+                return picture.scaledToWidth(widest, Qt.TransformationMode.SmoothTransformation)
+            return picture
+        return super().loadResource(kind, address)
+
+    def _on_source_changed(self, address: QUrl) -> None:
+        title = self.documentTitle() or Path(address.toLocalFile()).stem
+        self.setWindowTitle(f"{title}: napari-saf")

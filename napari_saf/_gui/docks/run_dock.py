@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import napari
+from napari.layers import Layer
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QTimer
 from qtpy.QtWidgets import (
@@ -16,13 +17,16 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf._gui.docks.life import DockLife
+from napari_saf._gui.docks.lifetime import DockLifetime
 from napari_saf._gui.docks.shortcuts import Shortcuts, in_words
 from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.forms.status import StatusArea
-from napari_saf._gui.runs.session import Session, connect_run
-from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.runs.background import FunctionTask
+from napari_saf._gui.runs.controller import RunController, connect_run
+from napari_saf._gui.runs.fluency import add_in_turns
+from napari_saf._gui.runs.run import Frame
 from napari_saf.errors import NotFinite, SafError
+from napari_saf.methods import AbstractMethod
 from napari_saf.result import STATUS_WORDS
 
 __all__ = [
@@ -32,18 +36,26 @@ __all__ = [
     "RunDock",
     "count_labels",
     "describe_error",
-    "rescale_of",
-    "way_on_of",
+    "rescale_action",
+    "suggested_action_for",
 ]
 
 RESCALE = "Scale this image by itself"
 """What a button offers where many values lie outside a scaling that was kept."""
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
+_CLOSING_SECONDS = 5.0
+_Callback = Callable[[Any], None]
+
+
+def _ignore(result: object) -> None:
+    pass
 
 
 class RunDock(QWidget):
-    """A dock with a session: says how its run goes, stops it, ends it when the dock goes.
+    """A dock that runs a method, or does other work in a thread, one thing at a time, with Stop.
+
+    Small calculations may go on in the background meanwhile. All work ends when the dock goes.
 
     Subclasses lay themselves out with `_lay_out` and release what they hold in `_release`. Their
     `shortcuts` are keys of the viewer and the methods that those call.
@@ -54,7 +66,7 @@ class RunDock(QWidget):
 
     Attributes
     ----------
-    session : Session
+    controller : RunController
     status : StatusArea
     """
 
@@ -64,7 +76,13 @@ class RunDock(QWidget):
         super().__init__()
         self._viewer = viewer
         self._frame: Frame | None = None
-        self.session = Session(viewer, self)
+        self._task: FunctionTask | None = None
+        self._task_text = ""
+        self._is_adding = False
+        self._task_callbacks: tuple[_Callback, _Callback | None] = (_ignore, None)
+        self._background: dict[str, FunctionTask] = {}
+        self._ending: set[FunctionTask] = set()
+        self.controller = RunController(viewer, self)
         self.status = StatusArea()
         self._stop_button = QPushButton("Stop")
         self._stop_button.setToolTip(
@@ -74,11 +92,21 @@ class RunDock(QWidget):
         self._clock.setInterval(500)
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
-        self._life = DockLife(viewer, self, self._on_gone)
-        self._connect_session()
+        self._lifetime = DockLifetime(viewer, self, self._on_gone)
+        self._connect_controller()
 
     def start(self) -> None:
         """Start a run with what the dock says; nothing in a dock that only follows runs."""
+
+    def chosen_method(self) -> AbstractMethod | None:
+        """Return the method with the parameters chosen here, for other docks; None without a form.
+
+        Raises
+        ------
+        SafError
+            If a value is out of bounds.
+        """
+        return None
 
     def run_or_stop(self) -> bool:
         """Stop what goes on, else start a run; return whether the dock can."""
@@ -97,12 +125,13 @@ class RunDock(QWidget):
 
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
-        self._life.end()
+        self._lifetime.end()
 
     def _on_gone(self) -> None:
+        self._end_tasks()
         self._clock.stop()
         self._keys.release()
-        self.session.shut_down()
+        self.controller.shut_down()
         self._release()
 
     @abstractmethod
@@ -133,38 +162,44 @@ class RunDock(QWidget):
         """Return the key that calls a method, as a tooltip names it."""
         return next(in_words(key) for key, name in self.shortcuts.items() if name == method)
 
-    def _connect_session(self) -> None:
+    def _connect_controller(self) -> None:
         self._stop_button.clicked.connect(self._on_stop_clicked)
-        connect_run(self.session, self._clock, self)
+        connect_run(self.controller, self._clock, self)
 
     def _on_began(self) -> None:
         self._frame = None
         self._clock.start()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _on_stop_clicked(self) -> None:
-        self.session.stop()
+        if self._task is None:
+            self.controller.stop()
+        else:
+            self._task.cancel()
         self.status.set_text("stopping …")
 
     def _on_clock(self) -> None:
-        """Give a sign of life where frames are slow to come."""
-        if self.session.is_stopping:
-            self.status.set_text(f"stopping …  {self.session.seconds:.1f} s")
+        """Show that work goes on where frames are slow to come."""
+        if self._task is not None:
+            text = "stopping" if self._task.is_cancelled else self._task_text
+            self.status.set_text(f"{text} …  {self._task.seconds:.1f} s")
+        elif self.controller.is_stopping:
+            self.status.set_text(f"stopping …  {self.controller.seconds:.1f} s")
         elif self._frame is None:
-            self.status.set_text(f"preparing …  {self.session.seconds:.1f} s")
+            self.status.set_text(f"preparing …  {self.controller.seconds:.1f} s")
         else:
             self._show_frame(self._frame)
 
     def _on_advanced(self, frame: Frame) -> None:
         self._frame = frame
-        if not self.session.is_stopping:
+        if not self.controller.is_stopping:
             self._show_frame(frame)
 
     def _show_frame(self, frame: Frame) -> None:
         self.status.show_progress(
             frame.fraction,
             f"{100 * frame.fraction:.0f} %   {count_labels(frame.n_labels)}   "
-            f"t = {frame.time:.3g}   {self.session.seconds:.1f} s",
+            f"t = {frame.time:.3g}   {self.controller.seconds:.1f} s",
         )
 
     @abstractmethod
@@ -179,18 +214,141 @@ class RunDock(QWidget):
 
     def _on_finished(self) -> None:
         self._clock.stop()
-        self._show_what_is_possible()
+        self._update_enabled()
 
-    def _show_what_is_possible(self) -> None:
-        self._stop_button.setEnabled(self.session.is_running)
+    def _update_enabled(self) -> None:
+        self._stop_button.setEnabled(self.is_busy)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run or a task is under way, or its layers are being added."""
+        return self.controller.is_running or self._task is not None or self._is_adding
+
+    @property
+    def is_calculating(self) -> bool:
+        """Whether calculations go on in the background."""
+        return bool(self._background)
+
+    def begin_task(
+        self,
+        words: str,
+        function: Callable[[Callable[[object], None], Callable[[], bool]], Any],
+        on_returned: _Callback,
+        on_advanced: _Callback | None = None,
+    ) -> None:
+        """Do some work; nothing happens while other work is under way.
+
+        Parameters
+        ----------
+        words : str
+            What is being done.
+        function : callable
+            See `FunctionTask`.
+        on_returned, on_advanced : callable
+            Called with what it returned, what it reported.
+        """
+        if self.is_busy:
+            return
+        task = self._task = FunctionTask(function)
+        self._task_text = words
+        self._task_callbacks = (on_returned, on_advanced)
+        # Methods of a widget: such connections end with it.
+        task.returned.connect(self._on_task_returned)
+        task.advanced.connect(self._on_task_advanced)
+        task.failed.connect(self._on_task_failed)
+        task.abandoned.connect(self._on_task_abandoned)
+        task.finished.connect(self._on_task_finished)
+        self.status.reset(f"{words} …")
+        self._clock.start()
+        self._update_enabled()
+        task.start()
+
+    def run_in_background(
+        self, key: str, function: Callable[[Callable[[], bool]], Any], then: _Callback
+    ) -> None:
+        """Calculate something small; a new call with the same key takes the place of the old."""
+        before = self._background.get(key)
+        if before is not None:
+            self._drop(before)
+        task = self._background[key] = FunctionTask(
+            lambda report, cancelled: (then, function(cancelled))
+        )
+        task.returned.connect(self._on_background_returned)
+        task.failed.connect(self._on_failed)
+        task.finished.connect(self._on_background_finished)
+        task.start()
+
+    def add_layers(
+        self, layers: Sequence[Callable[[], Layer]], then: Callable[[list[Any]], None]
+    ) -> None:
+        """Make layers and add them to the viewer one by one; call back with those added."""
+        self._is_adding = True
+
+        def finish(added: list[Any]) -> None:
+            self._is_adding = False
+            if not self._lifetime.has_ended:
+                then(added)
+                self._update_enabled()
+
+        add_in_turns(self._viewer, self, layers, finish)
+
+    def _end_tasks(self) -> None:
+        tasks = [*self._background.values(), *([] if self._task is None else [self._task])]
+        for task in tasks:
+            self._drop(task)
+        for task in list(self._ending):
+            task.wait(_CLOSING_SECONDS)
+        self._task = None
+        self._background.clear()
+        self._ending.clear()
+
+    def _drop(self, task: FunctionTask) -> None:
+        """Take no notice of a task any more; it is kept until its thread has ended."""
+        task.cancel()
+        for signal in (task.advanced, task.returned, task.failed, task.abandoned, task.finished):
+            _disconnect(signal)
+        self._ending = {other for other in self._ending if not other.wait(0)} | {task}
+
+    def _on_task_returned(self, result: Any) -> None:
+        self._clock.stop()
+        self._task_callbacks[0](result)
+
+    def _on_task_advanced(self, report: Any) -> None:
+        if self._task_callbacks[1] is not None:
+            self._task_callbacks[1](report)
+
+    def _on_task_failed(self, error: Exception) -> None:
+        self._clock.stop()
+        self._on_failed(error)
+
+    def _on_task_abandoned(self) -> None:
+        self._clock.stop()
+        self.status.reset("stopped")
+
+    def _on_task_finished(self) -> None:
+        if self._task is not None:
+            self._task.wait(_CLOSING_SECONDS)
+        self._task = None
+        self._task_callbacks = (_ignore, None)
+        self._clock.stop()
+        self._update_enabled()
+
+    def _on_background_returned(self, found: tuple[_Callback, Any]) -> None:
+        then, result = found
+        then(result)
+
+    def _on_background_finished(self) -> None:
+        for key in [key for key, task in self._background.items() if task.is_over]:
+            self._background.pop(key).wait(_CLOSING_SECONDS)
+        self._ending = {other for other in self._ending if not other.wait(0)}
 
     def _forget_error(self) -> None:
         """Say no more of an error, once what was wrong may be right."""
         if self.status.is_error:
             self.status.reset()
 
-    def _show_error(self, text: str, way_on: str = "") -> None:
-        self.status.show_error(text, way_on)
+    def _show_error(self, text: str, suggested_action: str = "") -> None:
+        self.status.show_error(text, suggested_action)
         show_error(text)
 
 
@@ -201,17 +359,25 @@ def describe_error(error: Exception) -> str:
     return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
 
 
-def way_on_of(error: Exception) -> str:
+def suggested_action_for(error: Exception) -> str:
     """Return what a button offers after an error, where a run can leave out pixels; or nothing."""
     return "Mask them and run" if isinstance(error, NotFinite) else ""
 
 
-def rescale_of(session: Session) -> str:
+def rescale_action(controller: RunController) -> str:
     """Return what a button offers after a run on an image of other brightness; or nothing."""
-    problem = session.problem
+    problem = controller.problem
     return RESCALE if problem is not None and problem.notes else ""
 
 
 def count_labels(n_labels: int) -> str:
     """Return a number of labels in words."""
     return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"
+
+
+def _disconnect(signal: Any) -> None:
+    """Disconnect a signal, whether or not anything is connected."""
+    try:
+        signal.disconnect()
+    except TypeError:
+        return

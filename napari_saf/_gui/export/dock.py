@@ -18,16 +18,17 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf._gui.docks.life import DockLife
+from napari_saf._gui.docks.lifetime import DockLifetime
 from napari_saf._gui.docks.run_dock import LEAST_WIDTH
 from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
-from napari_saf._gui.export.source import recipe_of, source_of
+from napari_saf._gui.export.source import source_of
 from napari_saf._gui.export.writer import Writing
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_scroll_area
 from napari_saf._gui.forms.status import StatusArea
-from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image, prototypes_of
+from napari_saf._gui.layers.alignment import image_region, labelled_image
+from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, recipe_of
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
 
@@ -73,7 +74,7 @@ class ExportWidget(QWidget):
         self._create_layout()
         self.setMinimumWidth(LEAST_WIDTH)
         self._connect()
-        self._life = DockLife(viewer, self, self.shut_down)
+        self._lifetime = DockLifetime(viewer, self, self.shut_down)
         self.choose_layer(self._first_choice())
         self._on_labels_changed()
 
@@ -156,11 +157,11 @@ class ExportWidget(QWidget):
         self._stop.clicked.connect(self._on_stop_clicked)
         self._stop.setToolTip("Finish the file that is being written, and leave out the others.")
         self._browse.clicked.connect(self._on_browse_clicked)
-        self.status.way_on_clicked.connect(self._on_replace_clicked)
+        self.status.suggested_action_clicked.connect(self._on_replace_clicked)
         self._clock.timeout.connect(self._on_clock)
         for line in (self._name, self._folder):
-            line.textChanged.connect(self._show_what_is_possible)
-        self.choice.changed.connect(self._show_what_is_possible)
+            line.textChanged.connect(self._update_enabled)
+        self.choice.changed.connect(self._update_enabled)
         self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
 
     def _first_choice(self) -> Any:
@@ -177,7 +178,7 @@ class ExportWidget(QWidget):
         return (
             isinstance(layer, Image)
             and labels is not None
-            and image_part(labels, layer) is not None
+            and image_region(labels, layer) is not None
         )
 
     def _on_layer_inserted(self, event: Any) -> None:
@@ -191,7 +192,7 @@ class ExportWidget(QWidget):
         self._image.refresh()
         if labels is not None:
             self._name.setText(file_stem(labels.name))
-            self._image.choose(own_image(self._viewer, labels, self._fits))
+            self._image.choose(labelled_image(self._viewer, labels, self._fits))
             self._offer_folder()
         if not self.is_writing:
             self.status.reset()
@@ -218,9 +219,9 @@ class ExportWidget(QWidget):
             self.choice.offer("recipe", _why_no_recipe(labels))
             has_prototypes = labels is not None and prototypes_of(labels) is not None
             self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
-        self._show_what_is_possible()
+        self._update_enabled()
 
-    def _show_what_is_possible(self, *changed: object) -> None:
+    def _update_enabled(self, *changed: object) -> None:
         reason = self._reason()
         self._button.setEnabled(not reason and not self.is_writing)
         self._button.setToolTip(reason or _HELP)
@@ -262,7 +263,7 @@ class ExportWidget(QWidget):
             ending.connect(self._rest)
         self._clock.start()
         self.status.reset("writing …")
-        self._show_what_is_possible()
+        self._update_enabled()
         writing.start()
 
     def _on_replace_clicked(self) -> None:
@@ -312,7 +313,7 @@ class ExportWidget(QWidget):
         if self._writing is not None:
             self._writing.wait(_CLOSING_SECONDS)
         self._writing = None
-        self._show_what_is_possible()
+        self._update_enabled()
 
 
 _NOTHING = "nothing is ticked"

@@ -24,19 +24,19 @@ from napari_saf._gui.docks.run_dock import (
     STATUS_WORDS,
     count_labels,
     describe_error,
-    rescale_of,
-    way_on_of,
+    rescale_action,
+    suggested_action_for,
 )
-from napari_saf._gui.export.source import raw_recipe, recipe_of
 from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, BrightnessChoice
 from napari_saf._gui.forms.image_input import FEATURE_WORDS
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.status import StatusArea
-from napari_saf._gui.layers.part import labelled_axes
-from napari_saf._gui.runs.requests import repeat_request
-from napari_saf._gui.runs.session import Session, connect_run
-from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.layers.alignment import labelled_axes
+from napari_saf._gui.layers.metadata import raw_recipe, recipe_of
+from napari_saf._gui.runs.controller import RunController, connect_run
+from napari_saf._gui.runs.jobs import repeat_job
+from napari_saf._gui.runs.run import Frame
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
@@ -60,7 +60,7 @@ class RepeatSection(QWidget):
 
     Attributes
     ----------
-    session : Session
+    controller : RunController
         Of the runs that are started here.
     status : StatusArea
     brightness : BrightnessChoice
@@ -74,7 +74,7 @@ class RepeatSection(QWidget):
         self._layer: Any = None
         self._shown: tuple[Any, int] | None = None
         self._recipe: Recipe | None = None
-        self.session, self.status = Session(viewer), StatusArea(is_quiet=True)
+        self.controller, self.status = RunController(viewer), StatusArea(is_quiet=True)
         self._frame: Frame | None = None
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
         self.brightness, self._finite_only = BrightnessChoice(), False
@@ -114,7 +114,7 @@ class RepeatSection(QWidget):
         self._command.setPlainText(
             f"napari-saf segment FOLDER --recipe {name}.recipe.json -o OUT --jobs 4"
         )
-        self._show_what_is_possible()
+        self._update_enabled()
         return True
 
     def choose_image(self, layer: Image) -> None:
@@ -133,11 +133,11 @@ class RepeatSection(QWidget):
         try:
             n_axes = len(labelled_axes(labels))
             rescale = self.brightness.rescale
-            request = repeat_request(self._viewer, self._recipe, image, n_axes, labels, rescale)
+            request = repeat_job(self._viewer, self._recipe, image, n_axes, labels, rescale)
         except SafError as error:
             self.status.show_error(str(error))
             return
-        self.session.start(request.masked() if self._finite_only else request)
+        self.controller.start(request.masked() if self._finite_only else request)
 
     def save_to(self, path: str) -> None:
         """Save the recipe; the suffix is added where it is missing."""
@@ -156,7 +156,7 @@ class RepeatSection(QWidget):
     def release(self) -> None:
         """End the run and let go of the viewer."""
         self._clock.stop()
-        self.session.shut_down()
+        self.controller.shut_down()
         self._image.disconnect_viewer()
         self._layer = self._shown = self._recipe = None
 
@@ -189,9 +189,9 @@ class RepeatSection(QWidget):
         self._run.clicked.connect(self.start)
         self._stop.clicked.connect(self._on_stop_clicked)
         self._save.clicked.connect(self._on_save_clicked)
-        self._image.layer_changed.connect(self._show_what_is_possible)
-        self.status.way_on_clicked.connect(self._on_way_on_clicked)
-        connect_run(self.session, self._clock, self)
+        self._image.layer_changed.connect(self._update_enabled)
+        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
+        connect_run(self.controller, self._clock, self)
 
     def _on_save_clicked(self) -> None:
         name = f"{file_stem(self._layer.name)}.recipe.json"
@@ -201,32 +201,32 @@ class RepeatSection(QWidget):
         if path:
             self.save_to(path)
 
-    def _on_way_on_clicked(self) -> None:
+    def _on_suggested_action_clicked(self) -> None:
         """Repeat again, without the pixels or the scaling that were in the way."""
-        if self.status.way_on == RESCALE:
+        if self.status.suggested_action == RESCALE:
             self.brightness.choose(True)
         else:
             self._finite_only = True
         self._start()
 
     def _on_stop_clicked(self) -> None:
-        self.session.stop()
+        self.controller.stop()
         self.status.set_text("stopping …")
 
     def _on_began(self) -> None:
         self._frame = None
         self._clock.start()
         self.status.reset("reading the image …")
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _on_advanced(self, frame: Frame) -> None:
         self._frame = frame
-        if not self.session.is_stopping:
+        if not self.controller.is_stopping:
             self._on_clock()
 
     def _on_clock(self) -> None:
-        seconds = f"{self.session.seconds:.1f} s"
-        if self.session.is_stopping:
+        seconds = f"{self.controller.seconds:.1f} s"
+        if self.controller.is_stopping:
             self.status.set_text(f"stopping …  {seconds}")
         elif self._frame is None:
             self.status.set_text(f"preparing …  {seconds}")
@@ -236,21 +236,23 @@ class RepeatSection(QWidget):
 
     def _on_returned(self, result: Segmentation) -> None:
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        words = f"{words} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, self.session.words(words, result), rescale_of(self.session))
+        words = f"{words} in {self.controller.seconds:.1f} s"
+        self.status.show_progress(
+            1.0, self.controller.outcome_text(words, result), rescale_action(self.controller)
+        )
 
     def _on_failed(self, error: Exception) -> None:
-        self.status.show_error(describe_error(error), way_on_of(error))
+        self.status.show_error(describe_error(error), suggested_action_for(error))
 
     def _on_abandoned(self) -> None:
         self.status.reset("stopped before the first labels")
 
     def _on_finished(self) -> None:
         self._clock.stop()
-        self._show_what_is_possible()
+        self._update_enabled()
         self.changed.emit()
 
-    def _show_what_is_possible(self, layer: object = None) -> None:
+    def _update_enabled(self, layer: object = None) -> None:
         has_recipe, has_image = self._recipe is not None, self._image.layer is not None
         self._run.setEnabled(has_recipe and has_image)
         self._run.setToolTip(_HELP if has_image else "Open an image first.")
@@ -258,7 +260,7 @@ class RepeatSection(QWidget):
             self._run.setToolTip(self.words)
         self._save.setEnabled(has_recipe)
         self._command.setEnabled(has_recipe)
-        self._stop.setEnabled(self.session.is_running)
+        self._stop.setEnabled(self.controller.is_running)
 
 
 def _in_words(recipe: Recipe) -> str:

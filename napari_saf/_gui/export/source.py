@@ -11,24 +11,14 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.part import entry_of, image_part, kept_axes, points_of
-from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.alignment import image_region, squeezed_axes
+from napari_saf._gui.layers.metadata import class_names, metadata_of, points_of
+from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.device import memory_errors_translated
-from napari_saf.errors import InvalidInput
-from napari_saf.io import Labelling, PrototypeSet, Recipe, count_labels
-from napari_saf.methods import METHODS
+from napari_saf.io import Labelling, PrototypeSet, count_labels
 
-__all__ = [
-    "LabelSource",
-    "class_names",
-    "raw_recipe",
-    "recipe_of",
-    "source_of",
-]
-
-_CLASS_NAMES = "class_names"
-"""Entry of a layer's metadata: the name of each label."""
+__all__ = ["LabelSource", "source_of"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +61,8 @@ class LabelSource:
 
 def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> LabelSource:
     """Return what is exported of a layer; axes of length 1 beside the plane are left out."""
-    kept = kept_axes(layer)
-    part = None if image is None else image_part(layer, image)
+    kept = squeezed_axes(layer)
+    part = None if image is None else image_region(layer, image)
     points = points_of(layer)
     known = Labelling(
         np.empty(0),
@@ -81,7 +71,7 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
         axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in kept]),
         names=class_names(layer),
         prototypes=PrototypeSet.from_points(points) if points else None,
-        recipe=entry_of(layer).get("recipe"),
+        recipe=metadata_of(layer).get("recipe"),
         plane=_plane(viewer, layer, kept[:-2]),
         title="" if image is None else image.name,
         channel_axis=None if part is None else part[1],
@@ -98,44 +88,11 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
     )
 
 
-def raw_recipe(layer: Any) -> object:
-    """Return what a layer carries as its recipe, unchecked, or None."""
-    return entry_of(layer).get("recipe")
-
-
-def recipe_of(layer: Any) -> Recipe:
-    """Return the recipe that a layer carries.
-
-    Raises
-    ------
-    InvalidInput
-        If it carries none, or one that cannot be repeated.
-    """
-    raw = raw_recipe(layer)
-    if raw is None:
-        raise InvalidInput("these labels come without a recipe: they were not computed here")
-    if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
-        raise InvalidInput("what made these labels is repeated in its own dock")
-    try:
-        return Recipe.from_plain(raw)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise InvalidInput(f"the recipe cannot be repeated: {error}") from error
-
-
 def _plane(viewer: napari.Viewer, layer: Labels, axes: list[int]) -> tuple[int, ...]:
     """Return the positions of the slice on screen along some axes of a layer."""
     point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
     sides = pixels_of(layer).shape
     return tuple(int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes)
-
-
-def class_names(layer: Labels) -> dict[int, str]:
-    """Return the names of labels that the metadata hold, as far as they are names."""
-    names = layer.metadata.get(_CLASS_NAMES)
-    if not isinstance(names, dict):
-        return {}
-    pairs = {str(key): str(name).strip() for key, name in names.items()}
-    return {int(key): name for key, name in pairs.items() if key.isdigit() and name}
 
 
 def _letters(axes: list[tuple[str, str]]) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from qtpy.QtCore import Signal
 
 from napari_saf._gui.export.source import LabelSource
-from napari_saf._gui.runs.task import AbstractTask
+from napari_saf._gui.runs.background import AbstractTask
 from napari_saf.errors import SafError
 from napari_saf.io import Export, Wanted
 

@@ -22,8 +22,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.forms.layer_choice import LayerChoice
-from napari_saf._gui.layers.live import METADATA_KEY, is_result
-from napari_saf._gui.layers.part import points_of
+from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
 

@@ -16,9 +16,9 @@ from napari_saf._gui.forms.image_selection import ImageSelection
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.scale import OddSlider
-from napari_saf._gui.layers.live import METADATA_KEY
-from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.plane import (
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.placement import (
+    Placement,
     channel_axes,
     pixels_of,
     plane_on_screen,

@@ -9,10 +9,8 @@ from typing import Any
 from napari.layers import Image, Labels, Layer
 
 from napari_saf._gui.forms.scale import fit, fit_note
-from napari_saf._gui.layers.beside import axis_of_features, part_of_features, part_of_labels
-from napari_saf._gui.layers.placement import Placement, place
-from napari_saf._gui.layers.plane import pixels_of
-from napari_saf._gui.layers.reading import Index
+from napari_saf._gui.layers.placement import Placement, pixels_of, place
+from napari_saf._gui.layers.reading import Index, feature_axis, feature_index, labels_index
 from napari_saf.problem import ImageOptions
 
 __all__ = ["ImageSelection"]
@@ -64,7 +62,7 @@ class ImageSelection:
         if layer is None:
             return None, ()
         pixels, n_axes = pixels_of(layer), self.image.ndim
-        index = part_of_labels(pixels.shape, n_axes, self.axes, self.fixed, self.channel_axis)
+        index = labels_index(pixels.shape, n_axes, self.axes, self.fixed, self.channel_axis)
         return pixels, index
 
     def features(self, layer: Layer | None) -> tuple[Any, Index, int]:
@@ -72,12 +70,12 @@ class ImageSelection:
         axis = None if layer is None else self.feature_axis(layer)
         if axis is None:
             return None, (), -1
-        return pixels_of(layer), *part_of_features(axis, self.axes, self.fixed)
+        return pixels_of(layer), *feature_index(axis, self.axes, self.fixed)
 
     def feature_axis(self, layer: Layer) -> int | None:
         """Return the axis that a layer has beside those of the image; None if it does not fit."""
         sides = [pixels_of(self.image).shape[axis] for axis in self.axes]
-        return axis_of_features(pixels_of(layer).shape, sides)
+        return feature_axis(pixels_of(layer).shape, sides)
 
     def options(self, side: int, **others: Any) -> ImageOptions:
         """Return options whose window has a side, along each axis no larger than the image."""

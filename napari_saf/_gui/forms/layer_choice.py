@@ -18,8 +18,8 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.layers.live import METADATA_KEY
-from napari_saf._gui.layers.watch import list_events
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.view import list_events
 
 __all__ = ["ImageList", "LayerChoice"]
 

@@ -31,7 +31,7 @@ class StatusArea(QWidget):
         Whether the bar is out of sight as long as no share of the work is known to be done.
     """
 
-    way_on_clicked = Signal()
+    suggested_action_clicked = Signal()
 
     def __init__(self, parent: QWidget | None = None, *, is_quiet: bool = False) -> None:
         super().__init__(parent)
@@ -43,12 +43,12 @@ class StatusArea(QWidget):
         self._line = QLabel()
         self._line.setWordWrap(True)
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        self._way_on = QPushButton()
-        self._way_on.setToolTip("Do this, and then what was asked for.")
-        self._way_on.clicked.connect(self.way_on_clicked)
+        self._suggested_action = QPushButton()
+        self._suggested_action.setToolTip("Do this, and then what was asked for.")
+        self._suggested_action.clicked.connect(self.suggested_action_clicked)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (self._bar, self._line, self._way_on):
+        for widget in (self._bar, self._line, self._suggested_action):
             layout.addWidget(widget)
         self.reset()
 
@@ -63,9 +63,9 @@ class StatusArea(QWidget):
         return bool(self._line.styleSheet())
 
     @property
-    def way_on(self) -> str:
+    def suggested_action(self) -> str:
         """The words on the button; empty where there is none."""
-        return "" if self._way_on.isHidden() else str(self._way_on.text())
+        return "" if self._suggested_action.isHidden() else str(self._suggested_action.text())
 
     def reset(self, text: str = "") -> None:
         """Show an empty bar and a line.
@@ -76,15 +76,15 @@ class StatusArea(QWidget):
         self._set_bar(0)
         self._say(text)
 
-    def show_progress(self, fraction: float, text: str, way_on: str = "") -> None:
+    def show_progress(self, fraction: float, text: str, suggested_action: str = "") -> None:
         """Show how much is done and, where there is one, a button that leads on."""
         self._set_bar(round(fraction * _STEPS))
-        self._say(text, way_on=way_on)
+        self._say(text, suggested_action=suggested_action)
 
-    def show_error(self, text: str, way_on: str = "") -> None:
+    def show_error(self, text: str, suggested_action: str = "") -> None:
         """Show an error and, where there is one, a button that leads on."""
         self._set_bar(0)
-        self._say(text, _ERROR_STYLE, way_on)
+        self._say(text, _ERROR_STYLE, suggested_action)
 
     def set_text(self, text: str) -> None:
         """Change the line alone."""
@@ -99,15 +99,15 @@ class StatusArea(QWidget):
         self._bar.setValue(value)
         self._bar.setUpdatesEnabled(True)
 
-    def _say(self, text: str, style: str = "", way_on: str = "") -> None:
+    def _say(self, text: str, style: str = "", suggested_action: str = "") -> None:
         if style != self._line.styleSheet():
             self._line.setStyleSheet(style)
         if self._is_quiet:
             self._bar.setVisible(self._bar.value() > 0)
             self._line.setVisible(bool(text))
         self.set_text(text)
-        self._way_on.setText(way_on)
-        self._way_on.setVisible(bool(way_on))
+        self._suggested_action.setText(suggested_action)
+        self._suggested_action.setVisible(bool(suggested_action))
 
 
 def _breakable(text: str) -> str:

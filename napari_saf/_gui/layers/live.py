@@ -10,19 +10,15 @@ from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 
+from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
+from napari_saf._gui.layers.metadata import METADATA_KEY, PARTS_KEY
 from napari_saf._gui.layers.overlays import make_overlays_later
-from napari_saf._gui.layers.part import METADATA_KEY, PARTS_KEY, entry_of, labelled_axes
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["METADATA_KEY", "EditedLayer", "LiveLayer", "UncertaintyLayer", "is_result"]
-
-
-def is_result(layer: object) -> bool:
-    """Tell whether a layer is a result that carries prototypes."""
-    return isinstance(layer, Labels) and entry_of(layer).get("prototypes") is not None
+__all__ = ["EditedLayer", "LiveLayer", "UncertaintyLayer"]
 
 
 class LiveLayer:
@@ -81,7 +77,7 @@ class LiveLayer:
         return np.asarray(self._colors[column % N_COLORS + 1])
 
     @property
-    def origin(self) -> dict[str, Any]:
+    def source(self) -> dict[str, Any]:
         """What the layer's metadata say of the part of the image that was labelled."""
         return {
             "image": str(self.image.unique_id),
@@ -102,7 +98,7 @@ class LiveLayer:
             self._pixels,
             name=f"{self.image.name} [{self._title}]",
             colormap=self._colormap(),
-            metadata={METADATA_KEY: self.origin},
+            metadata={METADATA_KEY: self.source},
             **self.placement.transform,
         )
         if self._strokes is None:
@@ -135,7 +131,7 @@ class LiveLayer:
         if not self._keeps_colors:
             self.layer.colormap = self._colormap_by_rank(result.columns)
             self._is_by_rank = True
-        self.layer.metadata[METADATA_KEY] = self.origin | {
+        self.layer.metadata[METADATA_KEY] = self.source | {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
             PARTS_KEY: result.parts,

@@ -8,12 +8,12 @@ import napari
 from napari.layers import Image, Labels
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QWidget
 
-from napari_saf._gui.dictionary.partitions import find_heart, look_at
-from napari_saf._gui.docks.run_dock import RESCALE, describe_error, way_on_of
+from napari_saf._gui.docks.run_dock import RESCALE, describe_error, suggested_action_for
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf._gui.layers.part import METADATA_KEY, image_part, own_image
-from napari_saf._gui.layers.watch import LayerWatch
+from napari_saf._gui.layers.alignment import image_region, labelled_image
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
 from napari_saf._gui.prototypes.edit_dock import Book, EditDock
 from napari_saf._gui.prototypes.edits import Canvas, delete, merge, refine, split, why_no_edit
 from napari_saf._gui.prototypes.elsewhere import ElsewhereSection, load_book, save_book, use_request
@@ -94,7 +94,7 @@ class PrototypesWidget(EditDock):
 
     def split(self) -> None:
         """Divide the chosen label in two."""
-        number, reader = self.table.chosen()[0], self.session.reader
+        number, reader = self.table.chosen()[0], self.controller.reader
         self._edit(
             "splitting",
             f"split of {number}",
@@ -103,7 +103,7 @@ class PrototypesWidget(EditDock):
 
     def delete(self) -> None:
         """Take the chosen labels away."""
-        chosen, reader = self.table.chosen(), self.session.reader
+        chosen, reader = self.table.chosen(), self.controller.reader
         self._edit(
             "deleting",
             "delete",
@@ -130,7 +130,7 @@ class PrototypesWidget(EditDock):
             self._show_error(str(error))
             return
         self._run_of = (f"use on {image.name}", book, book.sheet, None)
-        self.session.start(request.masked() if self._finite_only else request)
+        self.controller.start(request.masked() if self._finite_only else request)
 
     def save_to(self, path: str) -> None:
         """Save the prototypes as a small file."""
@@ -151,7 +151,7 @@ class PrototypesWidget(EditDock):
             return
         self._add_file(book)
         self.history.push(Moment(f"load of {book.title}", book, added=book))
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _create_layout(self) -> None:
         rows = FormSection()
@@ -182,13 +182,13 @@ class PrototypesWidget(EditDock):
         self._redo_button.clicked.connect(self.redo)
         self._labels.layer_changed.connect(self._on_labels_changed)
         self._labels.currentIndexChanged.connect(self._on_labels_changed)
-        self._image.layer_changed.connect(self._show_what_is_possible)
+        self._image.layer_changed.connect(self._update_enabled)
         self._watch.changed.connect(self._measure)
         self.table.chosen_changed.connect(self._on_chosen_changed)
         self.table.renamed.connect(self.rename)
         self.table.lock_asked.connect(self.lock)
         self.elsewhere.use_clicked.connect(self.use)
-        self.status.way_on_clicked.connect(self._on_way_on_clicked)
+        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
         self.elsewhere.save_asked.connect(self.save_to)
         self.elsewhere.load_asked.connect(self.load_from)
         self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
@@ -211,7 +211,7 @@ class PrototypesWidget(EditDock):
             isinstance(layer, Image)
             and METADATA_KEY not in layer.metadata
             and labels is not None
-            and image_part(labels, layer) is not None
+            and image_region(labels, layer) is not None
         )
 
     def _on_layer_inserted(self, event: Any) -> None:
@@ -229,17 +229,17 @@ class PrototypesWidget(EditDock):
             self._choose_own_image()
             self._show_rows()
         self._measure()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _choose_own_image(self) -> None:
         labels = self._labels.layer
         if labels is not None:
-            self._image.choose(own_image(self._viewer, labels, self._fits))
+            self._image.choose(labelled_image(self._viewer, labels, self._fits))
 
     def _measure(self) -> None:
         """Count the pixels of each label, in a thread."""
         layer = self._labels.layer
-        if layer is None or self.session.is_running:
+        if layer is None or self.controller.is_running:
             return
         canvas = Canvas.of(layer, None)
 
@@ -250,9 +250,11 @@ class PrototypesWidget(EditDock):
                 if self._wanted and sizes.keys() >= {*self._wanted}:
                     self.table.choose(self._wanted)
                 self._wanted = ()
-                self._show_what_is_possible()
+                self._update_enabled()
 
-        self.calculate_aside("sizes", lambda cancelled: count_pixels(canvas.read(cancelled)), show)
+        self.run_in_background(
+            "sizes", lambda cancelled: count_pixels(canvas.read(cancelled)), show
+        )
 
     def _offer_files(self) -> None:
         self._labels.set_others([(book.title, book) for book in self._files])
@@ -269,7 +271,7 @@ class PrototypesWidget(EditDock):
             self._centre(layer, chosen[0])
         else:
             self._watch.show_all()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _centre(self, layer: Labels, number: int) -> None:
         """Bring the largest region of a label to the middle of the screen."""
@@ -279,27 +281,27 @@ class PrototypesWidget(EditDock):
             if where is not None and layer in self._viewer.layers:
                 whole, rest = list(canvas.index), iter(where)
                 place = [0 if isinstance(at, int) else next(rest) for at in whole]
-                look_at(self._viewer, layer, tuple(place))
+                center_on(self._viewer, layer, tuple(place))
 
-        self.calculate_aside(
+        self.run_in_background(
             "centre",
-            lambda cancelled: find_heart(canvas.read(cancelled), number, cancelled),
+            lambda cancelled: deepest_pixel(canvas.read(cancelled), number, cancelled),
             look,
         )
 
     def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error), way_on_of(error))
+        self._show_error(describe_error(error), suggested_action_for(error))
 
-    def _on_way_on_clicked(self) -> None:
+    def _on_suggested_action_clicked(self) -> None:
         """Use the prototypes again, without the pixels or the scaling that were in the way."""
-        if self.status.way_on == RESCALE:
+        if self.status.suggested_action == RESCALE:
             self.elsewhere.brightness.choose(True)
         else:
             self._finite_only = True
         self._use()
 
-    def _show_what_is_possible(self, *changed: object) -> None:
-        super()._show_what_is_possible()
+    def _update_enabled(self, *changed: object) -> None:
+        super()._update_enabled()
         book, layer = self.book, self._labels.layer
         if book is not None and book is not self._brightness_of and book.options is not None:
             self.elsewhere.brightness.choose(book.options.rescale or book.options.scaling is None)
@@ -322,7 +324,7 @@ class PrototypesWidget(EditDock):
         why_not_use = no_points or ("" if book.options else "their features are not known")  # type: ignore[union-attr]
         if self.is_busy:
             why_not_use = "wait for the end, or stop"
-        self.elsewhere.show_what_is_possible(
+        self.elsewhere.update_enabled(
             why_not_use, no_points, "labels" if book is None else book.title
         )
 

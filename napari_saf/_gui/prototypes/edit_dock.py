@@ -8,14 +8,13 @@ from typing import Any
 
 import napari
 
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, rescale_of
-from napari_saf._gui.docks.task_dock import TaskDock
+from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, rescale_action
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.prototypes.edits import Canvas, Edited
 from napari_saf._gui.prototypes.history import History, Moment, PackedLabels
 from napari_saf._gui.prototypes.restart import Restart
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook, Sheet
-from napari_saf._gui.runs.session import Request
+from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.result import Segmentation
 
@@ -25,7 +24,7 @@ Book = LayerBook | FileBook
 Edit = Callable[[Canvas, Sheet, Callable[[], bool]], Edited]
 
 
-class EditDock(TaskDock):
+class EditDock(RunDock):
     """A dock that edits the labels of a layer, or the prototypes of a file.
 
     Subclasses say what is edited, and show it.
@@ -44,7 +43,7 @@ class EditDock(TaskDock):
         self.history = History()
         self._books: list[LayerBook] = []
         self._files: list[FileBook] = []
-        self._next: Request | None = None
+        self._next: RunJob | None = None
         self._run_of: tuple[str, Book, Sheet, Restart | None] | None = None
         self._undone: Moment | None = None
         self._wanted: tuple[int, ...] = ()
@@ -138,8 +137,8 @@ class EditDock(TaskDock):
                 assert edited.method is not None
                 self._run_of = (name, book, edited.sheet, edited.restart)
                 place = live.placement
-                self._next = Request(
-                    image, edited.job, edited.method, place, live=live, origin=edited.restart
+                self._next = RunJob(
+                    image, edited.job, edited.method, place, live=live, start=edited.restart
                 )
 
         self.begin_task(words, lambda report, cancelled: edit(canvas, sheet, cancelled), apply)
@@ -148,7 +147,7 @@ class EditDock(TaskDock):
         super()._on_task_finished()
         request, self._next = self._next, None
         if request is not None and request.image in self._viewer.layers:
-            self.session.start(request)
+            self.controller.start(request)
         else:
             self._measure()
 
@@ -159,7 +158,7 @@ class EditDock(TaskDock):
             self.history.push(Moment(name, book, book.sheet))
             book.sheet = change(book.sheet)
             self._show_rows()
-            self._show_what_is_possible()
+            self._update_enabled()
 
     def _go_to(self, moment: Moment, *, is_undo: bool) -> None:
         """Go to a moment; where labels have to be packed, in a thread."""
@@ -199,7 +198,7 @@ class EditDock(TaskDock):
         book.sheet = moment.sheet
         self.choose(book.layer or book)
         self._show_rows()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _take_or_put(self, moment: Moment, *, is_undo: bool) -> None:
         """Remove what an edit added, or add it again."""
@@ -217,7 +216,7 @@ class EditDock(TaskDock):
             self._viewer.add_layer(added)
         self._undone = None
         self.history.exchange(moment, moment, is_undo=is_undo)
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _add_file(self, book: FileBook) -> None:
         self._files.append(book)
@@ -225,12 +224,14 @@ class EditDock(TaskDock):
         self.choose(book)
 
     def _on_returned(self, result: Segmentation) -> None:
-        found, live, request = self._run_of, self.session.live, self.session.request
+        found, live, request = self._run_of, self.controller.live, self.controller.job
         if found is None or request is None:
             return
         name, book, sheet, restart = found
-        words = f"{name}: {STATUS_WORDS[result.status]} in {self.session.seconds:.1f} s"
-        self.status.show_progress(1.0, self.session.words(words, result), rescale_of(self.session))
+        words = f"{name}: {STATUS_WORDS[result.status]} in {self.controller.seconds:.1f} s"
+        self.status.show_progress(
+            1.0, self.controller.outcome_text(words, result), rescale_action(self.controller)
+        )
         if live is None or live.layer not in self._viewer.layers:
             return
         if restart is not None:
@@ -250,7 +251,7 @@ class EditDock(TaskDock):
         gone = event.value
         self._books = [book for book in self._books if book.layer != gone]
         self.history.forget(gone, self._undone)
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)

@@ -12,9 +12,9 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from napari_saf._gui.export.source import recipe_of
-from napari_saf._gui.layers.part import image_part, labelled_axes
-from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.alignment import image_region, labelled_axes
+from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
 from napari_saf._gui.prototypes.history import PackedLabels
 from napari_saf._gui.prototypes.restart import (
@@ -68,7 +68,7 @@ class Canvas:
             recipe = recipe_of(layer)
         except InvalidInput as error:
             return cls(data, index, reason=str(error))
-        part = None if image is None else image_part(layer, image, kept)
+        part = None if image is None else image_region(layer, image, kept)
         if image is None or part is None:
             return cls(data, index, reason="choose the image that was labelled")
         if recipe.options is None:

@@ -20,12 +20,12 @@ from napari_saf._gui.forms.controls import (
 )
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.part import labelled_axes
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
-from napari_saf._gui.runs.requests import prototypes_request
-from napari_saf._gui.runs.session import Request
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, file_stem, load_prototypes, save_prototypes
@@ -80,7 +80,7 @@ class ElsewhereSection(FormSection):
         """Choose the image to use prototypes on."""
         self._image.choose(layer)
 
-    def show_what_is_possible(self, why_not_use: str, why_not_save: str, stem: str) -> None:
+    def update_enabled(self, why_not_use: str, why_not_save: str, stem: str) -> None:
         """Say what can be done; reasons are empty where it can."""
         self._stem = stem
         if not why_not_use and self.image is None:
@@ -153,7 +153,7 @@ def load_book(path: str | Path) -> FileBook:
 
 def use_request(
     viewer: napari.viewer.Viewer, book: LayerBook | FileBook, image: Image, rescale: bool
-) -> Request:
+) -> RunJob:
     """Return the run that labels an image with prototypes.
 
     Raises
@@ -163,7 +163,7 @@ def use_request(
     """
     found = prototype_set(book)
     n_axes = _n_axes(viewer, book, found, image)
-    request = prototypes_request(viewer, found, image, n_axes, book.layer, rescale)
+    request = prototypes_job(viewer, found, image, n_axes, book.layer, rescale)
     colors = np.zeros((N_COLORS + 1, 4))
     colors[1:] = book.colors(np.arange(1, N_COLORS + 1))
     name, place = request.method.name.upper(), request.placement

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf._gui.runs.origin import Origin
+from napari_saf._gui.runs.start import RunStart
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
@@ -28,7 +28,7 @@ _MOST_SAMPLES = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Restart(Origin):
+class Restart(RunStart):
     """Edited labels from which a run goes on.
 
     Attributes

@@ -9,10 +9,17 @@ import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.export.source import class_names, raw_recipe, recipe_of
 from napari_saf._gui.layers.label_colors import N_COLORS
-from napari_saf._gui.layers.part import METADATA_KEY, PARTS_KEY, entry_of, points_of
-from napari_saf._gui.scribbles.strokes import NAMES_KEY
+from napari_saf._gui.layers.metadata import (
+    METADATA_KEY,
+    NAMES_KEY,
+    PARTS_KEY,
+    class_names,
+    metadata_of,
+    points_of,
+    raw_recipe,
+    recipe_of,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet
 from napari_saf.problem import ImageOptions
@@ -149,7 +156,7 @@ class LayerBook:
     @property
     def sheet(self) -> Sheet:
         """What is known now; runs and other docks change it, too."""
-        edits = entry_of(self.layer).get(_EDITS, ())
+        edits = metadata_of(self.layer).get(_EDITS, ())
         return Sheet(class_names(self.layer), self._locked, points_of(self.layer), edits)
 
     @sheet.setter
@@ -159,7 +166,7 @@ class LayerBook:
         if raw_recipe(self.layer) is None:
             return
         several = {n: own for n, own in sheet.points.items() if len(own) > 1}
-        self.layer.metadata[METADATA_KEY] = entry_of(self.layer) | {
+        self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | {
             "prototypes": sheet.table(),
             PARTS_KEY: several,
             _EDITS: sheet.edits,

@@ -16,21 +16,21 @@ from napari_saf._gui.docks.run_dock import (
     STATUS_WORDS,
     RunDock,
     describe_error,
-    rescale_of,
-    way_on_of,
+    rescale_action,
+    suggested_action_for,
 )
 from napari_saf._gui.forms.controls import json_path
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodChoice, MethodForm
-from napari_saf._gui.layers.live import METADATA_KEY, LiveLayer
-from napari_saf._gui.layers.part import labelled_axes
+from napari_saf._gui.layers.alignment import labelled_axes
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.layers.watch import SliceWatch
-from napari_saf._gui.runs.hub import hub_of
-from napari_saf._gui.runs.requests import prototypes_request
-from napari_saf._gui.runs.session import Request
-from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.layers.view import SliceWatch
+from napari_saf._gui.runs.controller import RunJob, run_registry
+from napari_saf._gui.runs.jobs import prototypes_job
+from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.scribbles.classes import ClassTable
 from napari_saf._gui.scribbles.controls import MoreSection, StrokeButtons
 from napari_saf._gui.scribbles.kept import KeptStrokes
@@ -125,7 +125,7 @@ class ScribblesWidget(RunDock):
         if image is None:
             self._show_error("no image: open or choose an image layer first")
             return
-        hub_of(self._viewer).hide_results(image)
+        run_registry(self._viewer).hide_results(image)
         place, shape = self.input.whole()
         layer = add_strokes(self._viewer, image, np.zeros(shape, dtype=np.uint8), place)
         self.input.choose_strokes(layer)
@@ -142,7 +142,7 @@ class ScribblesWidget(RunDock):
         except SafError as error:
             self._show_error(str(error))
             return
-        hub_of(self._viewer).hide_results(image)
+        run_registry(self._viewer).hide_results(image)
         self.input.choose_strokes(add_strokes(self._viewer, image, pixels, place))
         self.strokes.restore(classes)
         self.classes.refresh()
@@ -159,13 +159,13 @@ class ScribblesWidget(RunDock):
             result, found = self._taught()
             labels = result.live.layer
             n_axes = len(labelled_axes(labels))
-            request = prototypes_request(self._viewer, found, layer, n_axes, labels)
+            request = prototypes_job(self._viewer, found, layer, n_axes, labels)
         except SafError as error:
             self._show_error(str(error))
             return
         live = LiveLayer(self._viewer, layer, TITLE, request.placement, strokes)
         request = dataclasses.replace(request, strokes=strokes, live=live)
-        self.session.start(request.masked() if self._finite_only_other else request)
+        self.controller.start(request.masked() if self._finite_only_other else request)
 
     def save_taught(self, path: str) -> None:
         """Save what the classes look like as prototypes, to label other images with."""
@@ -187,7 +187,7 @@ class ScribblesWidget(RunDock):
         result, numbers = self._part.result, self.strokes.classes()
         if result is None or not result.is_known:
             raise InvalidInput("there are no labels to learn from yet: press Update")
-        if result.followed != self._part.checksum() or self.session.is_running:
+        if result.followed != self._part.checksum() or self.controller.is_running:
             raise InvalidInput("strokes were painted since the last labels: press Update first")
         colors = {number: self.strokes.color(number)[:3].tolist() for number in numbers}
         rescale = self._more.brightness.rescale
@@ -197,7 +197,7 @@ class ScribblesWidget(RunDock):
         """Mark the place where a stroke would help most, and go there."""
         result = self._part.result
         if result is None or not result.is_known:
-            if not (self.status.is_error or self.session.is_running):
+            if not (self.status.is_error or self.controller.is_running):
                 self.status.set_text(self._part.why_no_labels(self.form))
             return
         spot = suggest_spot(result.uncertainty_image(), self._part.read(result.strokes))
@@ -252,16 +252,16 @@ class ScribblesWidget(RunDock):
         self._erase.clicked.connect(self._on_erase_clicked)
         self._update.clicked.connect(self._on_update_clicked)
         self._suggest.clicked.connect(self.suggest)
-        self.status.way_on_clicked.connect(self._on_way_on_clicked)
+        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
         self._show_doubt.toggled.connect(self._on_doubt_toggled)
         self._apply.clicked.connect(self._on_apply_clicked)
         self._more.save_asked.connect(self.save_taught)
         self.methods.form_changed.connect(self._on_form_changed)
         self._base.layer_changed.connect(self._on_base_chosen)
-        self._other.layer_changed.connect(self._show_what_is_possible)
+        self._other.layer_changed.connect(self._update_enabled)
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self.input.image_changed.connect(self._on_image_chosen)
-        self.input.axes_changed.connect(self._show_what_is_possible)
+        self.input.axes_changed.connect(self._update_enabled)
         self.input.axes_changed.connect(self._on_part_changed)
         self.strokes.changed.connect(self._on_strokes_changed)
         self._slices.changed.connect(self._on_part_changed)
@@ -296,9 +296,9 @@ class ScribblesWidget(RunDock):
             self._show_error(str(error))
             return
         self._drop_waiting(request)
-        self.session.start(request)
+        self.controller.start(request)
 
-    def _request(self, job: ImageJob, method: AbstractMethod) -> Request:
+    def _request(self, job: ImageJob, method: AbstractMethod) -> RunJob:
         image, strokes = self.input.image, self.input.strokes
         place, result = self.input.placement(), self._part.result
         if result is None:
@@ -307,23 +307,23 @@ class ScribblesWidget(RunDock):
         result.followed = self._part.checksum()
         warm = result.warm if self._go_on.isChecked() else None
         note = self.input.scale_note(job) if method.uses_window else ""
-        return Request(image, job, method, place, False, strokes, result.live, warm, note=note)
+        return RunJob(image, job, method, place, False, strokes, result.live, warm, note=note)
 
     def _rest(self, words: str) -> None:
         """Show no labels: there is nothing to follow."""
         result = self._part.result
         if result is not None:
-            if self._result_of_session() is result or self.session.waiting is not None:
+            if self._result_of_controller() is result or self.controller.waiting is not None:
                 self._note_overtaken()
-                self.session.stop()
+                self.controller.stop()
             result.clear(words)
             result.followed = self._part.checksum()
         self.classes.set_shares({})
         self.status.reset(words)
 
-    def _result_of_session(self) -> StrokeResult | None:
+    def _result_of_controller(self) -> StrokeResult | None:
         """Return what the run under way is shown on, if it labels the strokes' own image."""
-        return self._results.shown_on(self.session.live)
+        return self._results.shown_on(self.controller.live)
 
     def _follow_strokes(self) -> None:
         """Label the image anew, unless that was done with these strokes."""
@@ -337,7 +337,7 @@ class ScribblesWidget(RunDock):
         """Tell of the result of the present part, if there is one."""
         shares = {} if result is None else result.shares
         self._show_shares(shares)
-        if not self.session.is_running:
+        if not self.controller.is_running:
             words = "" if result is None else result.words
             self.status.show_progress(
                 1.0 if shares else 0.0, words or self._part.why_no_labels(self.form)
@@ -373,15 +373,15 @@ class ScribblesWidget(RunDock):
         self._forget_error()
         self.classes.unlock()
         self.classes.refresh()
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _on_image_chosen(self) -> None:
-        self.session.stop()
+        self.controller.stop()
         self._part.finite_only = False
         self._part.choose_strokes()
         self._index = self._part.index
         self._other.refresh()
-        self._show_what_is_possible()
+        self._update_enabled()
         self._show_result(self._part.result)
 
     def _on_base_chosen(self) -> None:
@@ -422,7 +422,7 @@ class ScribblesWidget(RunDock):
             self.classes.refresh()
 
     def _on_update_clicked(self) -> None:
-        self.session.forget_image()
+        self.controller.forget_image()
         self._start()
 
     def _on_apply_clicked(self) -> None:
@@ -449,20 +449,20 @@ class ScribblesWidget(RunDock):
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
-        shown = self._result_of_session()
+        shown = self._result_of_controller()
         if shown is not None and shown is self._part.result:
             shares = zip(frame.numbers, frame.shares, strict=True)
             self.classes.set_shares({int(n): float(share) for n, share in shares})
 
     def _on_returned(self, result: Segmentation) -> None:
-        first = f"{STATUS_WORDS[result.status]} in {self.session.seconds:.2g} s"
-        words = self.session.words(first, result)
-        self.status.show_progress(1.0, words, rescale_of(self.session))
-        shown, problem = self._result_of_session(), self.session.problem
+        first = f"{STATUS_WORDS[result.status]} in {self.controller.seconds:.2g} s"
+        words = self.controller.outcome_text(first, result)
+        self.status.show_progress(1.0, words, rescale_action(self.controller))
+        shown, problem = self._result_of_controller(), self.controller.problem
         if shown is None or problem is None:
             return
         if result.status is not Status.CANCELLED:
-            shown.keep(problem, result, self.session.numbers)
+            shown.keep(problem, result, self.controller.numbers)
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self._show_doubt.isChecked())
         shown.measure(result, words)
@@ -472,13 +472,13 @@ class ScribblesWidget(RunDock):
         self._name_results()
 
     def _on_failed(self, error: Exception) -> None:
-        request = self.session.request
+        request = self.controller.job
         self._failed_elsewhere = request is not None and request.image != self.input.image
-        self._show_error(describe_error(error), way_on_of(error))
+        self._show_error(describe_error(error), suggested_action_for(error))
 
-    def _on_way_on_clicked(self) -> None:
+    def _on_suggested_action_clicked(self) -> None:
         """Label the image again, without the pixels or the scaling that were in the way."""
-        if self.status.way_on == RESCALE:
+        if self.status.suggested_action == RESCALE:
             self._more.brightness.choose(True)
             self._apply_to(self._other.layer)
         elif self._failed_elsewhere:
@@ -492,17 +492,17 @@ class ScribblesWidget(RunDock):
         super()._on_abandoned()
         self._note_overtaken()
 
-    def _drop_waiting(self, request: Request) -> None:
+    def _drop_waiting(self, request: RunJob) -> None:
         """Have a run that another takes the place of before it began done later, too."""
-        waiting = self.session.waiting
+        waiting = self.controller.waiting
         dropped = None if waiting is None else self._results.shown_on(waiting.live)
         if dropped is not None and dropped.live is not request.live:
             dropped.followed = None
 
     def _note_overtaken(self) -> None:
         """Have a run that made room for another done again when its slice is on screen."""
-        shown = self._result_of_session()
-        if shown is not None and self.session.waiting is not None:
+        shown = self._result_of_controller()
+        if shown is not None and self.controller.waiting is not None:
             shown.followed = None
 
     def _name_results(self) -> None:
@@ -513,8 +513,8 @@ class ScribblesWidget(RunDock):
     def _is_other_image(self, layer: object) -> bool:
         return isinstance(layer, Image) and layer != self.input.image and not _is_doubt(layer)
 
-    def _show_what_is_possible(self) -> None:
-        super()._show_what_is_possible()
+    def _update_enabled(self) -> None:
+        super()._update_enabled()
         has_strokes = self.input.strokes is not None
         for button in (self._erase, self._update, self._suggest):
             button.setEnabled(has_strokes)

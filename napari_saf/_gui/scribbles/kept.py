@@ -19,7 +19,7 @@ from platformdirs import user_data_path
 from qtpy.QtCore import QObject, QTimer, Signal
 from qtpy.QtWidgets import QPushButton
 
-from napari_saf._gui.runs.task import FunctionTask
+from napari_saf._gui.runs.background import FunctionTask
 from napari_saf._gui.scribbles.strokes import Strokes
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import ImageJob, fingerprint, read_pixels
 from napari_saf._gui.scribbles.results import StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes

@@ -12,10 +12,10 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
+from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.origin import WarmStart
-from napari_saf._gui.scribbles.strokes import NAMES_KEY
+from napari_saf._gui.runs.start import WarmStart
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, count_labels

@@ -14,15 +14,13 @@ from qtpy.QtCore import QObject, QTimer, Signal
 from scipy.ndimage import gaussian_filter
 
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
+from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass
 
-__all__ = ["NAMES_KEY", "Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
-
-NAMES_KEY = "class_names"
-"""Entry of a layer's metadata: the name of each label that has one."""
+__all__ = ["Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
 
 _REST_MILLISECONDS = 30
 _WATCHED_VALUES = 20_000_000

@@ -17,8 +17,8 @@ from napari_saf._gui.docks.run_dock import (
     RunDock,
     count_labels,
     describe_error,
-    rescale_of,
-    way_on_of,
+    rescale_action,
+    suggested_action_for,
 )
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_fold
@@ -26,14 +26,14 @@ from napari_saf._gui.forms.method_form import MethodChoice, MethodForm
 from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.session import Request
-from napari_saf._gui.runs.worker import Frame
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.graph import GridGraph
-from napari_saf.methods import METHODS, SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Status
 
@@ -55,7 +55,7 @@ class SegmentWidget(RunDock):
     ----------
     input : ImageInput
     methods : MethodChoice
-    session : Session
+    controller : RunController
     status : StatusArea
     swatches : Swatches
     fairness : FairnessSection
@@ -71,7 +71,7 @@ class SegmentWidget(RunDock):
         )
         self.swatches = Swatches()
         self.fairness = FairnessSection(viewer)
-        self._shown: tuple[LiveLayer, Problem, Request] | None = None
+        self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
         self._create_controls()
         self._create_layout()
@@ -87,6 +87,10 @@ class SegmentWidget(RunDock):
     def form(self) -> MethodForm:
         """The form of the chosen method."""
         return self.methods.form
+
+    def chosen_method(self) -> AbstractMethod:
+        """Return the method with the parameters chosen here."""
+        return self.form.read()
 
     def start(self) -> None:
         """Start a run with what the form says."""
@@ -137,10 +141,10 @@ class SegmentWidget(RunDock):
         self.input.image_changed.connect(self._forget_error)
         self.input.strokes_changed.connect(self._on_strokes_chosen)
         self._run_button.clicked.connect(self.start)
-        self.status.way_on_clicked.connect(self._on_way_on_clicked)
+        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
         self.fairness.sweep_clicked.connect(self.start_sweep)
         self.fairness.chosen.connect(self._on_solution_chosen)
-        self.session.swept.connect(self._on_swept)
+        self.controller.swept.connect(self._on_swept)
 
     def _start(self, *, is_sweep: bool = False, rescale: bool = False) -> None:
         if self.input.image is None:
@@ -151,12 +155,12 @@ class SegmentWidget(RunDock):
             place = self.input.placement()
             strokes = self.input.strokes
             note = self.input.scale_note(job) if method.uses_window else ""
-            request = Request(self.input.image, job, method, place, is_sweep, strokes, note=note)
+            request = RunJob(self.input.image, job, method, place, is_sweep, strokes, note=note)
         except SafError as error:
             self._show_error(str(error))
             return
         self._was_sweep = is_sweep
-        self.session.start(request)
+        self.controller.start(request)
 
     def _job(self, rescale: bool) -> ImageJob:
         """Return the job; prototypes of an earlier result may be meant for its scaling."""
@@ -171,7 +175,7 @@ class SegmentWidget(RunDock):
         spreads = issubclass(self.form.method, SweepMethod)
         self.input.show_groups(spreads)
         self.fairness.setVisible(spreads)
-        self._show_what_is_possible()
+        self._update_enabled()
 
     def _on_strokes_chosen(self) -> None:
         self.methods.set_has_seeds(self.input.strokes is not None)
@@ -193,9 +197,9 @@ class SegmentWidget(RunDock):
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
-    def _on_way_on_clicked(self) -> None:
+    def _on_suggested_action_clicked(self) -> None:
         """Run again, without the pixels or the scaling that were in the way."""
-        rescale = self.status.way_on == RESCALE
+        rescale = self.status.suggested_action == RESCALE
         self._finite_only = self._finite_only or not rescale
         self._start(is_sweep=self._was_sweep, rescale=rescale)
 
@@ -207,7 +211,7 @@ class SegmentWidget(RunDock):
         self.status.reset("reading the image …")
 
     def _on_advanced(self, frame: Frame) -> None:
-        problem = self.session.problem
+        problem = self.controller.problem
         if self._frame is None and problem is not None and self._is_spread(problem):
             self.fairness.begin(problem, frame.labels, len(frame.shares))
         super()._on_advanced(frame)
@@ -216,12 +220,12 @@ class SegmentWidget(RunDock):
     def _on_returned(self, result: Segmentation) -> None:
         is_whole = result.status is not Status.CANCELLED or self._frame is None
         words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        words = f"{words} in {self.session.seconds:.1f} s"
-        problem, live, request = self.session.problem, self.session.live, self.session.request
+        words = f"{words} in {self.controller.seconds:.1f} s"
+        problem, live, request = self.controller.problem, self.controller.live, self.controller.job
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
-            self.session.words(words, result),
-            rescale_of(self.session),
+            self.controller.outcome_text(words, result),
+            rescale_action(self.controller),
         )
         if len(result.history):
             self._show_prototypes(
@@ -233,12 +237,12 @@ class SegmentWidget(RunDock):
             self._show_spread(result)
 
     def _on_swept(self, found: TradeOff) -> None:
-        if self.session.problem is not None:
-            self.fairness.show_trade_off(found, self.session.problem)
+        if self.controller.problem is not None:
+            self.fairness.show_trade_off(found, self.controller.problem)
 
     def _on_solution_chosen(self, point: TradeOffPoint) -> None:
         """Show another solution of the sweep on the layer that it made."""
-        if self._shown is None or self.session.is_running:
+        if self._shown is None or self.controller.is_running:
             return
         live, problem, _ = self._shown
         result = point.segmentation
@@ -273,14 +277,14 @@ class SegmentWidget(RunDock):
         columns: NDArray[np.int64],
     ) -> None:
         """Show the labels that own pixels, largest first; row k stands for label k + 1."""
-        live, request = self.session.live, self.session.request
+        live, request = self.controller.live, self.controller.job
         if (live is None or request is None) and self._shown is not None:
             live, _, request = self._shown
         if live is None or request is None:
             return
-        features, color = request.job.options.features, live.color
+        features, color = request.image_job.options.features, live.color
         order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
-        numbers = dict(enumerate(self.session.numbers))
+        numbers = dict(enumerate(self.controller.numbers))
         swatches = []
         for k in order:
             column = int(columns[k])
@@ -292,7 +296,7 @@ class SegmentWidget(RunDock):
         self.swatches.show_swatches(swatches)
 
     def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error), way_on_of(error))
+        self._show_error(describe_error(error), suggested_action_for(error))
 
     def _on_finished(self) -> None:
         super()._on_finished()

@@ -122,7 +122,7 @@ class Hands:
         """Click the button with these words."""
         self.click(self.button(inside, words))
 
-    def look_at(self, widget: QWidget) -> None:
+    def center_on(self, widget: QWidget) -> None:
         """Scroll to a widget."""
         self._reach(widget, None)
 

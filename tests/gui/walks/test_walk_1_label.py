@@ -21,7 +21,7 @@ def test_walk(hands, take_picture, tmp_path):
     dock = hands.open_dock("Segment")
     hands.type(hands.field(dock, "Scale"), "9")
     watched = []
-    dock.session.advanced.connect(watched.append)
+    dock.controller.advanced.connect(watched.append)
     hands.press(dock, "Run")
     hands.wait_until(lambda: len(viewer.layers) == 2)
     hands.wait_for_end(dock)

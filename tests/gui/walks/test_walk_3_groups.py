@@ -47,7 +47,7 @@ def test_walk(hands, take_picture, tmp_path):
         shares = [text.removesuffix(" %").split(" → ") for text in row]
         assert sorted(int(before) for before, _ in shares)[1] > 95
         assert all(40 <= int(after) <= 60 for _, after in shares)
-    hands.look_at(hands.part(dock.fairness, QTableWidget))
+    hands.center_on(hands.part(dock.fairness, QTableWidget))
     take_picture(hands, "walk_3_groups")
 
 

@@ -1,4 +1,4 @@
-"""Which part of which image a Labels layer covers."""
+"""Which region of which image a Labels layer covers."""
 
 from __future__ import annotations
 
@@ -6,72 +6,28 @@ from collections.abc import Callable
 from typing import Any
 
 import napari
-import numpy as np
 from napari.layers import Image, Labels
-from numpy.typing import NDArray
 
-from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.metadata import metadata_of
+from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import Index
 
 __all__ = [
-    "METADATA_KEY",
-    "PARTS_KEY",
-    "channels_of",
-    "entry_of",
-    "image_part",
-    "kept_axes",
+    "channel_axis_of",
+    "image_axes_of",
+    "image_region",
     "labelled_axes",
-    "origin_of",
-    "own_image",
-    "points_of",
-    "prototypes_of",
+    "labelled_image",
+    "squeezed_axes",
 ]
 
-METADATA_KEY = "napari_saf"
-"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
-part of which image it is."""
 
-PARTS_KEY = "parts"
-"""Entry of that: the prototypes of labels that have several, by label."""
-
-
-def entry_of(layer: Any) -> dict[str, Any]:
-    """Return what a layer carries as a result; empty if it is none."""
-    entry = layer.metadata.get(METADATA_KEY)
-    return entry if isinstance(entry, dict) else {}
-
-
-def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
-    """Return the prototypes that a layer carries, row l - 1 for label l, or None."""
-    prototypes = entry_of(layer).get("prototypes")
-    return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
-
-
-def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
-    """Return the prototypes (n_own, n_features) of each label that has some, ascending.
-
-    Merged labels keep those of all that they were.
-    """
-    table, parts = prototypes_of(layer), entry_of(layer).get(PARTS_KEY)
-    if table is None:
-        return {}
-    finite = np.isfinite(table).all(axis=1)
-    points = {int(k) + 1: table[k : k + 1] for k in np.flatnonzero(finite)}
-    several = parts if isinstance(parts, dict) else {}
-    width = table.shape[1:]
-    return points | {
-        label: own
-        for label, own in several.items()
-        if label in points and isinstance(own, np.ndarray) and own.shape[1:] == width and len(own)
-    }
-
-
-def origin_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return which axis of the labelled image each axis is, and those that stand for one slice.
 
     None where that is not known, or the layer's pixels were replaced by others.
     """
-    entry, shape = entry_of(layer), pixels_of(layer).shape
+    entry, shape = metadata_of(layer), pixels_of(layer).shape
     axes, singletons = entry.get("axes"), entry.get("singletons")
     if not isinstance(axes, tuple) or not isinstance(singletons, tuple):
         return None
@@ -79,45 +35,47 @@ def origin_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return (axes, singletons) if is_as_it_was else None
 
 
-def channels_of(layer: Labels) -> int | None:
+def channel_axis_of(layer: Labels) -> int | None:
     """Return the axis of labels that stands for all channels of the image, if they have one."""
-    found = entry_of(layer).get("channels")
-    return found if isinstance(found, int) and origin_of(layer) is not None else None
+    found = metadata_of(layer).get("channels")
+    return found if isinstance(found, int) and image_axes_of(layer) is not None else None
 
 
 def labelled_axes(layer: Labels) -> list[int]:
     """Return the axes along which pixels were labelled; where not known, those to keep."""
-    origin, shape = origin_of(layer), pixels_of(layer).shape
+    origin, shape = image_axes_of(layer), pixels_of(layer).shape
     if origin is not None:
         return [axis for axis in range(len(shape)) if axis not in origin[1]]
     last = len(shape) - 2
     return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
 
 
-def kept_axes(layer: Labels) -> list[int]:
+def squeezed_axes(layer: Labels) -> list[int]:
     """Return the axes of labels but those of length 1 before the plane."""
     labelled, shape = labelled_axes(layer), pixels_of(layer).shape
     return [axis for axis in labelled if shape[axis] > 1 or axis in labelled[-2:]]
 
 
-def own_image(viewer: napari.Viewer, layer: Labels, fits: Callable[[Any], bool]) -> Image | None:
+def labelled_image(
+    viewer: napari.Viewer, layer: Labels, fits: Callable[[Any], bool]
+) -> Image | None:
     """Return the image that was labelled; else one of the layer's name, else any that fits."""
     fitting = [image for image in viewer.layers if fits(image)]
-    own = [image for image in fitting if str(image.unique_id) == entry_of(layer).get("image")]
+    own = [image for image in fitting if str(image.unique_id) == metadata_of(layer).get("image")]
     named = [image for image in fitting if layer.name.startswith(image.name)]
     named.sort(key=lambda image: -len(image.name))
     return next(iter([*own, *named, *fitting]), None)
 
 
-def image_part(
+def image_region(
     layer: Labels, image: Image, kept: list[int] | None = None
 ) -> tuple[Index, int | None] | None:
     """Return which part of an image lies under labels, and its axis of channels; or None.
 
-    Of the axes of the labels `kept` stay, by default those that `kept_axes` names.
+    Of the axes of the labels `kept` stay, by default those that `squeezed_axes` names.
     """
-    kept = kept_axes(layer) if kept is None else kept
-    own_channels = channels_of(layer)
+    kept = squeezed_axes(layer) if kept is None else kept
+    own_channels = channel_axis_of(layer)
     if image.ndim == layer.ndim and own_channels is not None and not image.rgb:
         return _part_with_channels(layer, image, own_channels, kept)
     if image.ndim == layer.ndim:
@@ -126,7 +84,7 @@ def image_part(
         return None if index is None else (index, channel)
     if image.ndim != layer.ndim + 1 or image.rgb:
         return None
-    origin = origin_of(layer)
+    origin = image_axes_of(layer)
     own = origin[0] if origin is not None else ()
     # Where the image is of the same kind, the axis that is none of the labels' holds channels.
     for channel in sorted(range(image.ndim), key=lambda axis: axis in own):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Signal
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.origin import Origin, numbers_of_columns
-from napari_saf._gui.runs.task import AbstractTask
+from napari_saf._gui.runs.background import AbstractTask
+from napari_saf._gui.runs.start import RunStart, numbers_of_columns
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording
@@ -59,7 +59,7 @@ class Run(AbstractTask):
         Whether to go through the fairness weights, with a method that can.
     reader : ProblemReader, optional
         What reads the image; one that read it before saves the time.
-    origin : Origin, optional
+    origin : RunStart, optional
         Where to begin; by default from nothing.
 
     Attributes
@@ -81,10 +81,10 @@ class Run(AbstractTask):
         method: AbstractMethod,
         is_sweep: bool = False,
         reader: ProblemReader | None = None,
-        origin: Origin | None = None,
+        origin: RunStart | None = None,
     ) -> None:
         super().__init__()
-        self._origin = origin or Origin()
+        self._origin = origin or RunStart()
         self._unrecorded: Segmentation | None = None
         self.recording: Recording | None = None
         self._reader = reader or ProblemReader()

@@ -9,25 +9,24 @@ import napari
 from napari.layers import Image
 
 from napari_saf._gui.forms.scale import fit_note, fit_window
-from napari_saf._gui.layers.part import channels_of, origin_of
-from napari_saf._gui.layers.placement import place
-from napari_saf._gui.layers.plane import pixels_of
+from napari_saf._gui.layers.alignment import channel_axis_of, image_axes_of
+from napari_saf._gui.layers.placement import pixels_of, place
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.session import Request
+from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, Recipe
 
-__all__ = ["prototypes_request", "repeat_request"]
+__all__ = ["prototypes_job", "repeat_job"]
 
 
-def repeat_request(
+def repeat_job(
     viewer: napari.viewer.Viewer,
     recipe: Recipe,
     image: Image | None,
     n_axes: int,
     labels: Any = None,
     rescale: bool | None = None,
-) -> Request:
+) -> RunJob:
     """Return the run that repeats a recipe on an image layer.
 
     Parameters
@@ -65,37 +64,37 @@ def repeat_request(
     kept = recipe.options.for_others(rescale)
     options = dataclasses.replace(kept, channel_axis=kept_channel, window=window)
     job = ImageJob(data, index, options)
-    return Request(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
+    return RunJob(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
 
 
-def prototypes_request(
+def prototypes_job(
     viewer: napari.viewer.Viewer,
     found: PrototypeSet,
     image: Image | None,
     n_axes: int,
     labels: Any = None,
     rescale: bool | None = None,
-) -> Request:
-    """Return the run that labels an image layer by prototypes; see `repeat_request`.
+) -> RunJob:
+    """Return the run that labels an image layer by prototypes; see `repeat_job`.
 
     Raises
     ------
     InvalidInput
-        As `repeat_request`, and if it is not known what the prototypes are made of, or the image
+        As `repeat_job`, and if it is not known what the prototypes are made of, or the image
         has other channels.
     """
-    request = repeat_request(viewer, found.recipe(), image, n_axes, labels, rescale)
+    request = repeat_job(viewer, found.recipe(), image, n_axes, labels, rescale)
     _check_channels(request, found)
     return request
 
 
-def _check_channels(request: Request, found: PrototypeSet) -> None:
+def _check_channels(request: RunJob, found: PrototypeSet) -> None:
     """Refuse an image whose channels are not those of the prototypes, where that is known."""
-    options, image = request.job.options, request.image
+    options, image = request.image_job.options, request.image
     expected = {"intensity": found.vectors.shape[1], "lab": 3}.get(options.features)
     n_channels = 3 if image.rgb else 1
     if options.channel_axis is not None and not image.rgb:
-        pairs = zip(request.job.index, request.job.data.shape, strict=True)
+        pairs = zip(request.image_job.index, request.image_job.data.shape, strict=True)
         sides = [side for at, side in pairs if isinstance(at, slice)]
         n_channels = sides[options.channel_axis]
     if expected not in (None, n_channels):
@@ -122,11 +121,11 @@ _Cut = tuple[tuple[int, ...], int | None]
 
 def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
     """Return how an image is cut that has the axes of the one that was labelled first, or None."""
-    origin = None if labels is None else origin_of(labels)
+    origin = None if labels is None else image_axes_of(labels)
     if origin is None:
         return None
     axes, singletons = origin
-    own_channels = channels_of(labels)
+    own_channels = channel_axis_of(labels)
     if own_channels is not None:
         across = tuple(axis for axis in singletons if axis != own_channels)
         return (across, own_channels) if has_channels and image.ndim == len(axes) else None

@@ -1,11 +1,12 @@
-"""One run at a time on a viewer: start, follow, stop, start again, go away."""
+"""The runs of a viewer: start, follow, stop, start again, shut down; and who observes them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
+from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 import napari
 import numpy as np
@@ -18,15 +19,14 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.fluency import painted_later, prepare_lines
-from napari_saf._gui.runs.hub import hub_of
-from napari_saf._gui.runs.origin import Origin
-from napari_saf._gui.runs.worker import Frame, Run
+from napari_saf._gui.runs.run import Frame, Run
+from napari_saf._gui.runs.start import RunStart
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
-__all__ = ["Request", "Session", "connect_run"]
+__all__ = ["RunController", "RunJob", "RunObserver", "connect_run", "run_registry"]
 
 _CLOSING_SECONDS = 5.0
 _TURN_MILLISECONDS = 5
@@ -35,33 +35,35 @@ _PAINTING_MILLISECONDS = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class RunJob:
     """What a click on Run asks for, as read at that moment.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
     this one is then left as it is. The `others` are images labelled together with this one. The
-    `origin` says where the run begins: one that begins at a recorded moment goes on with its
+    `start` says where the run begins: one that begins at a recorded moment goes on with its
     `recording`. The `note` is for the line that tells how it ended.
     """
 
     image: Image
-    job: ImageJob
+    image_job: ImageJob
     method: AbstractMethod
     placement: Placement
     is_sweep: bool = False
     strokes: Labels | None = None
     live: LiveLayer | None = None
-    origin: Origin | None = None
+    start: RunStart | None = None
     others: tuple[Image, ...] = ()
     recording: Recording | None = None
     note: str = ""
 
-    def masked(self) -> Request:
+    def masked(self) -> RunJob:
         """Return the same without the pixels that are NaN or infinite."""
-        return dataclasses.replace(self, job=dataclasses.replace(self.job, finite_only=True))
+        return dataclasses.replace(
+            self, image_job=dataclasses.replace(self.image_job, finite_only=True)
+        )
 
 
-class Session(QObject):
+class RunController(QObject):
     """The run of a viewer and the layer that shows it.
 
     Layers are compared by equality: a plugin is handed proxies, of which there are many of one
@@ -94,13 +96,13 @@ class Session(QObject):
         self._widget = widget
         self._run: Run | None = None
         self._has_returned = self._is_in_sight = False
-        self._next: Request | None = None
+        self._next: RunJob | None = None
         self.reader = ProblemReader()
-        self.request: Request | None = None
+        self.job: RunJob | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
-        self._hub = hub_of(viewer)
-        self._hub.join(self)
+        self._registry = run_registry(viewer)
+        self._registry.join(self)
         QTimer.singleShot(0, prepare_lines)
 
     @property
@@ -123,14 +125,14 @@ class Session(QObject):
         """The numbers with which the classes of the run's strokes were painted."""
         return np.arange(0) if self._run is None else self._run.numbers
 
-    def words(self, first: str, result: Segmentation) -> str:
-        """Return words on the end of a run, and below them what should be known of it."""
-        if self.request is None:
+    def outcome_text(self, first: str, result: Segmentation) -> str:
+        """Return the text on how a run ended, and below it what should be known of it."""
+        if self.job is None:
             return "\n".join([first, *result.notes])
         own = () if self.problem is None else self.problem.notes
-        name = self.request.image.name
+        name = self.job.image.name
         notes = [f"{name}: {note}" if note in own else note for note in result.notes]
-        return "\n".join(filter(None, [first, self.request.note, *notes]))
+        return "\n".join(filter(None, [first, self.job.note, *notes]))
 
     def record(self) -> Recording | None:
         """Return what takes note of the run, from now on if nothing did; None where none can."""
@@ -151,11 +153,11 @@ class Session(QObject):
         return self._run is not None and self._run.is_cancelled
 
     @property
-    def waiting(self) -> Request | None:
+    def waiting(self) -> RunJob | None:
         """The run that waits for the end of this one, if any."""
         return self._next
 
-    def start(self, request: Request) -> None:
+    def start(self, request: RunJob) -> None:
         """Start a run, once the present one has ended."""
         if self._run is None:
             self._begin(request)
@@ -178,7 +180,7 @@ class Session(QObject):
         self.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
-        self._hub.leave(self)
+        self._registry.leave(self)
         if run is None:
             return
         for signal in (
@@ -192,8 +194,8 @@ class Session(QObject):
             signal.disconnect()
         run.wait(_CLOSING_SECONDS)
 
-    def _begin(self, request: Request) -> None:
-        self.request = request
+    def _begin(self, request: RunJob) -> None:
+        self.job = request
         self.live = request.live or LiveLayer(
             self._viewer,
             request.image,
@@ -203,7 +205,7 @@ class Session(QObject):
         )
         self._has_returned = self._is_in_sight = False
         run = self._run = Run(
-            request.job, request.method, request.is_sweep, self.reader, request.origin
+            request.image_job, request.method, request.is_sweep, self.reader, request.start
         )
         run.recording = request.recording
         run.advanced.connect(self._on_advanced)
@@ -213,7 +215,7 @@ class Session(QObject):
         run.abandoned.connect(self.abandoned)
         run.finished.connect(self._on_finished)
         self.began.emit()
-        self._hub.began(self)
+        self._registry.began(self)
         run.start()
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -268,53 +270,180 @@ class Session(QObject):
                 graph = None if problem is None else problem.graph
                 self.live.finish(run.by_label(result), graph)
             self._bring_to_sight()
-        self._hub.returned(self, result)
+        self._registry.returned(self, result)
         self.returned.emit(result)
         QTimer.singleShot(_PAINTING_MILLISECONDS, run.consume)
 
     def _on_finished(self) -> None:
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
-        self._run = self.request = self.live = None
+        self._run = self.job = self.live = None
         request, self._next = self._next, None
-        self._hub.ended(self)
+        self._registry.ended(self)
         self.finished.emit()
         if request is not None and request.image in self._viewer.layers:
             self._begin(request)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.reader.forget()
-        if self._run is None or self.request is None:
+        if self._run is None or self.job is None:
             return
         result = None if self.live is None else self.live.layer
-        if event.value in (self.request.image, result, *self.request.others):
+        if event.value in (self.job.image, result, *self.job.others):
             self._run.cancel()
 
     def _may_show(self) -> bool:
         """Return whether there is a layer to show labels on, or an image to make one for."""
-        assert self.live is not None and self.request is not None
-        return self.live.layer is not None or self.request.image in self._viewer.layers
+        assert self.live is not None and self.job is not None
+        return self.live.layer is not None or self.job.image in self._viewer.layers
 
     def _bring_to_sight(self) -> None:
         """Show the labels once a run, and hide earlier ones: runs side by side do not flicker."""
         if self._is_in_sight:
             return
         self._is_in_sight = True
-        assert self.live is not None and self.request is not None
-        self._hub.show_result(self.request.image, self.live.layer, self.request.job.index)
+        assert self.live is not None and self.job is not None
+        self._registry.show_result(self.job.image, self.live.layer, self.job.image_job.index)
 
 
-def connect_run(session: Session, clock: QTimer, listener: Any) -> None:
-    """Connect what a session tells to the methods of a listener.
+def connect_run(controller: RunController, clock: QTimer, listener: Any) -> None:
+    """Connect what a controller tells to the methods of a listener.
 
     The clock of the listener stands once the run has told how it ended, so that this stays.
     """
     clock.timeout.connect(listener._on_clock)
-    for ended in (session.returned, session.failed, session.abandoned):
+    for ended in (controller.returned, controller.failed, controller.abandoned):
         ended.connect(clock.stop)
-    session.began.connect(listener._on_began)
-    session.advanced.connect(listener._on_advanced)
-    session.returned.connect(listener._on_returned)
-    session.failed.connect(listener._on_failed)
-    session.abandoned.connect(listener._on_abandoned)
-    session.finished.connect(listener._on_finished)
+    controller.began.connect(listener._on_began)
+    controller.advanced.connect(listener._on_advanced)
+    controller.returned.connect(listener._on_returned)
+    controller.failed.connect(listener._on_failed)
+    controller.abandoned.connect(listener._on_abandoned)
+    controller.finished.connect(listener._on_finished)
+
+
+class RunObserver(Protocol):
+    """What is told of the runs of a viewer, in the main thread."""
+
+    def run_began(self, controller: RunController) -> None:
+        """Take note that a run is under way."""
+
+    def run_returned(self, controller: RunController, result: Any) -> None:
+        """Take note of what came of a run, once its layer shows it."""
+
+    def run_ended(self, controller: RunController) -> None:
+        """Take note that a run is over."""
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Result:
+    """A result layer, and the slice of an image that it labels: axes and positions, if any."""
+
+    image: ReferenceType[Any]
+    layer: ReferenceType[Any]
+    fixed: frozenset[tuple[int, int]]
+    is_hidden: bool = False
+
+    def hide(self) -> None:
+        layer = self.layer()
+        if layer is not None and layer.visible:
+            layer.visible = False
+            self.is_hidden = True
+
+
+class RunRegistry:
+    """The controllers of a viewer, their results and who watches them; keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._controllers: WeakSet[RunController] = WeakSet()
+        self._results: list[_Result] = []
+        self._watchers: WeakSet[RunObserver] = WeakSet()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody watches."""
+        return len(self._watchers) > 0
+
+    def join(self, controller: RunController) -> None:
+        """Announce a controller."""
+        self._controllers.add(controller)
+
+    def leave(self, controller: RunController) -> None:
+        """Say that a controller is over, and its run with it."""
+        self._controllers.discard(controller)
+        self.ended(controller)
+
+    def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
+        """Keep a new result in sight, and hide the earlier ones at its place of the image, once.
+
+        Parameters
+        ----------
+        image, layer : Layer
+            What is labelled, and the labels.
+        index : tuple of int or slice
+            The part of the image: other slices stay in sight, a volume hides those of its slices.
+        """
+        fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
+        here = [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
+        layer = _unwrapped(layer)
+        if here and here[-1].layer() is layer and not here[-1].is_hidden:
+            return
+        for result in here:
+            result.hide()
+        self._results = [r for r in self._results if r.layer() not in (None, layer)]
+        self._results.append(_Result(ref(_unwrapped(image)), ref(layer), fixed))
+        layer.visible = True
+
+    def hide_results(self, image: Any) -> None:
+        """Hide all results on an image."""
+        for result in self._results_of(image):
+            result.hide()
+
+    def _results_of(self, image: Any) -> list[_Result]:
+        own = _unwrapped(image)
+        return [result for result in self._results if result.image() is own]
+
+    def watch(self, watcher: RunObserver) -> None:
+        """Tell somebody of all runs, those under way included."""
+        self._watchers.add(watcher)
+        for controller in list(self._controllers):
+            if controller.is_running:
+                watcher.run_began(controller)
+
+    def unwatch(self, watcher: RunObserver) -> None:
+        """Tell somebody nothing any more; runs that nobody watches are not recorded on."""
+        self._watchers.discard(watcher)
+        if not self.is_watched:
+            for controller in list(self._controllers):
+                controller.stop_recording()
+
+    def began(self, controller: RunController) -> None:
+        """Tell that a run is under way; another that writes to its layer ends."""
+        for other in list(self._controllers):
+            if other is not controller and other.is_running and other.live is controller.live:
+                other.stop()
+        for watcher in list(self._watchers):
+            watcher.run_began(controller)
+
+    def returned(self, controller: RunController, result: Any) -> None:
+        """Tell what came of a run."""
+        for watcher in list(self._watchers):
+            watcher.run_returned(controller, result)
+
+    def ended(self, controller: RunController) -> None:
+        """Tell that a run is over."""
+        for watcher in list(self._watchers):
+            watcher.run_ended(controller)
+
+
+_REGISTRIES: WeakKeyDictionary[Any, RunRegistry] = WeakKeyDictionary()
+
+
+def run_registry(viewer: Any) -> RunRegistry:
+    """Return the registry of a viewer."""
+    return _REGISTRIES.setdefault(_unwrapped(viewer), RunRegistry())
+
+
+def _unwrapped(held: Any) -> Any:
+    """Return a viewer or layer itself, of which a plugin may hold a proxy."""
+    return getattr(held, "__wrapped__", held)

@@ -13,13 +13,13 @@ from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState
 from napari_saf.result import MOST_LABELS, LabelImage, Segmentation
 
-__all__ = ["MomentStart", "Origin", "WarmStart", "numbers_of_columns", "without_gaps"]
+__all__ = ["RecordedStart", "RunStart", "WarmStart", "numbers_of_columns", "without_gaps"]
 
 _LEAST = 1e-10
 _SOFTENING = 0.1
 
 
-class Origin:
+class RunStart:
     """From nothing, with labels numbered as the strokes are; others begin elsewhere.
 
     Attributes
@@ -75,7 +75,7 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class WarmStart(Origin):
+class WarmStart(RunStart):
     """The end of an earlier run, from which another may go on.
 
     This saves evaluations, and some pixels get another label than from a fresh start: what was
@@ -111,7 +111,7 @@ class WarmStart(Origin):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class MomentStart(Origin):
+class RecordedStart(RunStart):
     """A recorded moment, from which a run goes on as it is."""
 
     continues: ClassVar[bool] = True

@@ -13,10 +13,10 @@ from qtpy.QtWidgets import QApplication, QDockWidget, QOpenGLWidget, QTabBar, QW
 from napari_saf._gui.docks.help import HelpButton, frame_of
 from napari_saf._gui.runs.fluency import main_window
 
-__all__ = ["DockLife"]
+__all__ = ["DockLifetime"]
 
 
-class DockLife(QObject):
+class DockLifetime(QObject):
     """Follows a dock and calls back once, when it is of no use any more.
 
     As long as it is of use, the title of its frame has a button for help. When it comes into sight
@@ -116,9 +116,9 @@ class DockLife(QObject):
         for other in window.findChildren(QDockWidget):
             is_beside = other is not frame and other not in together and not other.isHidden()
             is_in_area = not other.isFloating() and window.dockWidgetArea(other) == area
-            life = other.findChild(DockLife)
+            lifetime = other.findChild(DockLifetime)
             # One that is still to join would take this one's place, and not its tabs with it.
-            if is_beside and is_in_area and life is not None and life.has_joined:
+            if is_beside and is_in_area and lifetime is not None and lifetime.has_joined:
                 window.tabifyDockWidget(other, frame)
                 frame.raise_()
                 break

@@ -1,0 +1,105 @@
+"""What a result layer carries: its recipe, prototypes, history and names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from napari.layers import Labels
+from numpy.typing import NDArray
+
+from napari_saf.errors import InvalidInput
+from napari_saf.io import Recipe
+from napari_saf.methods import METHODS
+
+__all__ = [
+    "METADATA_KEY",
+    "NAMES_KEY",
+    "PARTS_KEY",
+    "class_names",
+    "is_result",
+    "metadata_of",
+    "points_of",
+    "prototypes_of",
+    "raw_recipe",
+    "recipe_of",
+]
+
+METADATA_KEY = "napari_saf"
+"""Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
+part of which image it is."""
+
+PARTS_KEY = "parts"
+"""Entry of that: the prototypes of labels that have several, by label."""
+
+NAMES_KEY = "class_names"
+"""Entry of a layer's metadata: the name of each label that has one."""
+
+
+def metadata_of(layer: Any) -> dict[str, Any]:
+    """Return what a layer carries as a result; empty if it is none."""
+    entry = layer.metadata.get(METADATA_KEY)
+    return entry if isinstance(entry, dict) else {}
+
+
+def prototypes_of(layer: Any) -> NDArray[np.floating] | None:
+    """Return the prototypes that a layer carries, row l - 1 for label l, or None."""
+    prototypes = metadata_of(layer).get("prototypes")
+    return prototypes if isinstance(prototypes, np.ndarray) and prototypes.ndim == 2 else None
+
+
+def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
+    """Return the prototypes (n_own, n_features) of each label that has some, ascending.
+
+    Merged labels keep those of all that they were.
+    """
+    table, parts = prototypes_of(layer), metadata_of(layer).get(PARTS_KEY)
+    if table is None:
+        return {}
+    finite = np.isfinite(table).all(axis=1)
+    points = {int(k) + 1: table[k : k + 1] for k in np.flatnonzero(finite)}
+    several = parts if isinstance(parts, dict) else {}
+    width = table.shape[1:]
+    return points | {
+        label: own
+        for label, own in several.items()
+        if label in points and isinstance(own, np.ndarray) and own.shape[1:] == width and len(own)
+    }
+
+
+def is_result(layer: object) -> bool:
+    """Tell whether a layer is a result that carries prototypes."""
+    return isinstance(layer, Labels) and metadata_of(layer).get("prototypes") is not None
+
+
+def raw_recipe(layer: Any) -> object:
+    """Return what a layer carries as its recipe, unchecked, or None."""
+    return metadata_of(layer).get("recipe")
+
+
+def recipe_of(layer: Any) -> Recipe:
+    """Return the recipe that a layer carries.
+
+    Raises
+    ------
+    InvalidInput
+        If it carries none, or one that cannot be repeated.
+    """
+    raw = raw_recipe(layer)
+    if raw is None:
+        raise InvalidInput("these labels come without a recipe: they were not computed here")
+    if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
+        raise InvalidInput("what made these labels is repeated in its own dock")
+    try:
+        return Recipe.from_plain(raw)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InvalidInput(f"the recipe cannot be repeated: {error}") from error
+
+
+def class_names(layer: Labels) -> dict[int, str]:
+    """Return the names of labels that the metadata hold, as far as they are names."""
+    names = layer.metadata.get(NAMES_KEY)
+    if not isinstance(names, dict):
+        return {}
+    pairs = {str(key): str(name).strip() for key, name in names.items()}
+    return {int(key): name for key, name in pairs.items() if key.isdigit() and name}
