@@ -3,12 +3,13 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 
 from napari_saf.points import weighted_medoid
 
 
 def sums_of_distances(points, weights):
-    return np.array([weights @ np.linalg.norm(points - point, axis=1) for point in points])
+    return cdist(points, points) @ weights
 
 
 def check(points, weights):
@@ -62,7 +63,7 @@ def test_medoid_of_a_line_is_the_weighted_median():
     assert weighted_medoid(points, weights) == (41, pytest.approx(np.abs(points - 41).sum()))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_point_of_great_weight_beside_the_median_costs_few_sums(monkeypatch, seed):
     """As the black of a picture does: steps of Weiszfeld would hardly leave it."""
     rng = np.random.default_rng(seed)

@@ -11,13 +11,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.methods._clustering import (
-    AbstractState,
-    Tasks,
-    limit_parameter,
-    tolerance_parameter,
-)
+from napari_saf.methods._clustering import limit_parameter, tolerance_parameter
 from napari_saf.methods._few_shot import AbstractFewShotMethod
+from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 

@@ -15,14 +15,9 @@ from napari_saf.arrays import as_array, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
-from napari_saf.methods._clustering import (
-    AbstractState,
-    Tasks,
-    limit_parameter,
-    run_clustering,
-    tolerance_parameter,
-)
+from napari_saf.methods._clustering import limit_parameter, run_clustering, tolerance_parameter
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, check_features
+from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 

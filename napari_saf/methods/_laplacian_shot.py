@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.methods._few_shot import AbstractFewShotMethod
 from napari_saf.methods._laplacian import AbstractLaplacianState, nearest_operator
+from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 

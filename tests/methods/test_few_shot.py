@@ -11,7 +11,7 @@ from scipy.special import digamma
 
 import napari_saf as saf
 from napari_saf.methods._bavardage import whitened_by_seeds
-from napari_saf.methods._clustering import Tasks
+from napari_saf.methods._state import Tasks
 
 METHODS = {"laplacianshot": saf.LaplacianShot, "bavardage": saf.Bavardage}
 TASK_METHODS = {
@@ -239,7 +239,7 @@ def test_wrong_seeds_stay(method):
 def test_many_tasks_are_labelled_like_each_by_itself(monkeypatch, name, n_shots):
     monkeypatch.setattr("napari_saf.methods._few_shot._CHUNK_BYTES", 30_000)
     method = replace(TASK_METHODS[name], dtype="float64")
-    features, seeds, _ = draw_tasks(9, n_shots)
+    features, seeds, _ = draw_tasks(5, n_shots)
     found = method.run_tasks(features, seeds)
     assert found.dtype == np.int64
     for x, given, labels in zip(features, seeds, found, strict=True):
@@ -252,7 +252,7 @@ def test_many_features_are_labelled_alike_in_tasks_and_by_themselves(name):
     if name == "scatter":
         method = replace(method, within_scatter=np.diag(np.linspace(0.2, 2, 90)))
     for n_shots in (1, 5):
-        features, seeds, _ = draw_tasks(5, n_shots, n_features=90, spread=2.0)
+        features, seeds, _ = draw_tasks(3, n_shots, n_features=90, spread=2.0)
         found = method.run_tasks(features + 3, seeds)
         for x, given, labels in zip(features + 3, seeds, found, strict=True):
             np.testing.assert_array_equal(method.run(as_problem(x, given)).labels, labels)

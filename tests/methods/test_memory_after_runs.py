@@ -48,26 +48,18 @@ def learning():
 
 
 @pytest.mark.parametrize("name", [*saf.METHODS, "dictionary"])
-def test_the_end_of_a_run_frees_its_fields(name, problem, no_collection):
+def test_a_run_frees_its_fields_at_its_end_and_where_it_is_left(name, problem, no_collection):
     method = learning() if name == "dictionary" else saf.METHODS[name]()
     if name == "dictionary":
         problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 13)))
     before = len(large_fields())
     result = method.run(problem, **FEW)
-    assert result.n_labels
-    del result
-    assert len(large_fields()) == before
-
-
-@pytest.mark.parametrize("name", [*saf.METHODS])
-def test_a_run_that_is_left_frees_its_fields(name, problem, no_collection):
-    before = len(large_fields())
-    steps = saf.METHODS[name]().iterate(problem, **FEW)
+    steps = method.iterate(problem, **FEW)
     snapshot = next(steps)
     next(steps, None)
     del steps
-    assert snapshot.n_labels
-    del snapshot
+    assert result.n_labels and snapshot.n_labels
+    del result, snapshot
     assert len(large_fields()) == before
 
 

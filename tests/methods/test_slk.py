@@ -148,7 +148,7 @@ def by_column(result, values, n_columns):
 def test_the_relaxed_objective_never_rises(name, dtype, kind, laplacian):
     problem = PROBLEMS[name]()
     slack = 1e-6 if dtype == "float32" else 1e-12
-    for weight, seed in ((0.5, 0), (5.0, 1), (50.0, 2)):
+    for weight, seed in ((0.5, 0), (50.0, 1)):
         method = saf.SLK(
             n_clusters=4,
             prototypes=kind,
@@ -158,7 +158,7 @@ def test_the_relaxed_objective_never_rises(name, dtype, kind, laplacian):
             seed=seed,
             dtype=dtype,
         )
-        objective = method.run(problem, max_iterations=8).history.objective
+        objective = method.run(problem, max_iterations=5).history.objective
         assert np.isfinite(objective).all()
         assert (np.diff(objective) <= slack * np.abs(objective[1:])).all()
 

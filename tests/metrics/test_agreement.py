@@ -1,17 +1,30 @@
+"""Agreement with classes and with reference label images, against brute force."""
+
 import itertools
+from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skimage import metrics as skimage_metrics
+from sklearn.metrics import rand_score
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics import matched_accuracy, normalized_mutual_information
+from napari_saf.metrics import (
+    matched_accuracy,
+    normalized_mutual_information,
+    probabilistic_rand_index,
+    region_agreement,
+    segmentation_covering,
+    variation_of_information,
+)
 
 METRICS = (matched_accuracy, normalized_mutual_information)
 
 
-def entropy(*columns):
+def joint_entropy(*columns):
     _, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
     shares = counts / counts.sum()
     return -(shares * np.log(shares)).sum()
@@ -34,13 +47,13 @@ def test_agreement_agrees_with_brute_force(n_nodes, n_classes, n_labels, seed):
         for naming in itertools.permutations(names, n_labels)
     )
     assert matched_accuracy(classes, labels) == pytest.approx(best)
-    own, other, both = entropy(classes), entropy(labels), entropy(classes, labels)
+    own, other, both = joint_entropy(classes), joint_entropy(labels), joint_entropy(classes, labels)
     mean = (own + other) / 2
     expected = (own + other - both) / mean if mean else 1.0
     assert normalized_mutual_information(classes, labels) == pytest.approx(expected, abs=1e-9)
 
 
-def test_names_and_shapes_do_not_matter():
+def test_names_of_classes_and_shapes_do_not_matter():
     rng = np.random.default_rng(0)
     classes, labels = rng.integers(0, 4, (5, 8)), rng.integers(0, 3, (5, 8))
     for metric in METRICS:
@@ -67,7 +80,158 @@ def test_left_over_labels_are_wrong():
         (np.array([], int), np.array([], int)),
     ],
 )
-def test_bad_input_is_named(classes, labels):
+def test_bad_classes_are_named(classes, labels):
     for metric in METRICS:
         with pytest.raises(InvalidInput, match=r"^(labels|classes and labels): expected"):
             metric(classes, labels)
+
+
+MEASURES = [segmentation_covering, probabilistic_rand_index, variation_of_information]
+Measure = Callable[..., float]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def slow_covering(labels, reference):
+    a, b = np.ravel(labels), np.ravel(reference)
+    total = 0.0
+    for region in np.unique(b):
+        inside = b == region
+        overlaps = [(inside & (a == k)).sum() / (inside | (a == k)).sum() for k in np.unique(a)]
+        total += inside.sum() * max(overlaps)
+    return total / len(b)
+
+
+def slow_rand_index(labels, reference):
+    a, b = np.ravel(labels), np.ravel(reference)
+    agree = [(a[i] == a[k]) == (b[i] == b[k]) for i, k in combinations(range(len(a)), 2)]
+    return np.mean(agree)
+
+
+def slow_information(labels, reference):
+    a, b = np.ravel(labels), np.ravel(reference)
+    total = 0.0
+    for j in np.unique(a):
+        for k in np.unique(b):
+            both = np.mean((a == j) & (b == k))
+            if both:
+                total -= both * np.log2(both / np.mean(a == j))
+                total -= both * np.log2(both / np.mean(b == k))
+    return total
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_equal_partitions_agree_whatever_the_labels_are_called(measure: Measure, rng) -> None:
+    labels = rng.integers(1, 6, (7, 9))
+    names = rng.permutation(100)
+    best = 0 if measure is variation_of_information else 1
+    assert measure(labels, labels) == pytest.approx(best, abs=1e-12)
+    assert measure(names[labels], labels) == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_names_of_labels_do_not_count(measure: Measure, rng) -> None:
+    labels, reference = rng.integers(0, 4, (6, 7)), rng.integers(1, 5, (6, 7))
+    names = rng.permutation(4)
+    value = measure(labels, reference)
+    assert measure(names[labels], reference) == pytest.approx(value)
+    assert measure(labels, names[reference - 1] + 1) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("measure", "slow"),
+    [
+        (segmentation_covering, slow_covering),
+        (probabilistic_rand_index, slow_rand_index),
+        (variation_of_information, slow_information),
+    ],
+)
+def test_agrees_with_the_definition(measure: Measure, slow: Measure, rng) -> None:
+    for shape in [(12,), (4, 5), (2, 3, 4)]:
+        labels, reference = rng.integers(0, 4, shape), rng.integers(1, 4, shape)
+        assert measure(labels, reference) == pytest.approx(slow(labels, reference))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_several_references_are_averaged(measure: Measure, rng) -> None:
+    labels, references = rng.integers(1, 4, (5, 6)), rng.integers(1, 4, (3, 5, 6))
+    expected = np.mean([measure(labels, reference) for reference in references])
+    assert measure(labels, references) == pytest.approx(expected)
+    assert measure(labels, list(references)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_unlabelled_reference_pixels_are_left_out(measure: Measure, rng) -> None:
+    labels, reference = rng.integers(0, 4, (5, 6)), rng.integers(1, 4, (5, 6))
+    inside = rng.random((5, 6)) < 0.6
+    assert measure(labels, np.where(inside, reference, 0)) == pytest.approx(
+        measure(labels[inside], reference[inside])
+    )
+
+
+def test_rand_index_agrees_with_scikit_learn(rng) -> None:
+    labels, reference = rng.integers(1, 7, 400), rng.integers(1, 5, 400)
+    assert probabilistic_rand_index(labels, reference) == pytest.approx(
+        rand_score(reference, labels)
+    )
+
+
+def test_information_agrees_with_scikit_image(rng) -> None:
+    labels, reference = rng.integers(1, 7, (20, 20)), rng.integers(1, 5, (20, 20))
+    halves = skimage_metrics.variation_of_information(reference, labels)
+    assert variation_of_information(labels, reference) == pytest.approx(halves.sum())
+
+
+def test_information_is_a_metric(rng) -> None:
+    a, b, c = rng.integers(1, 5, (3, 200))
+    assert variation_of_information(a, b) == pytest.approx(variation_of_information(b, a))
+    assert variation_of_information(a, c) <= (
+        variation_of_information(a, b) + variation_of_information(b, c) + 1e-12
+    )
+    halves = np.repeat([1, 2], 100)
+    assert variation_of_information(np.ones(200, int), halves) == pytest.approx(1)
+
+
+def test_covering_of_the_trivial_labellings() -> None:
+    quarters = np.kron([[1, 2], [3, 4]], np.ones((4, 4), int))
+    assert segmentation_covering(np.ones((8, 8), int), quarters) == pytest.approx(1 / 4)
+    assert segmentation_covering(np.arange(64).reshape(8, 8), quarters) == pytest.approx(1 / 16)
+
+
+def test_all_measures_at_once(rng) -> None:
+    labels, references = rng.integers(0, 5, (6, 7)), rng.integers(0, 5, (2, 6, 7))
+    both = region_agreement(labels, references)
+    assert both.covering == pytest.approx(segmentation_covering(labels, references))
+    assert both.rand_index == pytest.approx(probabilistic_rand_index(labels, references))
+    assert both.information == pytest.approx(variation_of_information(labels, references))
+
+
+def test_large_label_numbers_cost_nothing() -> None:
+    labels = np.array([0, 2**31 - 1, 2**31 - 1, 7])
+    assert segmentation_covering(labels, np.array([1, 2**40, 2**40, 3])) == 1
+
+
+def test_one_pixel() -> None:
+    assert [measure([4], [9]) for measure in MEASURES] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("measure", [*MEASURES, region_agreement])
+@pytest.mark.parametrize(
+    ("labels", "references"),
+    [
+        (np.ones((3, 3)), np.ones((3, 3), int)),
+        (np.ones((3, 3), int), np.ones((3, 4), int)),
+        (np.ones((3, 3), int), np.zeros((3, 3), int)),
+        (np.ones((3, 3), int), -np.ones((3, 3), int)),
+        (np.ones((3, 3), int), []),
+        (np.ones((3, 3), int), np.ones((0, 3, 3), int)),
+        (np.ones((3, 3), int), [np.ones((3, 3), int), np.ones((3, 4), int)]),
+        (np.ones((0, 3), int), np.ones((0, 3), int)),
+    ],
+)
+def test_bad_label_images_are_named(measure: Measure, labels, references) -> None:
+    with pytest.raises(InvalidInput, match=r"^(labels|references): expected"):
+        measure(labels, references)
