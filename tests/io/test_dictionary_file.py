@@ -153,9 +153,9 @@ def test_other_files_are_refused(tmp_path):
             saf.PatchDictionary.load(missing)
 
 
-def test_every_truncated_file_is_refused(tmp_path):
+def test_truncated_files_are_refused(tmp_path):
     path, content = tmp_path / "d.safetensors", GOLDEN.read_bytes()
-    for length in range(len(content)):
+    for length in (*range(0, len(content), 7), len(content) - 1):
         path.write_bytes(content[:length])
         with pytest.raises(saf.FormatError, match=r"d\.safetensors"):
             saf.PatchDictionary.load(path)
@@ -191,11 +191,10 @@ def mutated(content, rng):
     return bytes(found)
 
 
-@pytest.mark.slow
-def test_ten_thousand_mutated_files_are_loaded_or_refused(tmp_path):
+def test_mutated_files_are_loaded_or_refused(tmp_path):
     rng, content = np.random.default_rng(0), GOLDEN.read_bytes()
     path, counts = tmp_path / "d.safetensors", {"loaded": 0, "refused": 0}
-    for _ in range(10_000):
+    for _ in range(1_000):
         path.write_bytes(mutated(content, rng))
         try:
             dictionary = saf.PatchDictionary.load(path)
@@ -205,7 +204,7 @@ def test_ten_thousand_mutated_files_are_loaded_or_refused(tmp_path):
         else:
             assert np.isfinite(dictionary.atoms).all()
             counts["loaded"] += 1
-    assert min(counts.values()) > 100
+    assert min(counts.values()) > 10
 
 
 def test_names_must_end_as_dictionaries_do(tmp_path):

@@ -111,9 +111,15 @@ def test_prototypes_are_read_by_the_command_line(tmp_path, suffix):
     np.testing.assert_array_equal(read_array(path).astype(np.float32), rows[[0, 1, 3]])
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-@pytest.mark.parametrize("shape", [(9, 10), (9, 10, 2), (4, 9, 10), (4, 9, 10, 3), None])
-def test_figures_are_made(tmp_path, suffix, shape):
+@pytest.mark.parametrize(
+    ("shape", "suffix"),
+    [
+        *((shape, ".png") for shape in [(9, 10), (9, 10, 2), (4, 9, 10), (4, 9, 10, 3), None]),
+        ((9, 10), ".svg"),
+        ((4, 9, 10, 3), ".pdf"),
+    ],
+)
+def test_figures_are_made(tmp_path, shape, suffix):
     rng = np.random.default_rng(0)
     image = None if shape is None else rng.random(shape)
     side = (4, 9, 10) if shape is not None and shape[0] == 4 else (9, 10)

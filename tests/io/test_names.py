@@ -1,7 +1,6 @@
 """Names of labels and files: signs of mathematics, formulas of spreadsheets, what is no text."""
 
 import csv
-import dataclasses
 import json
 import os
 import sys
@@ -13,44 +12,52 @@ import pytest
 import napari_saf as saf
 from napari_saf.cli import main
 
-NAMES = ["$x^$", "a $ b_{", "=HYPERLINK(1)", "+cmd|' /C'!A0", "-1+1", "@x", "\udcfc\udc80", "<b>"]
-PROTOTYPES = saf.PrototypeSet(np.eye(2))
-LABELS = np.repeat(np.arange(3, dtype=np.uint8), 20).reshape(6, 10)
+NAMES = {
+    1: "$x^$",
+    2: "a $ b_{",
+    3: "=HYPERLINK(1)",
+    4: "+cmd|' /C'!A0",
+    5: "-1+1",
+    6: "@x",
+    7: "\udcfc\udc80",
+    8: "<b>",
+    9: "a, b",
+    10: 'two\nlines "of" text',
+}
+LABELS = np.repeat(np.arange(len(NAMES) + 1, dtype=np.uint8), 8).reshape(8, -1)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_tables_hold_every_name_and_compute_none(tmp_path, name, suffix):
+def test_tables_hold_every_name_and_compute_none(tmp_path, suffix):
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
-    path = saf.save_regions(tmp_path / f"a{suffix}", LABELS, names={1: name})
+    path = saf.save_regions(tmp_path / f"a{suffix}", LABELS, names=NAMES)
     if suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        expected = name.encode(errors="backslashreplace").decode()
-        assert rows[0]["name"] == (f"'{expected}" if name[0] in "=+-@" else expected)
+            found = {int(row["label"]): row["name"] for row in csv.DictReader(file)}
+        for label, name in NAMES.items():
+            expected = name.encode(errors="backslashreplace").decode()
+            assert found[label] == (f"'{expected}" if name[0] in "=+-@" else expected)
     assert path.stat().st_size
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_figures_show_every_name(tmp_path, name, suffix):
-    path = saf.save_figure(tmp_path / f"a{suffix}", LABELS, LABELS, names={1: name}, title=name)
+def test_figures_show_every_name(tmp_path, suffix):
+    title = " ".join(NAMES.values())
+    path = saf.save_figure(tmp_path / f"a{suffix}", LABELS, LABELS, names=NAMES, title=title)
     assert path.stat().st_size
 
 
 @pytest.mark.parametrize("suffix", [".ome.zarr", ".tif", ".png"])
-@pytest.mark.parametrize("name", NAMES)
-def test_masks_hold_every_name(tmp_path, name, suffix):
-    saf.save_masks(tmp_path / f"a{suffix}", LABELS, names={1: name})
+def test_masks_hold_every_name(tmp_path, suffix):
+    saf.save_masks(tmp_path / f"a{suffix}", LABELS, names=NAMES)
     np.testing.assert_array_equal(saf.read_labels(tmp_path / f"a{suffix}").array, LABELS)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_prototypes_give_every_name_back(tmp_path, name):
-    found = dataclasses.replace(PROTOTYPES, names={1: name})
-    saf.save_prototypes(tmp_path / "a.json", found)
-    assert saf.load_prototypes(tmp_path / "a.json").names[1] == name
+def test_prototypes_give_every_name_back(tmp_path):
+    prototypes = saf.PrototypeSet(np.eye(len(NAMES)), names=NAMES)
+    saf.save_prototypes(tmp_path / "a.json", prototypes)
+    assert saf.load_prototypes(tmp_path / "a.json").names == NAMES
     json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
 
 
@@ -69,7 +76,7 @@ def test_prototypes_give_every_name_back(tmp_path, name):
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("name", ["$x^$", "=1+1", os.fsdecode(b"b\xfc")])
+@pytest.mark.parametrize("name", ["=$x^$" + os.fsdecode(b"b\xfc")], ids=["name"])
 def test_commands_take_files_of_every_name(tmp_path, monkeypatch, capsys, arguments, name):
     monkeypatch.chdir(tmp_path)
     image = np.random.default_rng(0).integers(0, 255, (24, 30), dtype=np.uint8)

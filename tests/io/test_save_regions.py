@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.measure import label as connected_regions
 
@@ -22,6 +22,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.tuples(*[st.floats(0.01, 100)] * 3), st.integers(2, 3), st.integers(0, 2**32 - 1))
 def test_sizes_are_pixels_times_their_size(scale, n_axes, seed):
     labels = np.random.default_rng(seed).integers(0, 4, (3, 5, 4)[-n_axes:])
@@ -77,6 +78,7 @@ def test_connected_regions_are_those_of_scikit_image(shape):
     assert sorted(found) == sorted(sizes)
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([(9, 11), (4, 6, 5), (3, 7, 6)]),
