@@ -11,7 +11,7 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"arrays", "errors", "device", "label_map", "parameters"},
+    {"arrays", "errors", "device", "label_map", "parameters", "storage"},
     {"graph", "features", "points"},
     {"input"},
     {"problem", "recording", "result"},
@@ -37,8 +37,8 @@ APP_LAYERS = [
 """Likewise within the app."""
 APP_LEVEL = {name: level for level, names in enumerate(APP_LAYERS) for name in names}
 ALLOWED_WITHIN_A_LAYER = {("samples", "io")}
-ALLOWED_UPWARDS = {("cli", "_gui"), ("dictionary", "io")}
-"""Within functions only: the demo opens napari, a dictionary saves itself."""
+ALLOWED_UPWARDS = {("cli", "_gui")}
+"""Within functions only: the demo opens napari."""
 GUI_LIBRARIES = {"napari", "qtpy", "magicgui", "superqt", "psygnal", "PyQt5", "PyQt6"}
 
 

@@ -22,6 +22,7 @@ from napari_saf.cli._options import (
 )
 from napari_saf.cli._progress import print_failure, run_with_progress
 from napari_saf.dictionary import (
+    DICTIONARY_SUFFIX,
     RECONSTRUCTIONS,
     LearnedDictionary,
     PatchDictionary,
@@ -29,15 +30,12 @@ from napari_saf.dictionary import (
 )
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
-    DICTIONARY_SUFFIX,
     MASK_SUFFIXES,
     atomic_write,
     find_images,
-    load_dictionary,
     make_folder,
     printable,
     read_image,
-    save_dictionary,
 )
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_WORDS
@@ -71,7 +69,7 @@ def _learn(
     assert isinstance(result, LearnedDictionary)
     dictionary = result.with_names([path.name for path in paths])
     make_folder(out.parent)
-    save_dictionary(out, dictionary)
+    dictionary.save(out)
     seconds, status = time.perf_counter() - began, STATUS_WORDS[result.status]
     click.echo(f"{out}: {_words(dictionary)}, {status}, {seconds:.1f} s")
     for note in result.notes:
@@ -79,7 +77,7 @@ def _learn(
 
 
 def _show(dictionary: Path, out: Path | None, overwrite: bool, **_: Any) -> None:
-    found = load_dictionary(dictionary)
+    found = PatchDictionary.load(dictionary)
     click.echo(f"{dictionary}: {_words(found)}")
     click.echo(f"learned from {', '.join(found.images) or 'unknown images'}")
     click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
@@ -121,7 +119,7 @@ def _apply(
     debug: bool,
     **options: Any,
 ) -> int:
-    found, paths = load_dictionary(dictionary), find_images(images)
+    found, paths = PatchDictionary.load(dictionary), find_images(images)
     if isinstance(window, tuple):
         raise InvalidInput(f"window: expected one odd number, got {window}")
     task = DictionaryTask(

@@ -3,9 +3,11 @@
 from napari_saf.dictionary._apply import RECONSTRUCTIONS, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._dictionary import PatchDictionary
 from napari_saf.dictionary._distance import all_transforms, check_odd, patch_distance
+from napari_saf.dictionary._file import DICTIONARY_SUFFIX
 from napari_saf.dictionary._learning import LearnedDictionary, PatchDictionaryLearning
 
 __all__ = [
+    "DICTIONARY_SUFFIX",
     "RECONSTRUCTIONS",
     "LearnedDictionary",
     "PatchDictionary",

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 import os
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import check_size
 from napari_saf.device import memory_errors_translated
 from napari_saf.dictionary._distance import all_transforms, check_odd
+from napari_saf.dictionary._file import read_fields, write_dictionary
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last, is_rgb
 from napari_saf.methods import not_cancelled, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import Snapshot
+from napari_saf.storage import format_errors
 
 if TYPE_CHECKING:
     from napari_saf.dictionary._apply import PatchSegmentation, Reconstruction
@@ -300,17 +303,29 @@ class PatchDictionary:
         return dataclasses.replace(self, atoms=self.atoms[kept], usage=self.usage[kept])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save as ``.safetensors``; see `napari_saf.io.save_dictionary`."""
-        from napari_saf.io import save_dictionary
+        """Save as ``.safetensors``.
 
-        save_dictionary(path, self)
+        Raises
+        ------
+        InvalidInput
+            If the name ends otherwise.
+        SafError
+            If the file cannot be written.
+        """
+        write_dictionary(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PatchDictionary:
-        """Load what `save` wrote; see `napari_saf.io.load_dictionary`."""
-        from napari_saf.io import load_dictionary
+        """Load what `save` wrote; nothing in the file is executed.
 
-        return load_dictionary(path)
+        Raises
+        ------
+        FormatError
+            Naming the file and what is wrong with it: no such file, not a safetensors file,
+            truncated, of an unknown version, without atoms, or with impossible values.
+        """
+        with format_errors(Path(path), "a dictionary"):
+            return cls(**read_fields(path))
 
     def _as_tensor(self) -> torch.Tensor:
         """Return the atoms as (n_atoms, n_channels, p, p)."""

@@ -6,13 +6,6 @@ only when it is complete.
 
 from __future__ import annotations
 
-from napari_saf.io._atomic_write import (
-    atomic_write,
-    hidden_name,
-    make_folder,
-    remove_leftovers,
-    remove_path,
-)
 from napari_saf.io._export import Export, Labelling, Wanted
 from napari_saf.io._figure import (
     displayed_plane,
@@ -42,17 +35,16 @@ from napari_saf.io._paths import (
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
 from napari_saf.io._regions import number_regions, region_table, save_regions, save_table
-from napari_saf.io._tensors import (
-    DICTIONARY_SUFFIX,
-    PaintedClass,
-    load_dictionary,
-    load_strokes,
-    save_dictionary,
-    save_strokes,
+from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
+from napari_saf.storage import (
+    atomic_write,
+    hidden_name,
+    make_folder,
+    remove_leftovers,
+    remove_path,
 )
 
 __all__ = [
-    "DICTIONARY_SUFFIX",
     "FIGURE_SUFFIXES",
     "LABELS_MARK",
     "MASK_SUFFIXES",
@@ -75,7 +67,6 @@ __all__ = [
     "find_images",
     "hidden_name",
     "is_zarr",
-    "load_dictionary",
     "load_prototypes",
     "load_recipe",
     "load_strokes",
@@ -93,7 +84,6 @@ __all__ = [
     "remove_leftovers",
     "remove_path",
     "save_binary_masks",
-    "save_dictionary",
     "save_figure",
     "save_masks",
     "save_prototypes",

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
-from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._label_image import (
     Axes,
     color_labels,
@@ -25,6 +24,7 @@ from napari_saf.io._label_image import (
 )
 from napari_saf.io._paths import FIGURE_SUFFIXES, check_suffix, printable
 from napari_saf.label_map import LabelMap
+from napari_saf.storage import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.errors import ComputeError, FormatError
-from napari_saf.io._reading import check_room
+from napari_saf.storage import check_room
 
 __all__ = ["PNG_MARK", "ImageFile", "read_image", "read_labels"]
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._image import PNG_MARK
 from napari_saf.io._label_image import (
     Axes,
@@ -25,6 +24,7 @@ from napari_saf.io._label_image import (
 )
 from napari_saf.io._paths import MASK_SUFFIXES, file_stem, mask_stem, mask_suffix, printable
 from napari_saf.label_map import LabelMap
+from napari_saf.storage import atomic_write
 
 __all__ = ["binary_paths", "save_binary_masks", "save_masks"]
 

@@ -17,25 +17,25 @@ from pydantic import Field
 from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
-from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._image import read_image
 from napari_saf.io._label_image import check_color, check_name
 from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
-from napari_saf.io._reading import (
-    FileModel,
-    Text,
-    VersionedModel,
-    format_errors,
-    parse_json,
-    read_limited,
-    validated,
-)
 from napari_saf.io._recipe import Recipe, check_repeatable
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
 from napari_saf.points import k_means
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import MOST_LABELS
+from napari_saf.storage import (
+    FileModel,
+    Text,
+    VersionedModel,
+    atomic_write,
+    format_errors,
+    parse_json,
+    read_limited,
+    validated,
+)
 
 __all__ = ["PrototypeSet", "load_prototypes", "read_array", "save_prototypes"]
 

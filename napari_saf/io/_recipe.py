@@ -15,19 +15,19 @@ from pydantic import Field, field_validator
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.input import ImageOptions
-from napari_saf.io._atomic_write import atomic_write
-from napari_saf.io._reading import (
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import from_plain
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation
+from napari_saf.storage import (
     Text,
     VersionedModel,
+    atomic_write,
     format_errors,
     parse_json,
     read_limited,
     validated,
 )
-from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import from_plain
-from napari_saf.problem import Problem
-from napari_saf.result import Segmentation
 
 __all__ = ["Recipe", "check_repeatable", "load_recipe", "save_recipe"]
 

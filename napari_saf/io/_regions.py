@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._atomic_write import atomic_write
 from napari_saf.io._label_image import (
     Axes,
     check_labels,
@@ -24,6 +23,7 @@ from napari_saf.io._label_image import (
 )
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
 from napari_saf.label_map import LabelMap
+from napari_saf.storage import atomic_write
 
 __all__ = ["number_regions", "region_table", "save_regions", "save_table"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from napari_saf.io._reading import check_room
+from napari_saf.storage import check_room
 
 __all__ = ["read_zarr"]
 

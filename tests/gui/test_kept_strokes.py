@@ -12,7 +12,7 @@ from napari.settings import get_plugin_settings
 from qtpy.QtCore import Qt
 
 from napari_saf._gui.scribbles import kept, strokes
-from napari_saf.io import _tensors as strokes_file
+from napari_saf.io import _strokes as strokes_file
 from napari_saf.io import load_strokes
 
 pytestmark = [pytest.mark.gui]

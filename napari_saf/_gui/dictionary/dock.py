@@ -40,9 +40,13 @@ from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import center_on, deepest_pixel
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
-from napari_saf.dictionary import LearnedDictionary, PatchDictionary, PatchDictionaryLearning
+from napari_saf.dictionary import (
+    DICTIONARY_SUFFIX,
+    LearnedDictionary,
+    PatchDictionary,
+    PatchDictionaryLearning,
+)
 from napari_saf.errors import SafError
-from napari_saf.io import DICTIONARY_SUFFIX
 from napari_saf.problem import ImageOptions
 
 __all__ = ["DictionaryWidget"]

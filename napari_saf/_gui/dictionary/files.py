@@ -9,9 +9,8 @@ from typing import Any
 import napari
 
 from napari_saf._gui.dictionary.partitions import dictionary_of
-from napari_saf.dictionary import PatchDictionary
+from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
-from napari_saf.io import DICTIONARY_SUFFIX
 
 __all__ = ["get_reader", "write_dictionary"]
 
