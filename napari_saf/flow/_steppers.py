@@ -216,20 +216,14 @@ def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class AdamsBashforthMoulton(AbstractStepper):
-    """Variable-step Adams pair: one evaluation a step, predicted at order 2, corrected at 3.
+class _AbstractAdaptiveStepper(AbstractStepper):
+    """A scheme with a tolerance.
 
     Parameters
     ----------
     tolerance : float
         Error wanted in a step: the mean over the nodes of the L1 distance between the
         assignments of two formulas of different order.
-
-    Notes
-    -----
-    The right-hand side is dear and the solution smooth, so remembering the last slopes pays:
-    half the evaluations of Bogacki-Shampine or fewer at the same tolerance. Mode PEC of
-    Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
     """
 
     tolerance: float = parameter(
@@ -244,6 +238,18 @@ class AdamsBashforthMoulton(AbstractStepper):
 
     def __post_init__(self) -> None:
         check_bounds(self)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
+    """Variable-step Adams pair: one evaluation a step, predicted at order 2, corrected at 3.
+
+    Notes
+    -----
+    The right-hand side is dear and the solution smooth, so remembering the last slopes pays:
+    half the evaluations of Bogacki-Shampine or fewer at the same tolerance. Mode PEC of
+    Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
+    """
 
     def start(
         self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
@@ -299,31 +305,13 @@ class _AdamsRun(_AbstractAdaptiveRun):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BogackiShampine(AbstractStepper):
+class BogackiShampine(_AbstractAdaptiveStepper):
     """Embedded Runge-Kutta pair of orders 3 and 2; the last slope of a step begins the next.
-
-    Parameters
-    ----------
-    tolerance : float
-        As for `AdamsBashforthMoulton`.
 
     Notes
     -----
     Bogacki and Shampine, https://doi.org/10.1016/0893-9659(89)90079-7.
     """
-
-    tolerance: float = parameter(
-        1e-3,
-        label="Tolerance",
-        help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.",
-        minimum=1e-7,
-        maximum=0.1,
-        step=5e-4,
-        advanced=True,
-    )
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
 
     def start(
         self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized

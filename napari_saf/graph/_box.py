@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["BoxSum", "MaskedMean", "NeighbourSum", "WeightedAverage"]
+__all__ = ["BoxSum", "NeighbourSum", "WeightedAverage"]
 
 _BLOCK = 32
 _CHUNK = 2**22
@@ -30,7 +30,9 @@ class BoxSum:
     window : sequence of int
         Odd side length of the box, one per axis.
     mean : bool
-        Whether to divide by the number of nodes of the box that lie inside the grid.
+        Whether to divide by the number of nodes of the box.
+    inside : Tensor of int of shape (n_nodes,), optional
+        Which pixels the nodes are; None: all.
     """
 
     def __init__(
@@ -41,16 +43,35 @@ class BoxSum:
         dtype: torch.dtype,
         *,
         mean: bool,
+        inside: torch.Tensor | None = None,
     ) -> None:
-        self.n_pixels = int(np.prod(shape, dtype=np.int64))
+        self._n_pixels = int(np.prod(shape, dtype=np.int64))
+        self._inside = inside
         self._axes = [
-            _AxisSum(shape, axis, side // 2, device, dtype, mean=mean)
+            _AxisSum(shape, axis, side // 2, device, dtype, mean=mean and inside is None)
             for axis, side in enumerate(window)
             if side > 1 and shape[axis] > 1
         ]
+        self._counts: torch.Tensor | None = None
+        if mean and inside is not None:
+            ones = torch.ones(len(inside), 1, dtype=dtype, device=device)
+            counts = torch.empty_like(ones)
+            self(ones, counts, torch.empty_like(ones))
+            self._counts = counts
 
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        """Write the box sums of `values` (prod(shape), n_columns) into `out`; see `Averager`."""
+        """Write the box sums of `values` (n_nodes, n_columns) into `out`; see `Averager`."""
+        if self._inside is None:
+            self._sum(values, out, scratch)
+            return
+        full = _scatter(values, self._inside, self._n_pixels)
+        sums = torch.empty_like(full)
+        self._sum(full, sums, torch.empty_like(full))
+        torch.index_select(sums, 0, self._inside, out=out)
+        if self._counts is not None:
+            out.div_(self._counts)
+
+    def _sum(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         if not self._axes:
             out.copy_(values)
             return
@@ -59,6 +80,17 @@ class BoxSum:
             target = out if left % 2 == 0 else scratch
             axis(source, target)
             source = target
+
+
+class NeighbourSum:
+    """Box sum without the node itself."""
+
+    def __init__(self, box: BoxSum) -> None:
+        self._box = box
+
+    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        self._box(values, out, scratch)
+        out.sub_(values)
 
 
 class _AxisSum:
@@ -132,32 +164,6 @@ def _band(length: int, radius: int, mean: bool) -> NDArray[np.float64]:
     return band / band.sum(axis=1, keepdims=True) if mean else band
 
 
-class MaskedMean:
-    """Box mean over the nodes inside a mask: the pixels of the given indices."""
-
-    def __init__(self, box: BoxSum, inside: torch.Tensor, dtype: torch.dtype) -> None:
-        self._box, self._inside = box, inside
-        ones = torch.ones(len(inside), 1, dtype=dtype, device=inside.device)
-        self._counts = _through_grid(box, ones, inside)
-
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        torch.div(_through_grid(self._box, values, self._inside), self._counts, out=out)
-
-
-class NeighbourSum:
-    """Box sum over the nodes inside a mask, without the node itself; None: no mask."""
-
-    def __init__(self, box: BoxSum, inside: torch.Tensor | None) -> None:
-        self._box, self._inside = box, inside
-
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        if self._inside is None:
-            self._box(values, out, scratch)
-        else:
-            out.copy_(_through_grid(self._box, values, self._inside))
-        out.sub_(values)
-
-
 class WeightedAverage:
     """Average with a weight for each window position of each node.
 
@@ -203,11 +209,3 @@ def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -
         return values
     full = torch.zeros(n_pixels, values.shape[1], dtype=values.dtype, device=values.device)
     return full.index_copy_(0, inside, values)
-
-
-def _through_grid(box: BoxSum, values: torch.Tensor, inside: torch.Tensor | None) -> torch.Tensor:
-    """Return box sums at the nodes inside a mask, of values there."""
-    full = _scatter(values, inside, box.n_pixels)
-    out, scratch = torch.empty_like(full), torch.empty_like(full)
-    box(full, out, scratch)
-    return out if inside is None else out[inside]

@@ -15,7 +15,7 @@ from scipy import sparse
 from napari_saf.arrays import as_list, as_whole, own_floats
 from napari_saf.device import check_memory
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._box import BoxSum, MaskedMean, NeighbourSum, WeightedAverage
+from napari_saf.graph._box import BoxSum, NeighbourSum, WeightedAverage
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 from napari_saf.graph._shape import check_mask, check_window, coarse_shape
 
@@ -147,14 +147,15 @@ class GridGraph(AbstractGraph):
         if self.weights is not None:
             images = self._weight_images(self.weights).to(device, dtype)
             return WeightedAverage(images, self._offsets(), inside)
-        box = BoxSum(self.shape, self.window, device, dtype, mean=inside is None)
-        return box if inside is None else MaskedMean(box, inside, dtype)
+        return BoxSum(self.shape, self.window, device, dtype, mean=True, inside=inside)
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the product with the symmetric part of the weights, 1 where none are given."""
         if self.weights is None:
-            box = BoxSum(self.shape, self.window, device, dtype, mean=False)
-            return NeighbourSum(box, self._inside(device))
+            inside = self._inside(device)
+            return NeighbourSum(
+                BoxSum(self.shape, self.window, device, dtype, mean=False, inside=inside)
+            )
         return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
 
     def steps(self) -> sparse.csr_array:
