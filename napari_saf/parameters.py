@@ -46,42 +46,13 @@ _EXPECTED = {
     "window": "odd whole numbers of 1 or more",
     "range": "low and high",
 }
+_BEYOND = ("greater_than_equal", "less_than_equal", "finite_number")
+"""What pydantic calls a number that is out of bounds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Description:
-    """What `parameter` is told of a field and a form is told of a parameter."""
-
-    label: str
-    help: str
-    minimum: float | None = None
-    maximum: float | None = None
-    step: float | None = None
-    ends: tuple[str, str] | None = None
-    advanced: bool = False
-    none: str = "automatic"
-    words: Mapping[str, str] | None = None
-    in_form: bool = True
-    for_seeds: bool = False
-    at_start: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _FieldInfo(_Description):
-    """What a field knows of itself beside its type and default."""
-
-    variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
-    is_list: bool = False
-    choices: tuple[str, ...] = ()
-
-    def variant_of(self, value: object) -> str | None:
-        """Return the name of the variant that a value is, None if it is none of them."""
-        return next((key for key, cls in self.variants.items() if type(value) is cls), None)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter(_Description):
-    """One scalar parameter, as a form, a command line or a recipe needs it.
+class Parameter:
+    """A parameter, as a form, a command line or a recipe needs it; made by `parameter`.
 
     Attributes
     ----------
@@ -94,20 +65,37 @@ class Parameter(_Description):
         Its default; None where None is allowed and is the default.
     optional : bool
         Whether None is allowed.
-    choices : tuple of str
-        The allowed values of a choice.
     depends_on : tuple of (str, tuple of str) or None
         The name of a choice and those of its values under which alone this parameter exists.
-    label, help, minimum, maximum, step, ends, advanced, none, words, in_form, for_seeds, at_start
-        As given to `parameter`.
+    label, help, minimum, maximum, step, ends, advanced, variants, choices, none, is_list, words,
+    in_form, for_seeds, at_start
+        As given to `parameter`; the choices are those of the type, where none are given.
     """
 
-    name: str
-    kind: Kind
-    default: object
-    optional: bool
-    choices: tuple[str, ...] = ()
+    label: str
+    help: str
+    name: str = ""
+    kind: Kind = "array"
+    default: object = None
+    optional: bool = False
     depends_on: Condition | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    step: float | None = None
+    ends: tuple[str, str] | None = None
+    advanced: bool = False
+    variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
+    choices: tuple[str, ...] = ()
+    none: str = "automatic"
+    is_list: bool = False
+    words: Mapping[str, str] | None = None
+    in_form: bool = True
+    for_seeds: bool = False
+    at_start: bool = False
+
+    def variant_of(self, value: object) -> str | None:
+        """Return the name of the variant that a value is, None if it is none of them."""
+        return next((key for key, cls in self.variants.items() if type(value) is cls), None)
 
 
 def parameter(
@@ -164,7 +152,8 @@ def parameter(
     at_start : bool
         Whether it says nothing once an assignment to start from is given.
     """
-    info = _FieldInfo(
+    info = Parameter(
+        default=default,
         label=label,
         help=help,
         minimum=minimum,
@@ -185,39 +174,32 @@ def parameter(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _DescribedField:
-    """A field made by `parameter`, with what its type hint says."""
+class _Field:
+    """A parameter that is a field itself, and the type hint by which it is validated."""
 
-    name: str
-    default: object
-    info: _FieldInfo
+    parameter: Parameter
     hint: Any
-    kind: Kind
-    optional: bool
-    choices: tuple[str, ...]
-
-    @property
-    def takes_arrays(self) -> bool:
-        return any(typing.get_origin(member) is np.ndarray for member in _members(self.hint))
 
 
-def _read_fields(cls: type) -> tuple[_DescribedField, ...]:
+def _read_fields(cls: type) -> tuple[_Field, ...]:
     hints = typing.get_type_hints(cls)
-    found = []
+    fields = []
     for field in dataclasses.fields(cls):
-        info = field.metadata.get(_KEY)
+        info: Parameter | None = field.metadata.get(_KEY)
         if info is not None:
             kind, optional, choices = _kind_of(hints[field.name])
-            kind = "list" if info.is_list else kind
-            found.append(
-                _DescribedField(
-                    field.name, field.default, info, hints[field.name], kind, optional, choices
-                )
+            described = dataclasses.replace(
+                info,
+                name=field.name,
+                kind="list" if info.is_list else "choice" if info.choices else kind,
+                optional=optional,
+                choices=info.choices or choices,
             )
-    return tuple(found)
+            fields.append(_Field(described, hints[field.name]))
+    return tuple(fields)
 
 
-_fields_of: Callable[[Any], tuple[_DescribedField, ...]] = functools.cache(_read_fields)
+_fields_of: Callable[[Any], tuple[_Field, ...]] = functools.cache(_read_fields)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -261,32 +243,20 @@ def _walk(
     cls: type, prefix: str, depends_on: Condition | None, advanced: bool
 ) -> Iterator[Parameter]:
     for field in _fields_of(cls):
-        info, name = field.info, prefix + field.name
-        shown = {item.name: getattr(info, item.name) for item in dataclasses.fields(_Description)}
-        shown["advanced"] = advanced or info.advanced
-        if not info.variants:
-            yield Parameter(
-                name=name,
-                kind="choice" if info.choices else field.kind,
-                default=field.default,
-                optional=field.optional,
-                choices=info.choices or field.choices,
-                depends_on=depends_on,
-                **shown,
-            )
+        name = prefix + field.parameter.name
+        item = dataclasses.replace(
+            field.parameter, name=name, advanced=advanced or field.parameter.advanced
+        )
+        if not item.variants:
+            yield dataclasses.replace(item, depends_on=depends_on)
             continue
-        if len(info.variants) > 1:
-            yield Parameter(
-                name=name,
-                kind="choice",
-                default=info.variant_of(field.default),
-                optional=False,
-                choices=tuple(info.variants),
-                **shown,
-            )
-        for key, variant in info.variants.items():
-            only = (name, (key,)) if len(info.variants) > 1 else depends_on
-            yield from _walk(variant, f"{name}.", only, shown["advanced"])
+        is_choice = len(item.variants) > 1
+        if is_choice:
+            default, choices = item.variant_of(item.default), tuple(item.variants)
+            yield dataclasses.replace(item, kind="choice", default=default, choices=choices)
+        for key, variant in item.variants.items():
+            only = (name, (key,)) if is_choice else depends_on
+            yield from _walk(variant, f"{name}.", only, item.advanced)
 
 
 def check_bounds(method: object) -> None:
@@ -298,44 +268,39 @@ def check_bounds(method: object) -> None:
         Naming the field, what was expected and what came.
     """
     for field in _fields_of(type(method)):
-        value = getattr(method, field.name)
-        if field.info.variants:
+        item, value = field.parameter, getattr(method, field.parameter.name)
+        if item.variants:
             if not isinstance(value, field.hint):
-                known = [f"{cls.__name__}(...)" for cls in field.info.variants.values()]
-                raise InvalidInput(f"{field.name}: expected {' or '.join(known)}, got {value!r}")
-        elif value is not None or not field.optional:
+                known = [f"{cls.__name__}(...)" for cls in item.variants.values()]
+                raise InvalidInput(f"{item.name}: expected {' or '.join(known)}, got {value!r}")
+        elif value is not None or not item.optional:
             _check_value(field, value)
 
 
-def _check_value(field: _DescribedField, value: Any) -> None:
-    if field.kind in ("array", "list"):
+def _check_value(field: _Field, value: Any) -> None:
+    item = field.parameter
+    if item.kind in ("array", "list"):
         if isinstance(value, (str, bytes, dict, bool)):
-            raise InvalidInput(f"{field.name}: expected an array, got {value!r}")
-        array = as_array(value, field.name)
+            raise InvalidInput(f"{item.name}: expected an array, got {value!r}")
+        array = as_array(value, item.name)
         if array.dtype.kind not in "biuf" or not array.ndim or not array.size:
             raise InvalidInput(
-                f"{field.name}: expected an array of finite numbers, got {value!r:.60}"
+                f"{item.name}: expected an array of finite numbers, got {value!r:.60}"
             )
         return
-    if isinstance(value, np.ndarray) and field.takes_arrays:
+    origins = [typing.get_origin(member) for member in _members(field.hint)]
+    if isinstance(value, np.ndarray) and np.ndarray in origins:
         return
     plain = value.item() if isinstance(value, np.generic) else value
     try:
         # pydantic takes what has __float__ for a number
-        is_other = field.kind in ("int", "float") and not isinstance(plain, int | float)
+        is_other = item.kind in ("int", "float") and not isinstance(plain, int | float)
         _adapter_of(field).validate_python(None if is_other else plain, strict=True)
     except ValidationError as error:
-        is_bound = error.errors()[0]["type"] in (
-            "greater_than_equal",
-            "less_than_equal",
-            "finite_number",
-        )
-        if is_bound and field.kind in ("int", "float"):
-            raise InvalidInput(
-                f"{field.name}: expected {_range(field.info)}, got {plain!r:.60}"
-            ) from None
-        expected = _EXPECTED.get(field.kind, f"one of {', '.join(field.choices)}")
-        raise InvalidInput(f"{field.name}: expected {expected}, got {value!r:.60}") from None
+        expected, bounds = _expected(item), _bounds(item)
+        if error.errors()[0]["type"] in _BEYOND and item.kind in ("int", "float"):
+            expected = bounds
+        raise InvalidInput(f"{item.name}: expected {expected}, got {plain!r:.60}") from None
 
 
 def _odd(side: int) -> int:
@@ -348,22 +313,24 @@ _Side = Annotated[int, Field(ge=1), AfterValidator(_odd)]
 
 
 @functools.cache
-def _adapter_of(field: _DescribedField) -> TypeAdapter[Any]:
+def _adapter_of(field: _Field) -> TypeAdapter[Any]:
     """Return what validates the scalar values of a field."""
-    if field.kind == "choice":
-        return TypeAdapter(Literal[field.choices])
-    bounds: dict[str, Any] = {"ge": field.info.minimum, "le": field.info.maximum}
+    bounds: dict[str, Any] = {"ge": field.parameter.minimum, "le": field.parameter.maximum}
     hints: dict[str, Any] = {
         "int": Annotated[int, Field(**bounds)],
         "float": Annotated[float, Field(allow_inf_nan=False, **bounds)],
         "window": _Side | Annotated[tuple[_Side, ...], Field(min_length=1)],
     }
-    return TypeAdapter(hints.get(field.kind, field.hint))
+    return TypeAdapter(hints.get(field.parameter.kind, field.hint))
 
 
-def _range(info: _FieldInfo) -> str:
-    bounds = [f"at least {info.minimum:.10g}"] if info.minimum is not None else []
-    bounds += [f"at most {info.maximum:.10g}"] if info.maximum is not None else []
+def _expected(item: Parameter) -> str:
+    return _EXPECTED.get(item.kind, f"one of {', '.join(item.choices)}")
+
+
+def _bounds(item: Parameter) -> str:
+    bounds = [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
+    bounds += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
     return " and ".join(bounds) or "a finite number"
 
 
@@ -384,16 +351,16 @@ def build(cls: type[T], values: Mapping[str, object]) -> T:
 
 def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:
     arguments: dict[str, object] = {}
-    for field in _fields_of(cls):
-        variants, name = field.info.variants, prefix + field.name
+    for item in (field.parameter for field in _fields_of(cls)):
+        variants, name = item.variants, prefix + item.name
         if variants:
             key = values.get(name)
-            key = field.info.variant_of(field.default) if key is None else key
+            key = item.variant_of(item.default) if key is None else key
             if not isinstance(key, str) or key not in variants:
                 raise InvalidInput(f"{name}: expected one of {', '.join(variants)}, got {key!r}")
-            arguments[field.name] = _build(variants[key], values, f"{name}.")
+            arguments[item.name] = _build(variants[key], values, f"{name}.")
         elif name in values:
-            arguments[field.name] = values[name]
+            arguments[item.name] = values[name]
     return cls(**arguments)
 
 
@@ -406,17 +373,17 @@ def values_of(method: object) -> dict[str, object]:
         If it holds something that is no named variant, such as a given affinity.
     """
     values: dict[str, object] = {}
-    for field in _fields_of(type(method)):
-        variants, value = field.info.variants, getattr(method, field.name)
-        if not variants:
-            values[field.name] = value
+    for item in (field.parameter for field in _fields_of(type(method))):
+        value = getattr(method, item.name)
+        if not item.variants:
+            values[item.name] = value
             continue
-        kind = field.info.variant_of(value)
+        kind = item.variant_of(value)
         if kind is None:
-            raise InvalidInput(f"{field.name}: expected one of {', '.join(variants)}")
-        if len(variants) > 1:
-            values[field.name] = kind
-        values |= {f"{field.name}.{name}": inner for name, inner in values_of(value).items()}
+            raise InvalidInput(f"{item.name}: expected one of {', '.join(item.variants)}")
+        if len(item.variants) > 1:
+            values[item.name] = kind
+        values |= {f"{item.name}.{name}": inner for name, inner in values_of(value).items()}
     return values
 
 
@@ -428,14 +395,14 @@ def to_plain(value: object) -> Any:
     """
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return to_jsonable_python(value, fallback=lambda array: array.tolist())
-    infos = {field.name: field.info for field in _fields_of(type(value))}
+    known = {field.parameter.name: field.parameter for field in _fields_of(type(value))}
     plain = {}
     for field in dataclasses.fields(value):
-        info, inner = infos.get(field.name), getattr(value, field.name)
-        if info is None or not info.variants:
+        item, inner = known.get(field.name), getattr(value, field.name)
+        if item is None or not item.variants:
             plain[field.name] = to_plain(inner)
         else:
-            kind = info.variant_of(inner)
+            kind = item.variant_of(inner)
             plain[field.name] = {"kind": kind} | (to_plain(inner) if kind else {})
     return plain
 
@@ -451,14 +418,13 @@ def from_plain(cls: type[T], plain: object, where: str = "parameters") -> T:
     if not isinstance(plain, dict):
         raise InvalidInput(f"{where}: expected an object, got {type(plain).__name__}")
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    known = {field.name: field for field in _fields_of(cls)}
+    variants = {field.parameter.name: field.parameter.variants for field in _fields_of(cls)}
     arguments: dict[str, object] = {}
     for name, inner in plain.items():
         if name not in names:
             raise InvalidInput(f"{where}: unknown entry {name!r}; known: {', '.join(names)}")
-        field = known.get(name)
-        if field is not None and field.info.variants:
-            arguments[name] = _variant_from_plain(field.info.variants, inner, f"{where}.{name}")
+        if variants.get(name):
+            arguments[name] = _variant_from_plain(variants[name], inner, f"{where}.{name}")
         else:
             arguments[name] = np.asarray(inner) if isinstance(inner, list) else inner
     return cls(**arguments)

@@ -22,7 +22,7 @@ from napari_saf._gui.dictionary.edition import Edition
 from napari_saf._gui.forms.controls import FolderField
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf.dictionary._apply import Reconstruction
+from napari_saf.dictionary import Reconstruction
 
 __all__ = ["ApplySection"]
 
