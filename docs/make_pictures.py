@@ -128,7 +128,7 @@ def make_export_picture() -> None:
         export.choice.choose("figure", ".png")
         export.choice.choose("recipe", True)
         export.start()
-        wait_until(lambda: not export.is_writing)
+        wait_until(lambda: not export.is_busy)
         take(viewer, "export_dock.png")
         keep(Image.open(next(Path("results").glob("*.png"))), "export_figure.png")
     viewer.close()

@@ -7,11 +7,13 @@ import weakref
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, stack
+from napari.components import ViewerModel
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
 
 import napari_saf as saf
 from napari_saf._gui.compare.choice import panel_names
+from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.docks.run_dock import STATUS_WORDS
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.io import Recipe
@@ -21,10 +23,44 @@ IMAGE = blocks(16)
 
 
 @pytest.fixture
-def compare(viewer):
-    """The dock, opened through the manifest, in a viewer that has an RGB image."""
+def viewer():
+    """A viewer without a window."""
+    return ViewerModel()
+
+
+@pytest.fixture
+def dock_in(qtbot):
+    """Make the dock for a viewer that has an image."""
+
+    def make(viewer):
+        dock = CompareWidget(viewer)
+        qtbot.addWidget(dock, before_close_func=CompareWidget.shut_down)
+        return dock
+
+    return make
+
+
+@pytest.fixture
+def compare(viewer, dock_in):
+    """The dock, in a viewer that has an RGB image."""
     viewer.add_image(IMAGE, name="blocks", rgb=True)
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    return vary_labels(dock_in(viewer))
+
+
+@pytest.fixture
+def window(make_napari_viewer):
+    """A viewer with a window."""
+    return make_napari_viewer()
+
+
+@pytest.fixture
+def docked(window):
+    """The dock, opened through the manifest, in a window."""
+    window.add_image(IMAGE, name="blocks", rgb=True)
+    return vary_labels(window.window.add_plugin_dock_widget("napari-saf", "Compare")[1])
+
+
+def vary_labels(dock):
     dock.choice.vary(0, "max_labels", "2, 5")
     dock.choice.vary(1, None)
     return dock
@@ -96,10 +132,10 @@ def test_ends_are_told_as_in_other_docks(compare, qtbot, viewer):
     assert column(compare, "Ended") == ends and ends[0] == "step limit reached"
 
 
-def test_a_table_of_two_parameters_is_shown_as_one(viewer, qtbot):
+def test_a_table_of_two_parameters_is_shown_as_one(viewer, dock_in, qtbot):
     """And slices that are labelled each by itself have windows in their plane."""
     viewer.add_image(stack(n_slices=3, side=12), name="stack")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    dock = dock_in(viewer)
     dock.input.choose_extent("each")
     dock.choice.vary(0, "window", "3, 5")
     dock.choice.vary(1, "max_labels", "2, 3")
@@ -111,7 +147,8 @@ def test_a_table_of_two_parameters_is_shown_as_one(viewer, qtbot):
     assert found == [((1, w, w), c) for w in (3, 5) for c in (2, 3)]
 
 
-def test_names_on_screen_say_what_differs_in_the_words_of_the_form(viewer, qtbot):
+def test_names_on_screen_say_what_differs_in_the_words_of_the_form(window, qtbot):
+    viewer = window
     viewer.add_image(stack(n_slices=3, side=12), name="stack")
     viewer.window.resize(1280, 800)
     frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
@@ -184,13 +221,13 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
         assert [float(row["covering"]) for row in csv.DictReader(file)] == measured
 
 
-def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, qtbot):
+def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in, qtbot):
     """Whatever slice is on screen by then, and whatever the form asks for."""
     image = stack(n_slices=5, side=12)
     layer = viewer.add_image(image, name="stack")
     other = viewer.add_image(image[:, :6], name="other")
     truth = viewer.add_labels(1 + (image > 0.5), name="truth")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
+    dock = dock_in(viewer)
     dock.choice.vary(0, None)
     dock.choice.vary(1, None)
     dock.input.choose_image(layer)
@@ -218,7 +255,8 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, qtbot):
         assert measured() == before
 
 
-def test_stop_keeps_what_is_finished(compare, qtbot, viewer):
+def test_stop_keeps_what_is_finished(docked, qtbot, window):
+    compare, viewer = docked, window
     boxes = {box.text(): box for box in compare.findChildren(QCheckBox)}
     click(qtbot, boxes["Laplacian K-modes"])
     assert compare.choice.names == ["saf", "slk"]
@@ -278,7 +316,8 @@ def test_layers_may_go_at_any_time(compare, qtbot, viewer):
     assert compare.status.is_error and "no image" in compare.status.text
 
 
-def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(compare, qtbot, viewer):
+def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(docked, qtbot, window):
+    compare, viewer = docked, window
     click(qtbot, button(compare, "Compare"))
     layers = weakref.ref(compare._layers)
     viewer.window.remove_dock_widget(compare)

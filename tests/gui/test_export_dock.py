@@ -10,15 +10,17 @@ import weakref
 import numpy as np
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from napari.components import ViewerModel
 from napari.layers import Labels
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 
 import napari_saf as saf
+from napari_saf._gui.export import dock as export_dock
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.export.source import LabelSource
-from napari_saf._gui.export.writer import Writing
 from napari_saf._gui.layers.alignment import image_region
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import _export, load_recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
 from napari_saf.problem import Problem
@@ -37,11 +39,18 @@ def add_result(viewer, result, name="blocks [SAF]", **options):
 
 
 @pytest.fixture
-def export(viewer, tmp_path):
-    """Open the dock through the manifest, on a folder that is empty."""
+def viewer():
+    """A viewer without a window."""
+    return ViewerModel()
+
+
+@pytest.fixture
+def export(viewer, qtbot, tmp_path):
+    """Make the dock, on a folder that is empty."""
 
     def open_dock():
-        _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Export")
+        dock = ExportWidget(viewer)
+        qtbot.addWidget(dock, before_close_func=ExportWidget.shut_down)
         dock.choose_folder(tmp_path / "out")
         return dock
 
@@ -64,7 +73,7 @@ def click(qtbot, widget):
 
 def click_and_wait(qtbot, dock, button):
     click(qtbot, button)
-    qtbot.waitUntil(lambda: not dock.is_writing, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
 
 
 def tick(qtbot, dock, words, checked=True):
@@ -79,7 +88,7 @@ def names(folder):
 
 
 def test_a_click_saves_mask_and_table(done, qtbot, tmp_path, viewer):
-    click_and_wait(qtbot, done, done._button)
+    click_and_wait(qtbot, done, done.button)
     assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
     assert done.status.text.startswith("saved blocks_SAF.tif, blocks_SAF_regions.csv in ")
     np.testing.assert_array_equal(
@@ -92,7 +101,7 @@ def test_everything_is_saved(done, qtbot, tmp_path, viewer):
         tick(qtbot, done, words)
     done.choice.choose("masks", ".ome.zarr")
     viewer.layers[1].metadata["class_names"] = {1: "sky", "2": "sea", "x": "?"}
-    click_and_wait(qtbot, done, done._button)
+    click_and_wait(qtbot, done, done.button)
     out, n_labels = tmp_path / "out", len(np.unique(viewer.layers[1].data))
     found = names(out)
     assert "blocks_SAF_1_sky.tif" in found and "blocks_SAF_2_sea.tif" in found
@@ -119,7 +128,7 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
     least.selectAll()
     qtbot.keyClicks(least, "2")
     assert least.text() == "regions of 2 pixels or more"
-    click_and_wait(qtbot, dock, dock._button)
+    click_and_wait(qtbot, dock, dock.button)
     out = tmp_path / "out"
     assert names(out) == ["found.tif", "found_regions.csv", "found_regions.tif"]
     regions = read_labels(out / "found_regions.tif").array
@@ -137,7 +146,7 @@ def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):
     dock = export()
     dock.choice.choose("masks", ".png")
     dock.choice.choose("regions", "")
-    click_and_wait(qtbot, dock, dock._button)
+    click_and_wait(qtbot, dock, dock.button)
     from PIL import Image
 
     with Image.open(tmp_path / "out" / "LABELS.png") as image:
@@ -151,7 +160,7 @@ def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "blocks_SAF.tif").write_bytes(b"precious")
-    click_and_wait(qtbot, done, done._button)
+    click_and_wait(qtbot, done, done.button)
     assert done.status.suggested_action == "Replace it"
     assert "blocks_SAF.tif is there already" in done.status.text
     assert (out / "blocks_SAF.tif").read_bytes() == b"precious"
@@ -163,21 +172,21 @@ def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
 
 
 def test_a_long_export_shows_that_it_goes_on(done, qtbot, monkeypatch):
-    go_on = threading.Event()
-    write = Writing._write
+    may_write = threading.Event()
+    write = export_dock.write_files
 
-    def write_slowly(writing):
-        go_on.wait(TIMEOUT / 1000)
-        write(writing)
+    def write_slowly(*arguments):
+        may_write.wait(TIMEOUT / 1000)
+        return write(*arguments)
 
-    monkeypatch.setattr(Writing, "_write", write_slowly)
-    click(qtbot, done._button)
+    monkeypatch.setattr(export_dock, "write_files", write_slowly)
+    click(qtbot, done.button)
     try:
         qtbot.waitUntil(lambda: done.status.text.endswith(" s"), timeout=TIMEOUT)
         assert done.status.text.startswith("writing")
     finally:
-        go_on.set()
-    qtbot.waitUntil(lambda: not done.is_writing, timeout=TIMEOUT)
+        may_write.set()
+    qtbot.waitUntil(lambda: not done.is_busy, timeout=TIMEOUT)
     assert done.status.text.startswith("saved")
 
 
@@ -189,39 +198,39 @@ def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path,
         raise OSError(28, "No space left on device")
 
     out = tmp_path / "out"
-    click_and_wait(qtbot, done, done._button)
+    click_and_wait(qtbot, done, done.button)
     before = (out / "blocks_SAF.tif").read_bytes()
     monkeypatch.setitem(_masks._WRITERS, ".tif", full)
-    click_and_wait(qtbot, done, done._button)
+    click_and_wait(qtbot, done, done.button)
     (button,) = [b for b in done.findChildren(QPushButton) if b.text() == "Replace these 2"]
     click_and_wait(qtbot, done, button)
     assert done.status.is_error and "No space left on device" in done.status.text
     assert (out / "blocks_SAF.tif").read_bytes() == before
     assert names(out) == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
-    assert done._button.isEnabled()
+    assert done.button.isEnabled()
 
 
 def test_without_labels_the_button_says_why(viewer, export):
     dock = export()
-    assert not dock._button.isEnabled()
-    assert "no labels" in dock.status.text and "no labels" in dock._button.toolTip()
+    assert not dock.button.isEnabled()
+    assert "no labels" in dock.status.text and "no labels" in dock.button.toolTip()
     viewer.add_labels(LABELS)
-    assert dock._button.isEnabled() and dock.status.text == ""
+    assert dock.button.isEnabled() and dock.status.text == ""
     viewer.layers.clear()
-    assert not dock._button.isEnabled()
+    assert not dock.button.isEnabled()
 
 
 def test_what_cannot_be_written_is_told_before_the_click(done, qtbot, tmp_path):
     for words in ("Label image", "Table of regions"):
         tick(qtbot, done, words, checked=False)
-    assert not done._button.isEnabled() and done.status.text == "nothing is ticked"
+    assert not done.button.isEnabled() and done.status.text == "nothing is ticked"
     tick(qtbot, done, "Figure")
-    assert done._button.isEnabled() and done.status.text == ""
+    assert done.button.isEnabled() and done.status.text == ""
     done.choose_folder(tmp_path / "missing" / "out")
-    assert not done._button.isEnabled() and "folder" in done.status.text
+    assert not done.button.isEnabled() and "folder" in done.status.text
     done.choose_folder(tmp_path)
-    done._name.setText("a/b")
-    assert not done._button.isEnabled() and "name" in done.status.text
+    done.choose_name("a/b")
+    assert not done.button.isEnabled() and "name" in done.status.text
 
 
 def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot, tmp_path):
@@ -230,16 +239,16 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
     off = [box for box in dock.findChildren(QCheckBox) if not box.isEnabled()]
     assert [box.text() for box in off] == ["Prototypes", "Recipe"]
     assert all("not computed here" in box.toolTip() for box in off)
-    assert not dock.repeat._run.isEnabled() and "Nothing to repeat" in dock.repeat.words
-    click_and_wait(qtbot, dock, dock._button)
+    assert not dock.repeat.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary
+    click_and_wait(qtbot, dock, dock.button)
     assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
 
 
 def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
-    assert done.repeat.words == "Self-assignment flow, intensity or colour, scale 3."
+    assert done.repeat.summary == "Self-assignment flow, intensity or colour, scale 3."
     entry = {"recipe": {"method": "dictionary"}}
     done.choose_layer(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
-    assert "in its own dock" in done.repeat.words
+    assert "in its own dock" in done.repeat.summary
 
 
 def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
@@ -253,13 +262,13 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
         return save(*arguments, **options)
 
     monkeypatch.setattr(_export, "save_regions", save_slowly)
-    assert not done._stop.isEnabled()
-    click(qtbot, done._button)
+    assert not done._stop_button.isEnabled()
+    click(qtbot, done.button)
     assert begun.wait(TIMEOUT / 1000)
-    click(qtbot, done._stop)
+    click(qtbot, done._stop_button)
     clicked.set()
-    qtbot.waitUntil(lambda: not done.is_writing, timeout=TIMEOUT)
-    assert done.status.text.startswith("stopped: saved") and not done._stop.isEnabled()
+    qtbot.waitUntil(lambda: not done.is_busy, timeout=TIMEOUT)
+    assert done.status.text.startswith("stopped: saved") and not done._stop_button.isEnabled()
     assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
 
 
@@ -270,8 +279,8 @@ def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, mon
         raise Cancelled
 
     monkeypatch.setattr(LabelSource, "read", read)
-    click(qtbot, done._button)
-    click_and_wait(qtbot, done, done._stop)
+    click(qtbot, done.button)
+    click_and_wait(qtbot, done, done._stop_button)
     assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()
 
 
@@ -279,7 +288,7 @@ def test_labels_without_a_pixel_are_told(viewer, export, qtbot, tmp_path):
     viewer.add_labels(LABELS * 0)
     dock = export()
     dock.choice.choose("masks", "")
-    click_and_wait(qtbot, dock, dock._button)
+    click_and_wait(qtbot, dock, dock.button)
     assert dock.status.is_error and "all are 0" in dock.status.text
 
 
@@ -287,7 +296,7 @@ def test_scale_units_and_axes_of_the_layer_are_kept(viewer, export, qtbot, tmp_p
     volume = np.stack([LABELS] * 2)
     viewer.add_labels(volume, name="v", scale=(2, 0.5, 0.25), units=("µm",) * 3)
     dock = export()
-    click_and_wait(qtbot, dock, dock._button)
+    click_and_wait(qtbot, dock, dock.button)
     image = read_image(tmp_path / "out" / "v.tif")
     assert (image.axes, image.scale) == ("zyx", (2.0, 0.5, 0.25))
     with open(tmp_path / "out" / "v_regions.csv", encoding="utf-8") as file:
@@ -302,7 +311,7 @@ def test_a_slice_goes_with_its_slice_of_the_image(viewer, export, qtbot, tmp_pat
     viewer.add_labels(labels, name="stack [SAF]", scale=(3, 1, 1), translate=(15, 0, 0))
     dock = export()
     dock.choice.choose("figure", ".png")
-    click_and_wait(qtbot, dock, dock._button)
+    click_and_wait(qtbot, dock, dock.button)
     assert not dock.status.is_error, dock.status.text
     with open(tmp_path / "out" / "stack_SAF_regions.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -327,24 +336,26 @@ def test_a_new_result_is_turned_to(viewer, export):
     assert dock.layer.name == "mine"
     add_result(viewer, result_of(blocks()))
     assert dock.layer.name == "blocks [SAF]"
-    assert dock._name.text() == "blocks_SAF"
+    assert dock.name == "blocks_SAF"
     viewer.add_labels(np.ones((32, 32), int), name="strokes")
     assert dock.layer.name == "blocks [SAF]"
 
 
-def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, dock, run, export):
-    exporting = export()
+def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, run, export, qtbot):
+    viewer.add_image(blocks(), name="blocks")
+    dock, exporting = SegmentWidget(viewer), export()
+    qtbot.addWidget(dock, before_close_func=SegmentWidget.shut_down)
     run(dock)
     assert exporting.layer.name == "blocks [SAF]"
-    assert exporting.repeat._run.isEnabled()
+    assert exporting.repeat.button.isEnabled()
     exporting.choice.choose("recipe", True)
     exporting.choice.choose("prototypes", ".csv")
     assert exporting.choice.wanted.recipe and exporting.choice.wanted.prototypes == ".csv"
 
 
 def repeat(qtbot, dock):
-    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
-        dock.repeat._run.click()
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.repeat.button.click()
 
 
 @pytest.mark.parametrize("kind", ["rgb", "volume", "channels"])
@@ -380,12 +391,12 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     dock.repeat.choose_image(viewer.add_image(stack() * 20 + 3.0, name="bright"))
     dock.repeat.brightness.choose(False)
     repeat(qtbot, dock)
-    text = dock.repeat.status.text
+    text = dock.status.text
     assert "bright: 1" in text and "of the values lie outside" in text, text
-    assert dock.repeat.status.suggested_action == "Scale this image by itself"
-    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
-        dock.repeat.status._suggested_action.click()
-    assert dock.repeat.brightness.rescale and not dock.repeat.status.suggested_action
+    assert dock.status.suggested_action == "Scale this image by itself"
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.status._suggested_action.click()
+    assert dock.repeat.brightness.rescale and not dock.status.suggested_action
     for by_itself in (True, False):
         dock.repeat.brightness.choose(by_itself)
         dock.repeat.save_to(str(tmp_path / "r.json"))
@@ -401,7 +412,7 @@ def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, q
     repeat(qtbot, dock)
     recipe = viewer.layers["other [SAF]"].metadata["napari_saf"]["recipe"]
     assert recipe["input"]["window"] == (3, 5, 5)
-    assert "scale along axis -3: 3 px, the most that fits" in dock.repeat.status.text
+    assert "scale along axis -3: 3 px, the most that fits" in dock.status.text
 
 
 def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
@@ -412,9 +423,9 @@ def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
     dock = export()
     dock.repeat.choose_image(other)
     repeat(qtbot, dock)
-    assert "3 of 256 pixels" in dock.repeat.status.text
-    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
-        dock.repeat.status._suggested_action.click()
+    assert "3 of 256 pixels" in dock.status.text
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.status._suggested_action.click()
     np.testing.assert_array_equal(viewer.layers["other [SAF]"].data == 0, np.isnan(holes))
 
 
@@ -434,8 +445,8 @@ def test_an_image_of_too_few_axes_is_told(viewer, export, qtbot):
     add_result(viewer, result_of(stack()))
     viewer.add_image(stack()[0])
     dock = export()
-    dock.repeat._run.click()
-    assert dock.repeat.status.is_error and "expected an image of 3 axes" in dock.repeat.status.text
+    dock.repeat.button.click()
+    assert dock.status.is_error and "expected an image of 3 axes" in dock.status.text
 
 
 def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
@@ -448,11 +459,11 @@ def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
     viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": entry})
     viewer.add_image(blocks(), name="blocks")
     dock = export()
-    with qtbot.waitSignal(dock.repeat.controller.advanced, timeout=TIMEOUT):
-        dock.repeat._run.click()
-    with qtbot.waitSignal(dock.repeat.controller.finished, timeout=TIMEOUT):
-        dock.repeat._stop.click()
-    assert dock.repeat.status.text.startswith("stopped: ")
+    with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
+        dock.repeat.button.click()
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock._stop_button.click()
+    assert dock.status.text.startswith("stopped: ")
     assert isinstance(viewer.layers["blocks [SAF]"], Labels)
 
 
@@ -461,7 +472,7 @@ def test_a_saved_recipe_is_the_one_of_the_layer(done, tmp_path, viewer):
     recipe = saf.load_recipe(tmp_path / "mine.recipe.json")
     assert recipe.raw == viewer.layers[1].metadata["napari_saf"]["recipe"]
     done.repeat.save_to(str(tmp_path / "missing" / "mine.json"))
-    assert done.repeat.status.is_error
+    assert done.status.is_error
 
 
 def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
@@ -469,8 +480,8 @@ def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
     recipe = SelfAssignmentFlow(affinity=affinity).recipe(Problem.from_image(blocks()))
     viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": {"recipe": recipe}})
     dock = export()
-    assert "cannot repeat" in dock.repeat.words
-    assert not dock.repeat._run.isEnabled()
+    assert "cannot repeat" in dock.repeat.summary
+    assert not dock.repeat.button.isEnabled()
 
 
 def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
@@ -491,13 +502,15 @@ def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
             assert is_named or is_fold or is_suggested_action, control
 
 
-def test_closing_the_dock_lets_go_of_everything(viewer, export, qtbot, tmp_path):
+def test_closing_the_dock_lets_go_of_everything(make_napari_viewer, tmp_path):
+    viewer = make_napari_viewer()
     viewer.add_image(blocks(), name="blocks")
     add_result(viewer, result_of(blocks()))
-    dock = export()
-    dock._button.click()
+    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Export")
+    dock.choose_folder(tmp_path / "out")
+    dock.button.click()
     viewer.window.remove_dock_widget(dock)
-    assert not dock.is_writing
+    assert not dock.is_busy
     pixels = weakref.ref(viewer.layers[1].data)
     viewer.layers.clear()
     viewer.add_labels(LABELS)

@@ -13,9 +13,8 @@ from napari.layers import Labels
 from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QPushButton, QWidget
 
 from napari_saf._gui.compare.choice import ComparisonChoice, whole_name
-from napari_saf._gui.compare.layers import ComparisonLayers
-from napari_saf._gui.compare.table import ComparisonTable
-from napari_saf._gui.compare.work import ComparisonWork, Finished, Outcome, Progress
+from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
+from napari_saf._gui.compare.work import ComparisonWork, Outcome, Progress
 from napari_saf._gui.docks.run_dock import (
     STATUS_WORDS,
     RunDock,
@@ -28,7 +27,7 @@ from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.view import SideBySide
-from napari_saf.comparison import Variant, lay_out
+from napari_saf.comparison import Compared, lay_out
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
@@ -118,30 +117,31 @@ class CompareWidget(RunDock):
         self._layers = self.outcome = None
 
     def _create_controls(self) -> None:
+        key = self._key_of("run_or_stop")
         self._run_button = QPushButton("Compare")
+        self._run_button.setToolTip(f"Run every combination, one after another ({key}).")
+        self._stop_button.setToolTip(f"End with the results that are finished ({key}).")
         self._side_button, self._save_button = QPushButton("Side by side"), QPushButton("Save …")
         self._side_button.setCheckable(True)
         self._side_button.setToolTip("Show the results in napari's grid, or leave it.")
         self._save_button.setToolTip("Save a page, a picture or the table.")
-        key = self._key_of("run_or_stop")
-        self._run_button.setToolTip(f"Run every combination, one after another ({key}).")
-        self._stop_button.setToolTip(f"End with the results that are finished ({key}).")
         self._paint = QComboBox()
         self._paint.addItem("mean colour", "mean")
         self._paint.addItem("clear colour", "palette")
         self._paint.setToolTip(_PAINT_HELP)
 
     def _create_layout(self) -> None:
-        self._rows = rows = FormSection()
-        rows.add_row("Scale", self.input.scale, _SCALE_HELP)
-        rows.add_row("Truth", self._truth, _TRUTH_HELP)
-        below, layout = QWidget(), QHBoxLayout()
-        below.setLayout(layout)
+        self._rows = FormSection()
+        self._rows.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self._rows.add_row("Truth", self._truth, _TRUTH_HELP)
+        features = create_fold("Features", self.input.features)
+        below = QWidget()
+        layout = QHBoxLayout(below)
         layout.setContentsMargins(0, 0, 0, 0)
         for widget, stretch in ((self._side_button, 3), (self._save_button, 2), (self._paint, 4)):
             layout.addWidget(widget, stretch=stretch)
         self._lay_out(
-            [self.input.section, self.choice, rows, create_fold("Features", self.input.features)],
+            [self.input.section, self.choice, self._rows, features],
             [self._run_button, self._stop_button],
             [self.table, self.swatches, below],
         )
@@ -168,30 +168,27 @@ class CompareWidget(RunDock):
             return
         if self.is_busy:
             return
-        given = "window" not in self.choice.axis_names
-        uses_scale = given and any(variant.method.uses_window for variant in work.variants)
+        is_given = "window" not in self.choice.axis_names
+        uses_scale = is_given and any(variant.method.uses_window for variant in work.variants)
         self._scale_note = self.input.scale_note(work.job) if uses_scale else ""
         self._side.leave()
         if self._layers is not None:
             for layer in self._layers.layers():
                 layer.visible = False
             self._layers.release()
-        self.outcome, self._progress = None, None
+        self.outcome = self._progress = None
         self.table.show_rows([], [])
         self.swatches.show_swatches([])
         self._layers = ComparisonLayers(
             self._viewer, self, self.input.image, self.input.placement(), list(work.variants)
         )
-        self.begin_task("comparing", work.run, self._on_compared, self._on_told)
+        self.begin_task("comparing", work.run, self._on_compared, self._on_reported)
 
-    def _work(self, *, finite_only: bool) -> ComparisonWork:
+    def _work(self, *, finite_only: bool = False) -> ComparisonWork:
         job, truth = self.input.job(finite_only=finite_only), self._truth.layer
         variants = self.choice.variants(job.options, self._known_methods())
         regions = None if truth is None else pixels_of(truth)
         return ComparisonWork(job, variants, self.input.image.name, regions)
-
-    def _variants(self) -> list[Variant]:
-        return self.choice.variants(self.input.job().options, self._known_methods())
 
     def _known_methods(self) -> dict[str, AbstractMethod]:
         """Return the method of the Segment dock, if its parameters count."""
@@ -208,27 +205,27 @@ class CompareWidget(RunDock):
         spreads = any(issubclass(METHODS[name], SweepMethod) for name in self.choice.names)
         self.input.show_groups(spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
-        words = "Compare"
+        text = "Compare"
         if self.input.image is not None:
             with contextlib.suppress(SafError):
-                n_runs = len(self._variants())
-                words = f"Compare {n_runs} runs" if n_runs > 1 else words
-        self._run_button.setText(words)
+                n_runs = len(self._work().variants)
+                text = f"Compare {n_runs} runs" if n_runs > 1 else text
+        self._run_button.setText(text)
 
-    def _on_told(self, told: object) -> None:
-        if isinstance(told, Finished) and self._layers is not None:
-            self._layers.add(told.result)
-        elif isinstance(told, Progress):
-            self._progress = told
+    def _on_reported(self, report: object) -> None:
+        if isinstance(report, Compared) and self._layers is not None:
+            self._layers.add(report)
+        elif isinstance(report, Progress):
+            self._progress = report
             self._on_clock()
 
     def _on_clock(self) -> None:
-        told, task = self._progress, self._task
-        if told is None or task is None or task.is_cancelled:
+        progress, task = self._progress, self._task
+        if progress is None or task is None or task.is_cancelled:
             super()._on_clock()
             return
-        words = f"{100 * told.fraction:.0f} %   {told.name}   {task.seconds:.1f} s"
-        self.status.show_progress(told.fraction, words)
+        text = f"{100 * progress.fraction:.0f} %   {progress.name}   {task.seconds:.1f} s"
+        self.status.show_progress(progress.fraction, text)
 
     def _on_compared(self, outcome: Outcome) -> None:
         seconds = 0.0 if self._task is None else self._task.seconds
@@ -237,14 +234,13 @@ class CompareWidget(RunDock):
             return
         self._is_adding = True
         self._layers.finish(outcome.comparison, lambda: self._on_layers_done(outcome))
-        count = len(outcome.comparison.results)
-        words = [f"{count} result{'s' * (count != 1)} in {seconds:.1f} s"]
-        words += [self._scale_note] * bool(self._scale_note)
-        words += [
-            f"not run: {whole_name(f.variant)}: {f.error}" for f in outcome.comparison.failures
-        ]
-        words += ["stopped before the others"] * (not outcome.comparison.is_complete)
-        self.status.show_progress(count / len(outcome.work.variants), "\n".join(words))
+        found = outcome.comparison
+        count = len(found.results)
+        text = [f"{count} result{'s' * (count != 1)} in {seconds:.1f} s"]
+        text += [self._scale_note] * bool(self._scale_note)
+        text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]
+        text += ["stopped before the others"] * (not found.is_complete)
+        self.status.show_progress(count / len(outcome.work.variants), "\n".join(text))
 
     def _on_layers_done(self, outcome: Outcome) -> None:
         self._is_adding = False
@@ -258,8 +254,7 @@ class CompareWidget(RunDock):
         if self.outcome is None or self._layers is None:
             return
         results = self.outcome.comparison.results
-        variants = [result.variant for result in results]
-        names = [(self._layers.name(one), whole_name(one)) for one in variants]
+        names = [(self._layers.name(one.variant), whole_name(one.variant)) for one in results]
         rows = [
             dataclasses.replace(row, status=STATUS_WORDS[result.status])
             for row, result in zip(self.outcome.rows, results, strict=True)
@@ -304,9 +299,9 @@ class CompareWidget(RunDock):
             border = np.asarray(layers.color(label))
             fill = fill_color(result.prototypes[label - 1], result.variant.options.features, border)
             share = result.sizes[label - 1] / result.labels.size
-            words = f"label {label}: {100 * share:.1f} % of the pixels"
-            words = f"label {label}: died out here, others have it" if label in dead else words
-            swatches.append(Swatch(fill, border, words, label in dead))
+            text = f"label {label}: {100 * share:.1f} % of the pixels"
+            text = f"label {label}: died out here, others have it" if label in dead else text
+            swatches.append(Swatch(fill, border, text, label in dead))
         self.swatches.show_swatches(swatches)
 
     def _grid_of(
@@ -316,14 +311,13 @@ class CompareWidget(RunDock):
 
         A full table of two parameters is shown as such; else image and truth come first.
         """
-        results = outcome.comparison.results
-        found = [layers.layer(result.variant) for result in results]
-        shown = [layer for layer in found if layer is not None]
-        layout = lay_out([result.variant for result in results])
-        if layout.is_table and len(shown) == len(results):
+        variants = [result.variant for result in outcome.comparison.results]
+        shown = [layer for layer in map(layers.layer, variants) if layer is not None]
+        layout = lay_out(variants)
+        if layout.is_table and len(shown) == len(variants):
             return shown, (layout.n_rows, layout.n_columns)
-        given = [layers.image, self._truth.layer]
-        return [one for one in self._viewer.layers if one in given or one in shown], (-1, -1)
+        wanted = [layers.image, self._truth.layer, *shown]
+        return [layer for layer in self._viewer.layers if layer in wanted], (-1, -1)
 
     def _on_grid_left(self) -> None:
         self._side_button.setChecked(False)
@@ -339,8 +333,9 @@ class CompareWidget(RunDock):
             self.save_to(path)
 
     def _on_layer_removed(self, event: Any) -> None:
-        if self._layers is not None and event.value == self._layers.image:
-            self.stop_task()
+        is_needed = self._layers is not None and event.value == self._layers.image
+        if is_needed and self._task is not None:
+            self._on_stop_clicked()
 
     def _on_failed(self, error: Exception) -> None:
         self._show_error(describe_error(error), suggested_action_for(error))

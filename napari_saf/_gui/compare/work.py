@@ -11,10 +11,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from napari_saf._gui.compare.choice import whole_name
-from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
+from napari_saf._gui.layers.reading import ImageJob, ProblemReader, labels_index, read_pixels
 from napari_saf._gui.runs.start import without_gaps
 from napari_saf.comparison import (
-    Compared,
     Comparison,
     ComparisonStep,
     Row,
@@ -26,9 +25,9 @@ from napari_saf.errors import InvalidInput
 from napari_saf.methods import run_to_end
 from napari_saf.problem import ImageOptions, Problem
 
-__all__ = ["ComparisonWork", "Finished", "Outcome", "Progress"]
+__all__ = ["ComparisonWork", "Outcome", "Progress"]
 
-_TOLD_SECONDS = 0.1
+_REPORT_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,13 +36,6 @@ class Progress:
 
     fraction: float
     name: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Finished:
-    """A result, with label numbers of its own."""
-
-    result: Compared
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +57,7 @@ class Outcome:
         """
         work = dataclasses.replace(self.work, truth=data)
         truth = work.read_truth(cancelled)
-        rows = comparison_table(self.comparison, truth)
-        return Outcome(work, self.comparison, rows, truth)
+        return Outcome(work, self.comparison, comparison_table(self.comparison, truth), truth)
 
     def save(
         self,
@@ -94,7 +85,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ComparisonWork:
-    """What a click on Run asks for, as read at that moment.
+    """What a click on Compare asks for, as read at that moment.
 
     Attributes
     ----------
@@ -112,7 +103,7 @@ class ComparisonWork:
     truth: Any = None
 
     def run(self, report: Callable[[object], None], cancelled: Callable[[], bool]) -> Outcome:
-        """Run all variants; report `Progress` and `Finished`.
+        """Run all variants; report `Progress`, and each result once.
 
         Raises
         ------
@@ -121,65 +112,45 @@ class ComparisonWork:
         SafError
             If no variant could be run, or the truth does not fit the image.
         """
-        truth = self.read_truth(cancelled)
-        reader = ProblemReader()
+        truth, reader = self.read_truth(cancelled), ProblemReader()
+        n_reported, last = 0, 0.0
 
         def read(options: ImageOptions) -> Problem:
             job = dataclasses.replace(self.job, options=options)
             return without_gaps(reader.read(job, cancelled))[0]
 
-        teller = _Teller(report)
-        steps = iterate_comparison(self.variants, read, cancelled=cancelled)
-        found = run_to_end(steps, teller.tell)
+        def on_step(step: ComparisonStep) -> None:
+            nonlocal n_reported, last
+            for result in step.results[n_reported:]:
+                report(result)
+            n_reported = len(step.results)
+            if time.perf_counter() - last > _REPORT_SECONDS:
+                last = time.perf_counter()
+                report(Progress(step.snapshot.fraction, whole_name(step.variant)))
+
+        found = run_to_end(iterate_comparison(self.variants, read, cancelled=cancelled), on_step)
         return Outcome(self, found, comparison_table(found, truth), truth)
 
     def read_truth(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
-        """Read the truth and see whether it fits; None if there is none."""
+        """Read the truth, of a stack the slices labelled; None if there is none.
+
+        Raises
+        ------
+        InvalidInput
+            If it does not fit the image, or is 0 everywhere.
+        """
         if self.truth is None:
             return None
-        truth = read_pixels(self.truth, self._truth_index(), cancelled).copy()
-        if truth.shape != self._shape():
-            raise InvalidInput(f"truth: expected the shape {self._shape()}, got {truth.shape}")
+        index, channels = self.job.index, self.job.options.channel_axis
+        if channels is not None:
+            channels = [k for k, at in enumerate(index) if isinstance(at, slice)][channels]
+        axes = [axis for axis in range(len(index)) if axis != channels]
+        fixed = {axis: at for axis, at in enumerate(index) if isinstance(at, int)}
+        part = labels_index(self.truth.shape, len(index), axes, fixed, channels)
+        truth = read_pixels(self.truth, part, cancelled).copy()
+        expected = tuple(self.job.data.shape[axis] for axis in axes if axis not in fixed)
+        if truth.shape != expected:
+            raise InvalidInput(f"truth: expected the shape {expected}, got {truth.shape}")
         if not truth.any():
             raise InvalidInput("truth: expected labelled pixels, got 0 everywhere")
         return truth
-
-    def _truth_index(self) -> Index:
-        """Return what to read of the truth: the slices labelled, where it has the others too."""
-        where, shape = self._where(), self.truth.shape
-        if len(shape) != len(where):
-            return ()
-        return tuple(
-            min(at, side - 1) if isinstance(at, int) else at
-            for at, side in zip(where.values(), shape, strict=True)
-        )
-
-    def _shape(self) -> tuple[int, ...]:
-        """Return the shape of what is labelled."""
-        sides = self.job.data.shape
-        return tuple(sides[axis] for axis, at in self._where().items() if not isinstance(at, int))
-
-    def _where(self) -> dict[int, int | slice]:
-        """Return what is labelled, by the axis of space."""
-        where = dict(enumerate(self.job.index))
-        if self.job.options.channel_axis is not None:
-            kept = [axis for axis, at in where.items() if not isinstance(at, int)]
-            del where[kept[self.job.options.channel_axis]]
-        return where
-
-
-class _Teller:
-    """Reports each result once, and progress now and then."""
-
-    def __init__(self, report: Callable[[object], None]) -> None:
-        self._report = report
-        self._n_told = 0
-        self._last = 0.0
-
-    def tell(self, step: ComparisonStep) -> None:
-        for result in step.results[self._n_told :]:
-            self._report(Finished(result))
-        self._n_told = len(step.results)
-        if time.perf_counter() - self._last > _TOLD_SECONDS:
-            self._last = time.perf_counter()
-            self._report(Progress(step.snapshot.fraction, whole_name(step.variant)))

@@ -24,14 +24,16 @@ _FORMAT_WIDTH = 124
 _INDENT = 23
 _LARGEST_LEAST = 10_000_000
 _ROWS = {False: "a row for each label", True: "a row for each region"}
+_ROWS_HELP = "Whether a label is measured as a whole, or each of its connected regions by itself."
+_LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of file: its name in `Wanted`, words, formats and whether it is ticked at first."""
+    """A kind of file: its name in `Wanted`, label, formats and whether it is ticked at first."""
 
     name: str
-    words: str
+    label: str
     formats: tuple[str, ...]
     help: str
     is_first: bool = False
@@ -66,18 +68,29 @@ class ExportChoice(QWidget):
         super().__init__(parent)
         self._ticks: dict[str, QCheckBox] = {}
         self._formats: dict[str, QComboBox] = {}
+        self._rows, self._least = QComboBox(), QSpinBox()
+        for connected, label in _ROWS.items():
+            self._rows.addItem(label, connected)
+        self._rows.setToolTip(_ROWS_HELP)
+        self._rows.currentIndexChanged.connect(self._on_ticked)
+        self._least.setRange(1, _LARGEST_LEAST)
+        self._least.setSpecialValueText("regions of any size")
+        self._least.setPrefix("regions of ")
+        self._least.setSuffix(" pixels or more")
+        self._least.setToolTip(_LEAST_HELP)
+        below = {"regions": self._rows, "numbered": self._least}
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setVerticalSpacing(4)
         layout.setColumnStretch(0, 1)
         for kind in _KINDS:
             self._add(kind, layout)
-            if kind.name == "regions":
-                self._rows = self._create_rows()
-                _add_indented(self._rows, layout)
-            elif kind.name == "numbered":
-                self._least = self._create_least()
-                _add_indented(self._least, layout)
+            if kind.name in below:
+                widget, indented = below[kind.name], QHBoxLayout()
+                widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+                indented.setContentsMargins(_INDENT, 0, 0, 0)
+                indented.addWidget(widget)
+                layout.addLayout(indented, layout.rowCount(), 0, 1, 2)
         self._on_ticked()
 
     @property
@@ -108,7 +121,7 @@ class ExportChoice(QWidget):
             self._formats[name].setCurrentText(suffix)
 
     def _add(self, kind: _Kind, layout: QGridLayout) -> None:
-        tick = self._ticks[kind.name] = QCheckBox(kind.words)
+        tick = self._ticks[kind.name] = QCheckBox(kind.label)
         tick.setChecked(kind.is_first)
         tick.setToolTip(kind.help)
         tick.toggled.connect(self._on_ticked)
@@ -121,27 +134,6 @@ class ExportChoice(QWidget):
             box.setFixedWidth(_FORMAT_WIDTH)
             layout.addWidget(box, row, 1)
 
-    def _create_rows(self) -> QComboBox:
-        rows = QComboBox()
-        for connected, words in _ROWS.items():
-            rows.addItem(words, connected)
-        rows.setToolTip(
-            "Whether a label is measured as a whole, or each of its connected regions by itself."
-        )
-        rows.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        rows.currentIndexChanged.connect(self._on_ticked)
-        return rows
-
-    def _create_least(self) -> QSpinBox:
-        least = QSpinBox()
-        least.setRange(1, _LARGEST_LEAST)
-        least.setSpecialValueText("regions of any size")
-        least.setPrefix("regions of ")
-        least.setSuffix(" pixels or more")
-        least.setToolTip("Smaller connected regions are neither numbered nor given a row.")
-        least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        return least
-
     def _on_ticked(self, *changed: object) -> None:
         for name, box in self._formats.items():
             box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
@@ -149,10 +141,3 @@ class ExportChoice(QWidget):
         has_rows = self._rows.isEnabled() and bool(self._rows.currentData())
         self._least.setEnabled(has_rows or self._formats["numbered"].isEnabled())
         self.changed.emit()
-
-
-def _add_indented(widget: QWidget, layout: QGridLayout) -> None:
-    indented = QHBoxLayout()
-    indented.setContentsMargins(_INDENT, 0, 0, 0)
-    indented.addWidget(widget)
-    layout.addLayout(indented, layout.rowCount(), 0, 1, 2)

@@ -7,11 +7,9 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtCore import QTimer, Signal
 from qtpy.QtWidgets import (
     QFileDialog,
     QFrame,
-    QHBoxLayout,
     QLabel,
     QPlainTextEdit,
     QPushButton,
@@ -19,75 +17,61 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf._gui.docks.run_dock import (
-    RESCALE,
-    STATUS_WORDS,
-    count_labels,
-    describe_error,
-    rescale_action,
-    suggested_action_for,
-)
 from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, BrightnessChoice
-from napari_saf._gui.forms.image_input import FEATURE_WORDS
+from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.metadata import raw_recipe, recipe_of
-from napari_saf._gui.runs.controller import RunController, connect_run
+from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.jobs import repeat_job
-from napari_saf._gui.runs.run import Frame
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
-from napari_saf.result import Segmentation
 
 __all__ = ["RepeatSection"]
 
 _HELP = "Label this image with the same method, parameters, features and scale."
-_FOLDER_WORDS = "For a folder of images, save the recipe and type in a terminal:"
+_FOLDER_TEXT = "For a folder of images, save the recipe and type in a terminal:"
+_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
 _COMMAND_HEIGHT = 66
 """Four lines."""
-_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
 
 
 class RepeatSection(QWidget):
-    """Rows that repeat the recipe of a Labels layer.
+    """Rows that offer to repeat the recipe of a Labels layer.
 
     Parameters
     ----------
     viewer : napari.Viewer
+    status : StatusArea
+        Says how saving went.
 
     Attributes
     ----------
-    controller : RunController
-        Of the runs that are started here.
-    status : StatusArea
+    button : QPushButton
+        To repeat; the dock does it.
     brightness : BrightnessChoice
     """
 
-    changed = Signal()
-
-    def __init__(self, viewer: napari.Viewer) -> None:
+    def __init__(self, viewer: napari.Viewer, status: StatusArea) -> None:
         super().__init__()
-        self._viewer = viewer
+        self._viewer, self._status = viewer, status
         self._layer: Any = None
         self._shown: tuple[Any, int] | None = None
         self._recipe: Recipe | None = None
-        self.controller, self.status = RunController(viewer), StatusArea(is_quiet=True)
-        self._frame: Frame | None = None
+        self._is_enabled = True
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
-        self.brightness, self._finite_only = BrightnessChoice(), False
-        self._run, self._stop = QPushButton("Repeat"), QPushButton("Stop")
-        self._save = QPushButton("Save recipe …")
+        self.brightness = BrightnessChoice()
+        self.button, self._save = QPushButton("Repeat"), QPushButton("Save recipe …")
         self._what, self._command = QLabel(), QPlainTextEdit()
-        self._clock = QTimer(self)
-        self._clock.setInterval(500)
         self._create_layout()
-        self._connect()
+        self._save.clicked.connect(self._on_save_clicked)
+        self._image.layer_changed.connect(self._update_enabled)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """What would be repeated, or why nothing can be."""
         return str(self._what.text())
 
@@ -107,7 +91,7 @@ class RepeatSection(QWidget):
             self._recipe = recipe
             options = recipe.options
             self.brightness.choose(options.rescale or options.scaling is None)
-            self._what.setText(_in_words(recipe))
+            self._what.setText(_summary(recipe))
         except InvalidInput as error:
             self._what.setText(f"Nothing to repeat: {error}.")
         name = "labels" if layer is None else file_stem(layer.name)
@@ -121,23 +105,20 @@ class RepeatSection(QWidget):
         """Choose the image to label."""
         self._image.choose(layer)
 
-    def start(self) -> None:
-        """Label the chosen image by the recipe."""
-        self._finite_only = False
-        self._start()
+    def job(self) -> RunJob:
+        """Return the run that labels the chosen image by the recipe.
 
-    def _start(self) -> None:
-        image, labels = self._image.layer, self._layer
-        if self._recipe is None or labels is None:
-            return
-        try:
-            n_axes = len(labelled_axes(labels))
-            rescale = self.brightness.rescale
-            request = repeat_job(self._viewer, self._recipe, image, n_axes, labels, rescale)
-        except SafError as error:
-            self.status.show_error(str(error))
-            return
-        self.controller.start(request.masked() if self._finite_only else request)
+        Raises
+        ------
+        InvalidInput
+            If there is no recipe or image, or the image has too few axes.
+        """
+        if self._recipe is None:
+            raise InvalidInput(self.summary)
+        n_axes, rescale = len(labelled_axes(self._layer)), self.brightness.rescale
+        return repeat_job(
+            self._viewer, self._recipe, self._image.layer, n_axes, self._layer, rescale
+        )
 
     def save_to(self, path: str) -> None:
         """Save the recipe; the suffix is added where it is missing."""
@@ -149,49 +130,38 @@ class RepeatSection(QWidget):
         try:
             save_recipe(target, self._recipe.with_rescale(self.brightness.rescale).raw)
         except SafError as error:
-            self.status.show_error(str(error))
+            self._status.show_error(str(error))
         else:
-            self.status.reset(f"saved {target.name}")
+            self._status.reset(f"saved {target.name}")
+
+    def set_enabled(self, enabled: bool) -> None:
+        """Allow to repeat, or do not."""
+        self._is_enabled = enabled
+        self._update_enabled()
 
     def release(self) -> None:
-        """End the run and let go of the viewer."""
-        self._clock.stop()
-        self.controller.shut_down()
+        """Let go of the viewer."""
         self._image.disconnect_viewer()
         self._layer = self._shown = self._recipe = None
 
     def _create_layout(self) -> None:
         self._what.setWordWrap(True)
+        self._what.setToolTip("The recipe that the chosen labels carry.")
         # A label cannot break a long name and still be copied as it is.
         self._command.setReadOnly(True)
         self._command.setFrameShape(QFrame.Shape.NoFrame)
         self._command.setFixedHeight(_COMMAND_HEIGHT)
         self._command.setStyleSheet("font-family: monospace; font-size: 8pt;")
         self._command.setToolTip(_FOLDER_HELP)
-        self._what.setToolTip("The recipe that the chosen labels carry.")
-        self._stop.setToolTip("End the run with the labels that there are.")
         self._save.setToolTip("Save the recipe as a file, for Python and the command line.")
-        rows, buttons, folder = FormSection(), QHBoxLayout(), QLabel(_FOLDER_WORDS)
+        rows, folder = FormSection(), QLabel(_FOLDER_TEXT)
         folder.setWordWrap(True)
         rows.add_row("On image", self._image, "The image to label in the same way.")
         rows.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
-        for button in (self._run, self._stop):
-            buttons.addWidget(button, stretch=1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._what)
-        layout.addWidget(rows)
-        layout.addLayout(buttons)
-        for widget in (self.status, folder, self._save, self._command):
+        for widget in (self._what, rows, self.button, folder, self._save, self._command):
             layout.addWidget(widget)
-
-    def _connect(self) -> None:
-        self._run.clicked.connect(self.start)
-        self._stop.clicked.connect(self._on_stop_clicked)
-        self._save.clicked.connect(self._on_save_clicked)
-        self._image.layer_changed.connect(self._update_enabled)
-        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
-        connect_run(self.controller, self._clock, self)
 
     def _on_save_clicked(self) -> None:
         name = f"{file_stem(self._layer.name)}.recipe.json"
@@ -201,72 +171,19 @@ class RepeatSection(QWidget):
         if path:
             self.save_to(path)
 
-    def _on_suggested_action_clicked(self) -> None:
-        """Repeat again, without the pixels or the scaling that were in the way."""
-        if self.status.suggested_action == RESCALE:
-            self.brightness.choose(True)
-        else:
-            self._finite_only = True
-        self._start()
-
-    def _on_stop_clicked(self) -> None:
-        self.controller.stop()
-        self.status.set_text("stopping …")
-
-    def _on_began(self) -> None:
-        self._frame = None
-        self._clock.start()
-        self.status.reset("reading the image …")
-        self._update_enabled()
-
-    def _on_advanced(self, frame: Frame) -> None:
-        self._frame = frame
-        if not self.controller.is_stopping:
-            self._on_clock()
-
-    def _on_clock(self) -> None:
-        seconds = f"{self.controller.seconds:.1f} s"
-        if self.controller.is_stopping:
-            self.status.set_text(f"stopping …  {seconds}")
-        elif self._frame is None:
-            self.status.set_text(f"preparing …  {seconds}")
-        else:
-            percent = f"{100 * self._frame.fraction:.0f} %"
-            self.status.show_progress(self._frame.fraction, f"{percent}   {seconds}")
-
-    def _on_returned(self, result: Segmentation) -> None:
-        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        words = f"{words} in {self.controller.seconds:.1f} s"
-        self.status.show_progress(
-            1.0, self.controller.outcome_text(words, result), rescale_action(self.controller)
-        )
-
-    def _on_failed(self, error: Exception) -> None:
-        self.status.show_error(describe_error(error), suggested_action_for(error))
-
-    def _on_abandoned(self) -> None:
-        self.status.reset("stopped before the first labels")
-
-    def _on_finished(self) -> None:
-        self._clock.stop()
-        self._update_enabled()
-        self.changed.emit()
-
     def _update_enabled(self, layer: object = None) -> None:
         has_recipe, has_image = self._recipe is not None, self._image.layer is not None
-        self._run.setEnabled(has_recipe and has_image)
-        self._run.setToolTip(_HELP if has_image else "Open an image first.")
-        if not has_recipe:
-            self._run.setToolTip(self.words)
+        self.button.setEnabled(has_recipe and has_image and self._is_enabled)
+        text = _HELP if has_image else "Open an image first."
+        self.button.setToolTip(text if has_recipe else self.summary)
         self._save.setEnabled(has_recipe)
         self._command.setEnabled(has_recipe)
-        self._stop.setEnabled(self.controller.is_running)
 
 
-def _in_words(recipe: Recipe) -> str:
+def _summary(recipe: Recipe) -> str:
     assert recipe.options is not None
     window = recipe.options.window
     sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
     scale = f", scale {sides}" if recipe.method.uses_window else ""
-    features = FEATURE_WORDS.get(recipe.options.features, recipe.options.features)
+    features = FEATURE_LABELS.get(recipe.options.features, recipe.options.features)
     return f"{METHODS[recipe.method.name].title}, {features}{scale}."

@@ -1,24 +1,39 @@
-"""From a Labels layer and its image to what is exported."""
+"""From a Labels layer and its image to files."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from numpy.typing import NDArray
 
 from napari_saf._gui.layers.alignment import image_region, squeezed_axes
 from napari_saf._gui.layers.metadata import class_names, metadata_of, points_of
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.device import memory_errors_translated
-from napari_saf.io import Labelling, PrototypeSet, count_labels
+from napari_saf.errors import SafError
+from napari_saf.io import Export, Labelling, PrototypeSet, Wanted, count_labels
 
-__all__ = ["LabelSource", "source_of"]
+__all__ = ["LabelSource", "Written", "source_of", "write_files"]
+
+_LETTERS = {
+    "time": "t",
+    "frame": "t",
+    "frames": "t",
+    "depth": "z",
+    "plane": "z",
+    "slice": "z",
+    "height": "y",
+    "row": "y",
+    "width": "x",
+    "column": "x",
+}
+_TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -47,16 +62,58 @@ class LabelSource:
             image = self.image
             if image is not None:
                 image = read_pixels(image, self.image_index, cancelled)
-            return dataclasses.replace(
-                self.known, labels=labels, image=image, colors=self._colors(labels)
-            )
+            present = count_labels(labels)[0]
+            colors = self.colormap.map(present) if len(present) else np.empty((0, 4))
+            colors = np.clip(np.asarray(colors, dtype=float), 0, 1)
+            named = dict(zip(present.tolist(), colors.tolist(), strict=True))
+            return dataclasses.replace(self.known, labels=labels, image=image, colors=named)
 
-    def _colors(self, labels: NDArray[Any]) -> dict[int, list[float]]:
-        if labels.min() < 0:
-            return {}
-        present = count_labels(labels)[0]
-        colors = np.clip(np.asarray(self.colormap.map(present), dtype=float), 0, 1)
-        return dict(zip(present.tolist(), colors.tolist(), strict=True))
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Written:
+    """The files that were written, or those that are there already, which nothing was done to."""
+
+    paths: list[Path]
+    in_the_way: list[Path] = dataclasses.field(default_factory=list)
+
+
+def write_files(
+    source: LabelSource,
+    path: Path,
+    wanted: Wanted,
+    may_replace: bool,
+    cancelled: Callable[[], bool],
+) -> Written:
+    """Write the files that are wanted of a layer.
+
+    Parameters
+    ----------
+    source : LabelSource
+        What to write.
+    path : Path
+        A folder, made if only itself is missing, and what the names of the files begin with.
+    wanted : Wanted
+        Which files.
+    may_replace : bool
+        Whether files that are there may be replaced.
+    cancelled : callable
+        Asked before each file and while the layer is read.
+
+    Raises
+    ------
+    Cancelled
+        If nothing was written when it was cancelled.
+    SafError
+        If a file cannot be written; those before it are complete.
+    """
+    try:
+        export = Export(path.parent, path.name, source.read(cancelled), wanted)
+        if export.in_the_way and not may_replace:
+            return Written([], export.in_the_way)
+        path.parent.mkdir(exist_ok=True)
+        return Written(export.write(cancelled))
+    except OSError as error:
+        raise SafError(f"{path.parent}: {error.strerror or error}") from error
 
 
 def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> LabelSource:
@@ -106,18 +163,3 @@ def _letters(axes: list[tuple[str, str]]) -> str | None:
         if len(letters[k]) > 1:
             letters[k] = next(rest, "")
     return "".join(letters) if all(letters) else None
-
-
-_LETTERS = {
-    "time": "t",
-    "frame": "t",
-    "frames": "t",
-    "depth": "z",
-    "plane": "z",
-    "slice": "z",
-    "height": "y",
-    "row": "y",
-    "width": "x",
-    "column": "x",
-}
-_TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")

@@ -28,14 +28,14 @@ from napari_saf._gui.layers.reading import ImageJob, Index
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
 
-__all__ = ["FEATURE_WORDS", "ImageInput"]
+__all__ = ["FEATURE_LABELS", "ImageInput"]
 
 _DEFAULT_WINDOW = 5
 _SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
 _MAX_SIDES = (240, 480, 960)
 _COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
-FEATURE_WORDS = dict(_OPTIONS["features"].words or {})
+FEATURE_LABELS = dict(_OPTIONS["features"].words or {})
 _HELP = {
     "image": "The image layer to label.",
     "channel_axis": "The axis that holds channels, not space; named as its slider is.",
@@ -255,8 +255,8 @@ class ImageInput(QObject):
         entries += [("as a volume", _VOLUME)]
         _offer(self.extent, entries, self.extent.currentText())
         self.section.show_row(self.extent, len(self._axes()) > 2)
-        offered = [name for name in FEATURE_WORDS if name != "lab" or self._n_channels() == 3]
-        self._features.set_others([(FEATURE_WORDS[name], name) for name in offered])
+        offered = [name for name in FEATURE_LABELS if name != "lab" or self._n_channels() == 3]
+        self._features.set_others([(FEATURE_LABELS[name], name) for name in offered])
         self._on_extent_changed()
 
     def _on_extent_changed(self) -> None:
