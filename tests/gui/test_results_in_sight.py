@@ -98,7 +98,7 @@ def test_a_repeated_run_hides_the_one_before(viewer, dock, run):
     export = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
     export.choose_layer(in_sight(viewer)[0])
     for _ in range(2):
-        run(export.repeat)
+        run(export, start=export.start_repeat)
     assert len(in_sight(viewer)) == 1
 
 
