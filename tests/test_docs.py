@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import json
 import re
@@ -97,6 +98,33 @@ def commands(group: click.Group, words: str) -> Iterator[tuple[str, click.Comman
         yield f"{words} {name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{words} {name}")
+
+
+def public_objects() -> list[object]:
+    """Every public name with its public methods and properties; constants have no docstring."""
+    found: list[object] = []
+    for name in sorted(saf.__all__):
+        value = getattr(saf, name)
+        if inspect.isclass(value):
+            own = [getattr(value, member) for member in vars(value) if not member.startswith("_")]
+            found += [value, *(m for m in own if inspect.isfunction(m) or isinstance(m, property))]
+        elif inspect.isfunction(value):
+            found.append(value)
+    return found
+
+
+def test_public_names_are_documented() -> None:
+    without = [value for value in public_objects() if not inspect.getdoc(value)]
+    assert not without
+
+
+def test_docstrings_of_public_functions_name_every_parameter() -> None:
+    for value in public_objects():
+        text = inspect.getdoc(value) or ""
+        if inspect.isfunction(value) and "Parameters\n-" in text:
+            names = set(inspect.signature(value).parameters) - {"self", "cls"}
+            missing = {name for name in names if not re.search(rf"\b{name}\b", text)}
+            assert not missing, f"{value.__qualname__}: {missing}"
 
 
 def test_every_command_is_described_and_shown() -> None:
