@@ -25,13 +25,13 @@ __all__ = [
 MAX_EXACT_FEATURES = 25
 """With more features, squared distances are computed by a product of matrices."""
 
-_FIRST = 4
+_N_FIRST = 4
 _BATCH = 16
 _WEISZFELD_STEPS = 8
 _NEWTON_STEPS = 3
-_SAMPLE = 5000
-_MOST_CURVED = 16
-_MOST_DOUBLINGS = 40
+_MAX_SAMPLES = 5000
+_MAX_CURVED = 16
+_MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
 
 
@@ -77,11 +77,10 @@ def k_means_start(
 
 def k_means(
     points: NDArray[np.floating],
-    n_clusters: int,
+    clusters: int | NDArray[np.floating],
     *,
     seed: int | np.random.RandomState = 0,
     n_starts: int = 1,
-    start: NDArray[np.floating] | None = None,
     max_iterations: int = 300,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> NDArray[np.floating]:
@@ -91,23 +90,23 @@ def k_means(
     ----------
     points : array of shape (n_points, n_features)
         Finite; as many as clusters or more, which may coincide.
-    n_clusters : int
-        Number of centres.
+    clusters : int or array of shape (n_clusters, n_features)
+        Number of centres, or those from which the first run starts.
     seed : int or RandomState
-        Draws the starts by k-means++.
+        Draws the other starts by k-means++.
     n_starts : int
         Runs, of which the one with the smallest sum of squared distances counts.
-    start : array of shape (n_clusters, n_features), optional
-        Centres from which the first run starts.
     max_iterations : int
         Of each run.
     cancelled : callable
         Asked before each run; once it returns True there are no more runs. Before the first,
-        `start` is returned, or what k-means++ draws.
+        the start is returned.
     """
     draw = np.random.RandomState(seed) if isinstance(seed, int) else seed
+    start = None if isinstance(clusters, int) else clusters
+    count = clusters if isinstance(clusters, int) else len(clusters)
     init = "k-means++" if start is None else start
-    search = KMeans(n_clusters, n_init=1, init=init, max_iter=max_iterations, random_state=draw)
+    search = KMeans(count, n_init=1, init=init, max_iter=max_iterations, random_state=draw)
     best, least = start, math.inf
     for _ in range(n_starts):
         if cancelled():
@@ -118,7 +117,7 @@ def k_means(
         if search.inertia_ < least:
             best, least = search.cluster_centers_, search.inertia_
         search.set_params(init="k-means++")
-    return k_means_start(points, n_clusters, draw) if best is None else best
+    return k_means_start(points, count, draw) if best is None else best
 
 
 def weighted_medoid(
@@ -158,19 +157,18 @@ def weighted_medoid(
     """
     x = torch.from_numpy(np.ascontiguousarray(points, dtype=np.float64))
     w = torch.from_numpy(np.ascontiguousarray(weights, dtype=np.float64))
-    mass = float(w.sum())
     centre = _geometric_median(x, w)
     apart = distances(centre[None], x)[0]
-    first = apart.topk(min(_FIRST, len(x)), largest=False).indices
+    first = apart.topk(min(_N_FIRST, len(x)), largest=False).indices
     near = distances(x[first], x)
     sums = near @ w
     best, index = float(sums.min()), int(first[sums.argmin()])
     if best < float(w @ apart):
         centre, apart = x[index], near[sums.argmin()]
-    offsets, farthest = x - centre, float(apart.max())
+    offsets = x - centre
     left = torch.arange(len(x))
     bounds = torch.zeros(len(x), dtype=x.dtype)
-    if x.shape[1] <= _MOST_CURVED:
+    if x.shape[1] <= _MAX_CURVED:
         left, bounds = _near_median(x, w, offsets, apart, best)
     bounds[torch.isin(left, first)] = np.inf
     left, bounds = left[bounds < np.inf], bounds[bounds < np.inf]
@@ -182,19 +180,34 @@ def weighted_medoid(
             best, index = float(sums.min()), int(batch[sums.argmin()])
         if len(batch) == len(left):
             break
-        far = (sums[:, None] - mass * from_batch[:, left]).abs_().amax(dim=0)
-        pull = w / from_batch
-        pull[from_batch == 0] = 0
-        steepness = pull.sum(dim=1, keepdim=True)
-        slopes = steepness * offsets[batch] - pull @ offsets
-        heights = sums[:, None] - (slopes * offsets[batch]).sum(dim=1, keepdim=True)
-        heights -= _ROUNDING * farthest**2 * steepness
-        planes = torch.addmm(heights, slopes, offsets[left].T)
-        bounds = torch.maximum(bounds, torch.maximum(planes.amax(dim=0), far))
+        found = _lower_bounds(from_batch, w, offsets, batch, left)
+        bounds = torch.maximum(bounds, found)
         bounds[torch.isin(left, batch)] = np.inf
         is_open = bounds < best * (1 - 1e-12)
         left, bounds = left[is_open], bounds[is_open]
     return index, best
+
+
+def _lower_bounds(
+    from_batch: torch.Tensor,
+    w: torch.Tensor,
+    offsets: torch.Tensor,
+    batch: torch.Tensor,
+    left: torch.Tensor,
+) -> torch.Tensor:
+    """Return bounds of the sums of points that are left, from the sums of a batch of points."""
+    sums, farthest = from_batch @ w, float(offsets.square().sum(dim=1).max().sqrt())
+    # |E(b) - W |x_r - x_b||
+    cones = (sums[:, None] - float(w.sum()) * from_batch[:, left]).abs_().amax(dim=0)
+    # E(b) + g_b (x_r - x_b), less what rounding may have added
+    pull = w / from_batch
+    pull[from_batch == 0] = 0
+    steepness = pull.sum(dim=1, keepdim=True)
+    slopes = steepness * offsets[batch] - pull @ offsets
+    heights = sums[:, None] - (slopes * offsets[batch]).sum(dim=1, keepdim=True)
+    heights -= _ROUNDING * farthest**2 * steepness
+    planes = torch.addmm(heights, slopes, offsets[left].T)
+    return torch.maximum(planes.amax(dim=0), cones)
 
 
 def _near_median(
@@ -207,9 +220,9 @@ def _near_median(
     farthest = float(apart.max())
     if not farthest:
         return inside[:0], apart[:0]
-    reach = float(apart.topk(min(_FIRST, len(x)), largest=False).values[-1])
+    reach = float(apart.topk(min(_N_FIRST, len(x)), largest=False).values[-1])
     reach = max(reach, 1e-9 * farthest)
-    for _ in range(_MOST_DOUBLINGS):
+    for _ in range(_MAX_DOUBLINGS):
         scaled = w / (apart + reach)
         scaled[apart == 0] = 0
         curvature = scaled.sum() * torch.eye(x.shape[1], dtype=x.dtype)
@@ -241,12 +254,12 @@ def _geometric_median(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """
     centre = w @ x / max(float(w.sum()), 1e-300)
     least = 1e-9 * max(float((x - centre).abs().max()), 1e-300)
-    every = -(-len(x) // _SAMPLE)
+    every = -(-len(x) // _MAX_SAMPLES)
     some, weights = x[::every], w[::every]
     for _ in range(_WEISZFELD_STEPS):
         pull = weights / distances(centre[None], some)[0].clamp_(min=least)
         centre = pull @ some / max(float(pull.sum()), 1e-300)
-    if x.shape[1] <= _MOST_CURVED:
+    if x.shape[1] <= _MAX_CURVED:
         centre = _newton(some, weights, centre, least)
         centre = _newton(x, w, centre, least)
     return centre

@@ -279,10 +279,7 @@ def _span(means: torch.Tensor) -> torch.Tensor:
 def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
     """Return R S R', S = min(eigenvalue^(-1/2), max_scale), of a scatter matrix.
 
-    Raises
-    ------
-    InvalidInput
-        If it is not a symmetric, positive semi-definite matrix of `n_features` rows.
+    InvalidInput if it is not a symmetric, positive semi-definite matrix of `n_features` rows.
     """
     matrix = np.asarray(scatter, dtype=np.float64)
     if matrix.shape != (n_features, n_features) or not np.isfinite(matrix).all():
@@ -308,21 +305,9 @@ def whitened_by_seeds(
 ) -> torch.Tensor:
     """Return R S R' x, with the scatter of the seeds, shrunk and brought to scale.
 
-    Parameters
-    ----------
-    points : Tensor of shape (n_tasks, n_nodes, n_features)
-        Features.
-    class_indicators : Tensor of shape (n_tasks, n_nodes, n_classes)
-        1 where a node is a seed of a class.
-    max_scale : float
-        The largest entry of S.
-    n_features : int
-        Of how many axes the identity is; the points may lie in a space of fewer.
-
-    Notes
-    -----
-    Eigenvalues count as shares of their mean, each weighted by itself: axes along which
-    classes are widest keep their scale.
+    Points (n_tasks, n_nodes, n_features) may lie in a space of fewer axes than the `n_features` of
+    the identity. Eigenvalues count as shares of their mean, each weighted by itself: axes along
+    which classes are widest keep their scale.
     """
     residuals, freedom = _residuals(points, class_indicators)
     values, axes = _principal_axes(residuals.cpu().double())

@@ -353,10 +353,9 @@ class FairClustering(AbstractClustering):
         is_given = call.seeds is not None or len(drawn) < self.n_clusters
         centres = k_means(
             call.features.cpu().numpy(),
-            len(drawn),
+            drawn.cpu().numpy(),
             seed=draw,
             n_starts=1 if is_given else self.n_starts,
-            start=drawn.cpu().numpy(),
             cancelled=call.cancelled,
         )
         return torch.from_numpy(centres).to(drawn)

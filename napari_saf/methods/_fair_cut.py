@@ -53,16 +53,9 @@ def lift(v: torch.Tensor) -> torch.Tensor:
 class _Links:
     """What some nodes, all others held, contribute to a cut.
 
-    Attributes
-    ----------
-    product : SparseProduct
-        With the weights W among these nodes.
-    degrees : Tensor of shape (n_nodes, 1)
-        d, links to other nodes included.
-    outside : Tensor of shape (n_nodes, n_columns) or None
-        Sums W S over the other nodes, where there are any.
-    held : pair of arrays of shape (n_columns,)
-        The other nodes' share of the tables.
+    `product` is that with the weights W among these nodes, `degrees` (n_nodes, 1) are d with links
+    to other nodes included, `outside` (n_nodes, n_columns) the sums W S over the other nodes,
+    where there are any, and `held` the other nodes' share of the tables.
     """
 
     product: SparseProduct

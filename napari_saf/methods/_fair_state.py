@@ -45,15 +45,8 @@ class FairOptions:
 class AbstractFairState(AbstractState):
     """A fair clustering under way: the energy (1) of `FairClustering` and its steps (2).
 
-    Parameters
-    ----------
-    tasks : Tasks
-        One.
-    options : FairOptions
-    points : Tensor of shape (n_columns, n_features)
-        The first prototypes.
-    v : Tensor of shape (n_nodes, n_columns) or None
-        Log coordinates of the start; None: near to the nearest of the prototypes.
+    `points` are the first prototypes, `v` log coordinates of the start; None: near to the nearest
+    of the prototypes.
     """
 
     def __init__(

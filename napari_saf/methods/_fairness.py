@@ -41,16 +41,8 @@ Table = NDArray[np.float64]
 class FairnessTerm:
     """sum_k KL(mu || P_k), P_kj the share of group j among the nodes of cluster k.
 
-    It depends on the assignment only through the masses N_jk = V_j'S_k.
-
-    Parameters
-    ----------
-    groups : array of int of shape (n_nodes,)
-        0, 1, ..., n_groups - 1; -1 for nodes of no group, which do not count.
-    proportions : array of shape (n_groups,)
-        mu: >= 0, sum 1.
-    like : Tensor
-        Gives device and type.
+    It depends on the assignment only through the masses N_jk = V_j'S_k. `groups` (n_nodes,) are
+    0, 1, ..., n_groups - 1, and -1 for nodes of no group, which do not count; `proportions` are mu.
     """
 
     def __init__(
@@ -125,20 +117,10 @@ def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImplicitStep:
-    """Where a step leads.
+    """Where a step leads: log coordinates, their masses N and multipliers q.
 
-    Attributes
-    ----------
-    v : Tensor of shape (n_nodes, n_columns)
-        Log coordinates.
-    masses : array of shape (n_groups, n_columns)
-        N of their softmax.
-    multipliers : array of shape (n_groups, n_columns)
-        q.
-    n_updates : int
-        Assignments that were computed.
-    is_near : bool
-        Whether better multipliers would make little difference.
+    After `n_updates` assignments that were computed; `is_near` if better multipliers would make
+    little difference.
     """
 
     v: torch.Tensor
@@ -185,15 +167,8 @@ class FairnessMultipliers:
     -(diag(N_j) - S_j'S_j) / L, a block a group. Work on the tables grows with the number of
     groups, not with its square.
 
-    Attributes
-    ----------
-    term : FairnessTerm
-    weight : float
-        lambda > 0.
-    values : array of shape (n_groups, n_columns)
-        q, where the next search begins.
-    held : array of shape (n_groups, n_columns) or 0
-        Masses of nodes that do not move.
+    `weight` is lambda > 0, `values` are the multipliers where the next search begins, `held` the
+    masses of nodes that do not move.
     """
 
     term: FairnessTerm

@@ -43,21 +43,8 @@ def neighbour_operator(
 ) -> tuple[Averager, float]:
     """Return the product with the weights W of a Laplacian term, and sigma2 > 0.
 
-    Parameters
-    ----------
-    problem : Problem
-        Gives graph and features.
-    like : Tensor
-        Gives device and type.
-    laplacian : {"contrast", "graph", "features"}
-        See `SLK`.
-    n_neighbors : int
-        For "features", and for the estimate of sigma2.
-    sigma2 : float or None
-        None: the mean squared distance to the `n_neighbors` nearest; among 2000 nodes drawn at
-        random, where the neighbours of all are not needed otherwise.
-    seed : int
-        Draws them.
+    Parameters are those of `SLK`. Where sigma2 is None, it is the mean squared distance to the
+    nearest, among 2000 nodes drawn by `seed` where the neighbours of all are not needed otherwise.
     """
     graph, sample = problem.graph, problem.features
     if laplacian == "features" or sigma2 is None:
@@ -111,14 +98,7 @@ def _dense_nearest(points: torch.Tensor, k: int) -> tuple[NDArray[np.int64], NDA
 class AbstractLaplacianState(AbstractState):
     """Assignments S that descend the energy (1) of `SLK` by its updates (2) and (3).
 
-    Parameters
-    ----------
-    tasks : Tasks
-    n_columns : int
-    laplacian_weight : float
-        lambda.
-    tolerance : float
-        A descent ends once an update improves the energy by a smaller share.
+    A descent ends once an update improves the energy by less than the share `tolerance`.
     """
 
     def __init__(
