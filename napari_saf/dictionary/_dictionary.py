@@ -1,119 +1,43 @@
-"""A patch dictionary: atoms, and what is needed to use them."""
+"""A patch dictionary, and the method that learns one."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import check_size
+from napari_saf.arrays import as_list
 from napari_saf.device import memory_errors_translated
-from napari_saf.dictionary._distance import all_transforms, check_odd
+from napari_saf.dictionary._apply import PatchSegmentation, Reconstruction, apply_dictionary
+from napari_saf.dictionary._atoms import PatchAtoms
+from napari_saf.dictionary._distance import check_odd, check_patch_fits
 from napari_saf.dictionary._file import read_fields, write_dictionary
-from napari_saf.dictionary._sample import PatchSample
+from napari_saf.dictionary._training import Training, flat
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling, channels_last, is_rgb
-from napari_saf.methods import not_cancelled, run_to_end
+from napari_saf.features import Scaling, is_rgb
+from napari_saf.flow import Flow
+from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
+from napari_saf.methods import AbstractFlow, Call, Iteration, not_cancelled, run_to_end
+from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
-from napari_saf.result import Snapshot
+from napari_saf.result import Segmentation, Snapshot
 from napari_saf.storage import format_errors
 
-if TYPE_CHECKING:
-    from napari_saf.dictionary._apply import PatchSegmentation, Reconstruction
-    from napari_saf.dictionary._learning import LearnedDictionary
-
-__all__ = ["PatchDictionary"]
+__all__ = ["LearnedDictionary", "PatchDictionary", "PatchDictionaryLearning"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PatchDictionary:
+class PatchDictionary(PatchAtoms):
     """Texture atoms that stay the same under the symmetries of the square and small shifts.
 
-    Parameters
-    ----------
-    atoms : array of shape (n_atoms, p, p, n_channels), float32
-        In scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
-    usage : array of int of shape (n_atoms,)
-        How many pixels each atom labelled while learning.
-    scaling : Scaling
-        From the values of an image to those of the atoms.
-    s : float
-        That of the flow it was learned with.
-    window : int
-        Side of the averaging window while learning.
-    shift_window : int
-        Side of the window within which a patch may shift to fit.
-    distance : float
-        Mean squared distance of a patch to its atom while learning.
-    images : tuple of str
-        Names of what it was learned from.
-    software : str
-        Version of napari-saf that learned it.
-
-    Raises
-    ------
-    InvalidInput
-        If a shape, a size or a number is not possible.
+    `PatchAtoms` has the parameters; this is what is done with them.
     """
-
-    atoms: NDArray[np.float32]
-    usage: NDArray[np.int64]
-    scaling: Scaling
-    s: float = 0.0
-    window: int = 3
-    shift_window: int = 3
-    distance: float = 0.0
-    images: tuple[str, ...] = ()
-    software: str = dataclasses.field(
-        default_factory=lambda: importlib.metadata.version("napari-saf")
-    )
-
-    def __post_init__(self) -> None:
-        atoms = np.require(self.atoms, np.float32, ["C", "W"])
-        shape = atoms.shape
-        if atoms.ndim != 4 or 0 in shape or shape[1] != shape[2]:
-            raise InvalidInput(f"atoms: expected shape (n_atoms, p, p, n_channels), got {shape}")
-        check_odd("patch_size", shape[1], 3, 31)
-        if not np.isfinite(atoms).all():
-            raise InvalidInput("atoms: expected finite numbers")
-        check_size("atoms", atoms, atoms[0].size)
-        usage = np.asarray(self.usage)
-        if usage.shape != shape[:1] or usage.dtype.kind not in "iu" or (usage < 0).any():
-            raise InvalidInput(f"usage: expected {shape[0]} counts, got {usage!r}")
-        scaling = Scaling.given(self.scaling.low, self.scaling.high)
-        most = float(np.finfo(np.float32).max) / 2
-        if float(np.abs(atoms).max()) * (scaling.high - scaling.low) > most:
-            raise InvalidInput("atoms: expected numbers that float32 holds in units of the image")
-        check_odd("window", self.window, 1, None)
-        check_odd("shift_window", self.shift_window, 1, 15)
-        if not 0 <= self.s <= 1:
-            raise InvalidInput(f"s: expected 0 to 1, got {self.s}")
-        if not 0 <= self.distance < np.inf:
-            raise InvalidInput(f"distance: expected a number of at least 0, got {self.distance}")
-        object.__setattr__(self, "atoms", atoms)
-        object.__setattr__(self, "usage", usage.astype(np.int64))
-
-    @property
-    def n_atoms(self) -> int:
-        """Number of atoms."""
-        return len(self.atoms)
-
-    @property
-    def patch_size(self) -> int:
-        """Side of the atoms."""
-        return int(self.atoms.shape[1])
-
-    @property
-    def n_channels(self) -> int:
-        """Channels of the atoms and of the images that they suit."""
-        return int(self.atoms.shape[3])
 
     @classmethod
     def learn(
@@ -175,8 +99,6 @@ class PatchDictionary:
         **options: Any,
     ) -> Generator[Snapshot, None, LearnedDictionary]:
         """Learn as `learn` does, with live labels and atoms, and return all that comes of it."""
-        from napari_saf.dictionary._learning import LearnedDictionary, PatchDictionaryLearning
-
         method = PatchDictionaryLearning(**options)
         several = _several(images, channel_axis)
         problem = Problem.from_images(several, window=window, channel_axis=channel_axis)
@@ -197,8 +119,6 @@ class PatchDictionary:
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> PatchSegmentation:
         """Label an image with the atoms and make it anew from them; see `apply_dictionary`."""
-        from napari_saf.dictionary._apply import apply_dictionary
-
         return apply_dictionary(
             self,
             image,
@@ -209,98 +129,6 @@ class PatchDictionary:
             device=device,
             cancelled=cancelled,
         )
-
-    def scale(self, image: ArrayLike, channel_axis: int | None = None) -> NDArray[np.float32]:
-        """Return an image (height, width, n_channels) in the values of the atoms, not clipped.
-
-        Raises
-        ------
-        InvalidInput
-            If the image does not suit the dictionary.
-        """
-        pixels = self.planes(image, channel_axis)
-        low, high = self.scaling.low, self.scaling.high
-        scaled = (pixels.astype(np.float64) - low) / (high - low)
-        return scaled.astype(np.float32)
-
-    def planes(self, image: ArrayLike, channel_axis: int | None = None) -> NDArray[Any]:
-        """Return an image with its channels last, checked against the dictionary.
-
-        Raises
-        ------
-        InvalidInput
-            If it is not 2-D, has other channels, is smaller than an atom or not finite.
-        """
-        array = np.asarray(image)
-        if channel_axis is None and array.ndim == 3 and array.shape[-1] == self.n_channels:
-            channel_axis = 2
-        pixels, _ = channels_last(array, channel_axis)
-        if pixels.ndim != 3:
-            raise InvalidInput(f"image: expected 2 axes beside channels, got {pixels.ndim - 1}")
-        if pixels.shape[-1] != self.n_channels:
-            raise InvalidInput(
-                f"image: expected as many channels as the dictionary has ({self.n_channels}), "
-                f"got {pixels.shape[-1]}"
-            )
-        if min(pixels.shape[:2]) < self.patch_size:
-            sides = " x ".join(map(str, pixels.shape[:2]))
-            raise InvalidInput(
-                f"image: expected sides of at least {self.patch_size} pixels, those of the atoms, "
-                f"got {sides}"
-            )
-        n_bad = int(np.count_nonzero(~np.isfinite(pixels).all(axis=-1)))
-        if n_bad:
-            total = pixels.shape[0] * pixels.shape[1]
-            raise InvalidInput(f"image: {n_bad} of {total} pixels are NaN or infinite")
-        return pixels
-
-    def transforms(self) -> NDArray[np.float32]:
-        """Return every atom under the 8 symmetries: (n_atoms, 8, p, p, n_channels)."""
-        turned = all_transforms(self._as_tensor())
-        return turned.movedim(2, -1).numpy().copy()
-
-    def distances(self) -> NDArray[np.float32]:
-        """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries."""
-        atoms = self._as_tensor()
-        found = PatchSample(atoms, self.patch_size).distances(atoms)
-        symmetric = torch.minimum(found, found.T).fill_diagonal_(0)
-        return symmetric.numpy()
-
-    def embedding(self) -> NDArray[np.float64]:
-        """Return a place in the plane for every atom, (n_atoms, 2): near where they are alike.
-
-        Notes
-        -----
-        Classical scaling of the distances: the two leading eigenvectors of the centred matrix.
-        """
-        squared = self.distances().astype(np.float64)
-        centred = squared - squared.mean(axis=0) - squared.mean(axis=1)[:, None] + squared.mean()
-        values, vectors = np.linalg.eigh(-centred / 2)
-        places = np.zeros((self.n_atoms, 2))
-        for axis in range(min(2, self.n_atoms)):
-            own = vectors[:, -1 - axis]
-            places[:, axis] = own * np.sqrt(max(values[-1 - axis], 0.0))
-            places[:, axis] *= np.sign(own[np.argmax(np.abs(own))])
-        return places
-
-    def without(self, atoms: Sequence[int]) -> PatchDictionary:
-        """Return the dictionary without the atoms of the given indices.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no such atom, or none would be left.
-        """
-        dropped = {int(k) for k in atoms}
-        unknown = sorted(k for k in dropped if not 0 <= k < self.n_atoms)
-        if unknown:
-            raise InvalidInput(
-                f"atoms: expected indices from 0 to {self.n_atoms - 1}, got {unknown[0]}"
-            )
-        kept = [k for k in range(self.n_atoms) if k not in dropped]
-        if not kept:
-            raise InvalidInput(f"atoms: expected to keep at least one of {self.n_atoms}")
-        return dataclasses.replace(self, atoms=self.atoms[kept], usage=self.usage[kept])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save as ``.safetensors``.
@@ -327,9 +155,210 @@ class PatchDictionary:
         with format_errors(Path(path), "a dictionary"):
             return cls(**read_fields(path))
 
-    def _as_tensor(self) -> torch.Tensor:
-        """Return the atoms as (n_atoms, n_channels, p, p)."""
-        return torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LearnedDictionary(Segmentation):
+    """The labels of the images that a dictionary was learned from, and the dictionary.
+
+    Label l is atom l - 1; `prototypes` are the atoms, flattened.
+
+    Attributes
+    ----------
+    dictionary : PatchDictionary
+    alignment : tuple of float
+        Mean squared distance of a patch to its atom in every round of the alignment; it never
+        rises.
+    """
+
+    dictionary: PatchDictionary | None = None
+    alignment: tuple[float, ...] = ()
+
+    def with_names(self, names: Sequence[str]) -> PatchDictionary:
+        """Return the dictionary with the names of the images that it was learned from."""
+        assert self.dictionary is not None
+        return dataclasses.replace(self.dictionary, images=tuple(as_list(names, "names")))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PatchDictionaryLearning(AbstractFlow):
+    """Learn texture atoms that stay the same under shifts, turns and reflections.
+
+    Parameters
+    ----------
+    n_atoms, patch_size, shift_window
+        Atoms to start with, those that no pixel prefers in the end are dropped; odd side of the
+        atoms, 3 to 31; odd side of the window within which a patch may shift to fit, 1 to 15.
+    s, epsilon, rho, stepper, stop, device, dtype
+        As for `SelfAssignmentFlow`; epsilon per unit of distance over sigma.
+    refinements : int
+        Rounds in which patches go to their nearest atom, after the atoms of the flow's labels
+        stand still.
+    landmarks : int
+        Patches whose distances to all others are computed; twice `n_atoms` if that is more.
+    width : float
+        Width of the kernel: its sigma^2 as a share of the median distance of two landmarks.
+    n_samples : int
+        Patches that shape the atoms.
+    seed : int
+        Draws the landmarks and the samples.
+
+    Notes
+    -----
+    Zisler, Zern, Petra and Schnörr, "Self-assignment flows for unsupervised data labeling on
+    graphs", SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; section 6.4.
+    Nodes are the interior pixels; those at the rim have the label of the nearest interior one.
+    The affinity exp(-d / sigma^2) of the symmetric patch distance d is not positive
+    semi-definite; its positive part is used.
+    """
+
+    name: ClassVar[str] = "dictionary"
+    title: ClassVar[str] = "Patch dictionary"
+
+    n_atoms: int = parameter(
+        20,
+        label="Atoms up to",
+        help="Most atoms that may come out; those that no patch resembles are dropped (c).",
+        minimum=2,
+        maximum=255,
+    )
+    patch_size: int = parameter(
+        7,
+        label="Patch size",
+        help="Side of an atom in pixels, an odd number.",
+        minimum=3,
+        maximum=31,
+        step=2,
+    )
+    s: float = parameter(
+        0.0,
+        label="Detail",
+        help="From smooth regions of similar size to fine features (s).",
+        minimum=0,
+        maximum=1,
+        step=0.05,
+        ends=("smooth regions", "fine features"),
+    )
+    shift_window: int = parameter(
+        3,
+        label="Shifts",
+        help="Side of the window within which a patch may shift to fit its atom, an odd number.",
+        minimum=1,
+        maximum=15,
+        step=2,
+        advanced=True,
+    )
+    refinements: int = parameter(
+        5,
+        label="Refinements",
+        help="Rounds in which every sampled patch goes to its nearest atom and the atoms follow.",
+        minimum=0,
+        maximum=100,
+        advanced=True,
+    )
+    landmarks: int = parameter(
+        40,
+        label="Landmarks",
+        help="How many sample patches stand for all others; more is more exact and slower (ell).",
+        minimum=2,
+        maximum=1000,
+        step=10,
+        advanced=True,
+    )
+    width: float = parameter(
+        0.3,
+        label="Texture tolerance",
+        help="How different patches may be and still be alike: larger joins more.",
+        minimum=1e-3,
+        maximum=100,
+        step=0.1,
+        advanced=True,
+    )
+    n_samples: int = parameter(
+        20_000,
+        label="Samples",
+        help="How many patches shape the atoms.",
+        minimum=10,
+        maximum=10_000_000,
+        step=10_000,
+        advanced=True,
+    )
+    epsilon: float = parameter(
+        1.0,
+        label="Head start",
+        help="How decided the start is: near 0 all labels begin equal (epsilon).",
+        minimum=1e-4,
+        maximum=100,
+        step=0.1,
+        advanced=True,
+    )
+    seed: int = parameter(
+        0,
+        label="Random seed",
+        help="The same seed gives the same atoms.",
+        minimum=0,
+        maximum=2**31 - 1,
+        advanced=True,
+    )
+
+    def __post_init__(self) -> None:
+        # A call to super() without arguments finds no class in a slotted dataclass.
+        AbstractFlow.__post_init__(self)
+        check_odd("patch_size", self.patch_size, 3, 31)
+        check_odd("shift_window", self.shift_window, 1, 15)
+
+    def _iterate(self, call: Call) -> Iteration:
+        grids, scaling = self._check(call.problem)
+        if call.initial is not None:
+            raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
+        training = Training(self, call, grids)
+        result = yield from training.flow_steps()
+        objective = yield from training.alignment_steps(result.assignment)
+        counts = np.bincount(result.assignment.argmax(axis=1), minlength=len(training.atoms))
+        order = result.columns
+        dictionary = PatchDictionary(
+            atoms=training.atoms.movedim(1, -1).float().cpu().numpy()[order],
+            usage=counts[order].astype(np.int64),
+            scaling=scaling,
+            s=float(self.s),
+            window=int(grids[0].window[0]),
+            shift_window=int(self.shift_window),
+            distance=objective[-1],
+        )
+        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        values |= {
+            "labels": training.to_images(result.labels),
+            "prototypes": flat(training.atoms)[order],
+            "recipe": self.recipe(call.problem),
+        }
+        return LearnedDictionary(**values, dictionary=dictionary, alignment=tuple(objective))
+
+    def _check(self, problem: Problem) -> tuple[tuple[GridGraph, ...], Scaling]:
+        grids = _grids(problem.graph)
+        for grid in grids:
+            if len(grid.shape) != 2:
+                raise InvalidInput(f"image: expected 2 axes beside channels, got {len(grid.shape)}")
+            if grid.mask is not None or grid.weights is not None:
+                raise InvalidInput(
+                    "problem: a dictionary is learned from whole images with uniform weights, "
+                    "got a mask or weights"
+                )
+            check_patch_fits(self.patch_size, grid.shape, self.shift_window)
+        options = problem.options
+        if options is None or options.features != "intensity" or options.scaling is None:
+            got = "none" if options is None else repr(options.features)
+            raise InvalidInput(f"features: expected 'intensity', got {got}")
+        return grids, options.scaling
+
+    def _n_columns(self, problem: Problem) -> int:
+        return self.n_atoms
+
+    def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+        count = 2 * max(self.landmarks, 2 * self.n_atoms)
+        return count, count
+
+    def _prepare(self, call: Call) -> Flow:
+        grids, _ = self._check(call.problem)
+        return Training(self, call, grids).flow()
 
 
 def _several(
@@ -340,3 +369,11 @@ def _several(
         return images
     has_channels = channel_axis is not None or is_rgb(images.shape)
     return [images] if images.ndim == 2 + has_channels else list(images)
+
+
+def _grids(graph: AbstractGraph) -> tuple[GridGraph, ...]:
+    if isinstance(graph, GraphUnion):
+        return graph.grids
+    if not isinstance(graph, GridGraph):
+        raise InvalidInput("problem: expected images, got another graph")
+    return (graph,)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.storage import FileModel, Text, VersionedModel, load_tensors, save_tensors
-
-if TYPE_CHECKING:
-    from napari_saf.dictionary._dictionary import PatchDictionary
 
 __all__ = ["DICTIONARY_SUFFIX", "read_fields", "write_dictionary"]
 
@@ -43,7 +41,7 @@ class _Header(VersionedModel):
     images: list[Text]
 
 
-def write_dictionary(path: str | os.PathLike[str], dictionary: PatchDictionary) -> None:
+def write_dictionary(path: str | os.PathLike[str], dictionary: PatchAtoms) -> None:
     """Write a dictionary; see `PatchDictionary.save`."""
     if Path(path).suffix.lower() != DICTIONARY_SUFFIX:
         raise InvalidInput(f"{path}: expected a name that ends in {DICTIONARY_SUFFIX}")

@@ -1,9 +1,9 @@
-"""What a dictionary is learned with: patches, landmarks, samples, and atoms on their way."""
+"""Learning a dictionary: the self-assignment flow of patches, then the alignment of atoms."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,19 +20,23 @@ from napari_saf.dictionary._sample import (
     update_atoms,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.flow import normalize_
+from napari_saf.flow import Basis, Flow, LowRank, SelfAssignmentField, Start, normalize_
 from napari_saf.graph import GraphUnion, GridGraph
-from napari_saf.methods import Call
+from napari_saf.methods import Call, map_steps, run_flow
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage, Snapshot
+from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 if TYPE_CHECKING:
-    from napari_saf.dictionary._learning import PatchDictionaryLearning
+    from napari_saf.dictionary._dictionary import PatchDictionaryLearning
 
-__all__ = ["Training", "pad_to_image"]
+__all__ = ["Training", "flat"]
 
 _SAMPLE_BYTES = 2**28
 _LIVE_SAMPLES = 2000
+_STILL = 1e-3
+_MOST_ROUNDS = 50
+_SHARE_OF_FLOW = 0.8
+"""Of the progress; the rest is the alignment."""
 
 
 class Training:
@@ -59,7 +63,7 @@ class Training:
     ) -> None:
         self._method = method
         self._fields = _fields(call, grids, method.patch_size)
-        self.call = _interior_call(call, self._fields, grids)
+        self._call = _interior_call(call, self._fields, grids)
         self._first = np.cumsum([0, *(shape[0] * shape[1] for shape in self._shapes)])
         rng = np.random.default_rng(method.seed)
         count = max(method.landmarks, 2 * method.n_atoms)
@@ -82,7 +86,54 @@ class Training:
     def _shapes(self) -> list[tuple[int, int]]:
         return [field.shape for field in self._fields]
 
-    def start(self) -> torch.Tensor:
+    def flow(self) -> Flow:
+        """Return the self-assignment flow of patches, ready to start."""
+        method, start = self._method, Start.at(self._start())
+        notes: tuple[str, ...] = ()
+        if start.n_columns < method.n_atoms and not self._call.cancelled():
+            notes = (f"atoms reduced to {start.n_columns}: no more distinct patches",)
+
+        def make_field() -> SelfAssignmentField:
+            features = self._call.features
+            return SelfAssignmentField(
+                LowRank(Basis([(self._basis(), None)])),
+                self._call.problem.graph.averager(features.device, features.dtype),
+                features,
+                start.n_columns,
+                s=method.s,
+                rho=method.rho,
+                cancelled=self._call.cancelled,
+            )
+
+        return Flow(start, make_field, method.stepper, method.stop, notes)
+
+    def flow_steps(self) -> Generator[Snapshot, None, Segmentation]:
+        """Run the flow; its snapshots have the size of the images, and atoms."""
+        steps = run_flow(self._method, self.flow(), self._call)
+        return (yield from map_steps(steps, self._with_atoms))
+
+    def alignment_steps(
+        self, assignment: NDArray[np.float32]
+    ) -> Generator[Snapshot, None, list[float]]:
+        """Shape the atoms of the flow's labels; return the objective of (6.13) in each round."""
+        self._begin_alignment(assignment)
+        objective: list[float] = []
+        most = _MOST_ROUNDS + self._method.refinements
+        for done in range(1, _MOST_ROUNDS + 1):
+            objective.append(self._update())
+            is_still = done > 1 and objective[-2] - objective[-1] <= _STILL * objective[0]
+            if self._call.cancelled() or is_still:
+                break
+            yield self._aligned(_SHARE_OF_FLOW + (1 - _SHARE_OF_FLOW) * done / most)
+        for left in reversed(range(self._method.refinements)):
+            if self._call.cancelled():
+                break
+            self._reassign()
+            objective.append(self._update())
+            yield self._aligned(1 - (1 - _SHARE_OF_FLOW) * left / most)
+        return objective
+
+    def _start(self) -> torch.Tensor:
         """Return log coordinates (n_nodes, n_columns) of the start.
 
         From landmarks far apart; from fewer of them once the call is cancelled.
@@ -98,27 +149,27 @@ class Training:
         self._block = block
         self.atoms = landmarks.centres[self._known].contiguous()
         self._columns = landmark_distances(
-            self._fields, landmarks[self._known], method.shift_window, self.call.cancelled
+            self._fields, landmarks[self._known], method.shift_window, self._call.cancelled
         )
         count = self._columns.shape[1]
         self._known, self.atoms = self._known[:count], self.atoms[:count]
         scale = -method.epsilon / self._sigma2**0.5
-        return normalize_((self._columns.sqrt() * scale).to(self.call.features.dtype))
+        return normalize_((self._columns.sqrt() * scale).to(self._call.features.dtype))
 
-    def basis(self) -> torch.Tensor:
+    def _basis(self) -> torch.Tensor:
         """Return the sketch Phi (n_nodes, rank) of the affinity."""
         rest = [k for k in range(len(self._landmarks)) if k not in set(self._known)]
         others = landmark_distances(
-            self._fields, self._landmarks[rest], self._method.shift_window, self.call.cancelled
+            self._fields, self._landmarks[rest], self._method.shift_window, self._call.cancelled
         )
-        self.call.raise_if_cancelled()
+        self._call.raise_if_cancelled()
         order = [*self._known, *rest]
         kernel = torch.cat([self._columns, others], dim=1).div_(-self._sigma2).exp_()
         block = (self._block[order][:, order] / -self._sigma2).exp()
         self._kernel, self._kernel_order = kernel[self._sample_nodes], order
-        return sketch(kernel, block).to(self.call.features.dtype)
+        return sketch(kernel, block).to(self._call.features.dtype)
 
-    def start_alignment(self, assignment: NDArray[np.float32]) -> None:
+    def _begin_alignment(self, assignment: NDArray[np.float32]) -> None:
         """Take the labels and weights of the samples; begin each atom at a typical landmark."""
         rows = torch.from_numpy(assignment)[self._sample_nodes.cpu()]
         weights, labels = rows.max(dim=1)
@@ -132,12 +183,12 @@ class Training:
         best = [self._kernel_order[k] for k in scores.argmax(dim=1).tolist()]
         self.atoms = self._landmarks.centres[best].contiguous()
 
-    def update(self) -> float:
+    def _update(self) -> float:
         """Turn and shift the samples onto their atoms and average; return the old distance."""
         self.atoms, distance = update_atoms(self._sample, self.atoms, self._labels, self._weights)
         return distance
 
-    def reassign(self) -> None:
+    def _reassign(self) -> None:
         """Give every sample to its nearest atom; atoms that nothing was like stay out."""
         used = torch.bincount(self._labels, minlength=len(self.atoms)) > 0
         distances = self._sample.distances(self.atoms)
@@ -145,29 +196,29 @@ class Training:
         least, self._labels = distances.min(dim=1)
         self._weights = torch.ones_like(least)
 
-    def wrap(self, snapshot: Snapshot, fraction: float) -> Snapshot:
+    def _with_atoms(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot of the flow at the size of the images, with atoms of its labels."""
         self._latest = snapshot
+        return Snapshot(
+            snapshot.record,
+            _SHARE_OF_FLOW * snapshot.fraction,
+            snapshot.seconds,
+            lambda: self.to_images(snapshot.labels),
+            lambda: self._live_atoms(snapshot),
+        )
 
-        def read_labels() -> LabelImage | list[LabelImage]:
-            return self.to_images(snapshot.labels)
-
-        def read_atoms() -> NDArray[np.float32]:
-            return self._live_atoms(snapshot)
-
-        return Snapshot(snapshot.record, fraction, snapshot.seconds, read_labels, read_atoms)
-
-    def aligned(self, fraction: float) -> Snapshot:
+    def _aligned(self, fraction: float) -> Snapshot:
         """Return a snapshot with the labels of the flow and the atoms of now."""
-        latest = self._latest
-        assert latest is not None
-        atoms = self.atoms
-
-        def read_labels() -> LabelImage | list[LabelImage]:
-            return self.to_images(latest.labels)
-
-        seconds = time.perf_counter() - self.call.began
-        return Snapshot(latest.record, fraction, seconds, read_labels, lambda: flat(atoms))
+        assert self._latest is not None
+        latest, atoms = self._latest, self.atoms
+        seconds = time.perf_counter() - self._call.began
+        return Snapshot(
+            latest.record,
+            fraction,
+            seconds,
+            lambda: self.to_images(latest.labels),
+            lambda: flat(atoms),
+        )
 
     def to_images(self, labels: LabelImage | list[LabelImage]) -> LabelImage | list[LabelImage]:
         """Return labels of interior pixels at the size of the images."""

@@ -1,0 +1,187 @@
+"""The atoms of a dictionary with what is known of them: an immutable value."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.arrays import check_size
+from napari_saf.dictionary._distance import all_transforms, check_odd
+from napari_saf.dictionary._sample import PatchSample
+from napari_saf.errors import InvalidInput
+from napari_saf.features import Scaling, channels_last
+
+__all__ = ["PatchAtoms"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PatchAtoms:
+    """Texture atoms that stay the same under the symmetries of the square and small shifts.
+
+    Parameters
+    ----------
+    atoms : array of shape (n_atoms, p, p, n_channels), float32
+        In scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
+    usage : array of int of shape (n_atoms,)
+        How many pixels each atom labelled while learning.
+    scaling : Scaling
+        From the values of an image to those of the atoms.
+    s : float
+        That of the flow it was learned with.
+    window : int
+        Side of the averaging window while learning.
+    shift_window : int
+        Side of the window within which a patch may shift to fit.
+    distance : float
+        Mean squared distance of a patch to its atom while learning.
+    images : tuple of str
+        Names of what it was learned from.
+    software : str
+        Version of napari-saf that learned it.
+
+    Raises
+    ------
+    InvalidInput
+        If a shape, a size or a number is not possible.
+    """
+
+    atoms: NDArray[np.float32]
+    usage: NDArray[np.int64]
+    scaling: Scaling
+    s: float = 0.0
+    window: int = 3
+    shift_window: int = 3
+    distance: float = 0.0
+    images: tuple[str, ...] = ()
+    software: str = dataclasses.field(
+        default_factory=lambda: importlib.metadata.version("napari-saf")
+    )
+
+    def __post_init__(self) -> None:
+        atoms = np.require(self.atoms, np.float32, ["C", "W"])
+        shape = atoms.shape
+        if atoms.ndim != 4 or 0 in shape or shape[1] != shape[2]:
+            raise InvalidInput(f"atoms: expected shape (n_atoms, p, p, n_channels), got {shape}")
+        check_odd("patch_size", shape[1], 3, 31)
+        if not np.isfinite(atoms).all():
+            raise InvalidInput("atoms: expected finite numbers")
+        check_size("atoms", atoms, atoms[0].size)
+        usage = np.asarray(self.usage)
+        if usage.shape != shape[:1] or usage.dtype.kind not in "iu" or (usage < 0).any():
+            raise InvalidInput(f"usage: expected {shape[0]} counts, got {usage!r}")
+        scaling = Scaling.given(self.scaling.low, self.scaling.high)
+        most = float(np.finfo(np.float32).max) / 2
+        if float(np.abs(atoms).max()) * (scaling.high - scaling.low) > most:
+            raise InvalidInput("atoms: expected numbers that float32 holds in units of the image")
+        check_odd("window", self.window, 1, None)
+        check_odd("shift_window", self.shift_window, 1, 15)
+        if not 0 <= self.s <= 1:
+            raise InvalidInput(f"s: expected 0 to 1, got {self.s}")
+        if not 0 <= self.distance < np.inf:
+            raise InvalidInput(f"distance: expected a number of at least 0, got {self.distance}")
+        object.__setattr__(self, "atoms", atoms)
+        object.__setattr__(self, "usage", usage.astype(np.int64))
+
+    @property
+    def n_atoms(self) -> int:
+        """Number of atoms."""
+        return len(self.atoms)
+
+    @property
+    def patch_size(self) -> int:
+        """Side of the atoms."""
+        return int(self.atoms.shape[1])
+
+    @property
+    def n_channels(self) -> int:
+        """Channels of the atoms and of the images that they suit."""
+        return int(self.atoms.shape[3])
+
+    def planes(self, image: ArrayLike, channel_axis: int | None = None) -> NDArray[Any]:
+        """Return an image with its channels last, checked against the dictionary.
+
+        Raises
+        ------
+        InvalidInput
+            If it is not 2-D, has other channels, is smaller than an atom or not finite.
+        """
+        array = np.asarray(image)
+        if channel_axis is None and array.ndim == 3 and array.shape[-1] == self.n_channels:
+            channel_axis = 2
+        pixels, _ = channels_last(array, channel_axis)
+        if pixels.ndim != 3:
+            raise InvalidInput(f"image: expected 2 axes beside channels, got {pixels.ndim - 1}")
+        if pixels.shape[-1] != self.n_channels:
+            raise InvalidInput(
+                f"image: expected as many channels as the dictionary has ({self.n_channels}), "
+                f"got {pixels.shape[-1]}"
+            )
+        if min(pixels.shape[:2]) < self.patch_size:
+            sides = " x ".join(map(str, pixels.shape[:2]))
+            raise InvalidInput(
+                f"image: expected sides of at least {self.patch_size} pixels, those of the atoms, "
+                f"got {sides}"
+            )
+        n_bad = int(np.count_nonzero(~np.isfinite(pixels).all(axis=-1)))
+        if n_bad:
+            total = pixels.shape[0] * pixels.shape[1]
+            raise InvalidInput(f"image: {n_bad} of {total} pixels are NaN or infinite")
+        return pixels
+
+    def transforms(self) -> NDArray[np.float32]:
+        """Return every atom under the 8 symmetries: (n_atoms, 8, p, p, n_channels)."""
+        turned = all_transforms(self._as_tensor())
+        return turned.movedim(2, -1).numpy().copy()
+
+    def distances(self) -> NDArray[np.float32]:
+        """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries."""
+        atoms = self._as_tensor()
+        found = PatchSample(atoms, self.patch_size).distances(atoms)
+        symmetric = torch.minimum(found, found.T).fill_diagonal_(0)
+        return symmetric.numpy()
+
+    def embedding(self) -> NDArray[np.float64]:
+        """Return a place in the plane for every atom, (n_atoms, 2): near where they are alike.
+
+        Notes
+        -----
+        Classical scaling of the distances: the two leading eigenvectors of the centred matrix.
+        """
+        squared = self.distances().astype(np.float64)
+        centred = squared - squared.mean(axis=0) - squared.mean(axis=1)[:, None] + squared.mean()
+        values, vectors = np.linalg.eigh(-centred / 2)
+        places = np.zeros((self.n_atoms, 2))
+        for axis in range(min(2, self.n_atoms)):
+            own = vectors[:, -1 - axis]
+            places[:, axis] = own * np.sqrt(max(values[-1 - axis], 0.0))
+            places[:, axis] *= np.sign(own[np.argmax(np.abs(own))])
+        return places
+
+    def without(self, atoms: Sequence[int]) -> Self:
+        """Return the dictionary without the atoms of the given indices.
+
+        Raises
+        ------
+        InvalidInput
+            If there is no such atom, or none would be left.
+        """
+        dropped = {int(k) for k in atoms}
+        unknown = sorted(k for k in dropped if not 0 <= k < self.n_atoms)
+        if unknown:
+            raise InvalidInput(
+                f"atoms: expected indices from 0 to {self.n_atoms - 1}, got {unknown[0]}"
+            )
+        kept = [k for k in range(self.n_atoms) if k not in dropped]
+        if not kept:
+            raise InvalidInput(f"atoms: expected to keep at least one of {self.n_atoms}")
+        return dataclasses.replace(self, atoms=self.atoms[kept], usage=self.usage[kept])
+
+    def _as_tensor(self) -> torch.Tensor:
+        """Return the atoms as (n_atoms, n_channels, p, p)."""
+        return torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()
