@@ -100,7 +100,7 @@ def check_size(
     largest : float
         The largest number of the type; by default that of float32.
     smallest : float
-        The smallest square that has to be told from 0; numbers that are all 0 are none.
+        The smallest square that has to differ from 0; numbers that are all 0 are none.
 
     Raises
     ------

@@ -87,7 +87,7 @@ class Scaling:
         return np.asarray(np.clip(values, 0, 1), dtype=np.float32)
 
     def share_outside(self, images: Sequence[NDArray[np.generic]]) -> float:
-        """Return the share of the values, as far as a sample tells, that would be clipped."""
+        """Return the share of the values, estimated from a sample, that would be clipped."""
         values = np.concatenate([_thinned(image) for image in images])
         return float(np.mean((values < self.low) | (values > self.high)))
 
@@ -190,7 +190,7 @@ _GROUP_SOURCES = "'image', 'axis:N', 'channel:N' or 'channel:N:THRESHOLD'"
 
 
 def check_group_source(source: str) -> str:
-    """Return the words if they name a source of groups.
+    """Return the text if it names a source of groups.
 
     Parameters
     ----------

@@ -309,7 +309,7 @@ def prepare_images(
 
     Returns
     -------
-    parts : list of PreparedImage
+    prepared : list of PreparedImage
     options : ImageOptions
         With the scaling, whether it was given or found.
     clipped : float
@@ -330,7 +330,7 @@ def prepare_images(
     groups: Sequence[NDArray[np.int64] | None] = [None] * len(arrays)
     if options.groups is not None:
         groups = image_groups(options.groups, arrays, inside)
-    parts = []
+    prepared = []
     for k, (array, mask) in enumerate(zip(arrays, inside, strict=True)):
         kept = array if mask is None else np.where(mask[..., None], array, scaling.low)
         scaled, shape, whole = scaling.apply(kept), shapes[k], array.shape[:-1]
@@ -342,8 +342,8 @@ def prepare_images(
             small = None if mask is None else coarse_mask(mask, shape)
         if features is None:
             features = FEATURES[options.features](scaled)
-        parts.append(PreparedImage(scaled, features, small, groups[k], whole, mask))
-    return parts, options, clipped
+        prepared.append(PreparedImage(scaled, features, small, groups[k], whole, mask))
+    return prepared, options, clipped
 
 
 def _contrast_stride(window: Sequence[int]) -> int:
@@ -369,14 +369,14 @@ def _noise_variances(
     if not axes:
         return np.zeros(image.shape[-1])
     inner = tuple(slice(1, -1) if axis in axes else slice(None) for axis in range(len(along)))
-    found = []
+    variances = []
     for channel in np.moveaxis(image, -1, 0):
         for axis in axes:
             channel = np.diff(channel, n=2, axis=axis)
         size = np.abs(channel if mask is None or not mask[inner].any() else channel[mask[inner]])
         # The median of a normal variable's size is 0.6745 sigma; 1, -2, 1 have the norm sqrt(6).
-        found.append(float(np.median(size)) ** 2 / (0.6745**2 * 6 ** len(axes)))
-    return np.array(found)
+        variances.append(float(np.median(size)) ** 2 / (0.6745**2 * 6 ** len(axes)))
+    return np.array(variances)
 
 
 def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:

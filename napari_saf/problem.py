@@ -77,7 +77,16 @@ class Problem:
             raise InvalidInput(f"features: {n_bad} of {n_nodes} nodes are NaN or infinite")
         object.__setattr__(self, "features", features)
         for name in ("seeds", "groups"):
-            object.__setattr__(self, name, _check_indices(getattr(self, name), n_nodes, name))
+            if getattr(self, name) is not None:
+                array = _as_indices(getattr(self, name), name)
+                if array.shape != (n_nodes,):
+                    raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
+                if not array.any():
+                    raise InvalidInput(
+                        f"{name}: expected at least one that is not 0, within the mask if there "
+                        "is one"
+                    )
+                object.__setattr__(self, name, array.astype(np.int64))
 
     @property
     def n_nodes(self) -> int:
@@ -132,8 +141,7 @@ class Problem:
         """
         if key not in self._memory:
             self._memory[key] = make()
-        found: T = self._memory[key]
-        return found
+        return self._memory[key]  # type: ignore[no-any-return]
 
     @classmethod
     @memory_errors_translated("use a mask or a smaller image")
@@ -203,14 +211,14 @@ class Problem:
             scaling=scaling,
             max_side=max_side,
         )
-        parts, options, clipped = prepare_images([image], [mask], given, options)
-        grid = parts[0].grid(options)
-        found = groups if parts[0].groups is None else parts[0].groups
+        (prepared,), options, clipped = prepare_images([image], [mask], given, options)
+        grid = prepared.grid(options)
+        own_groups: Any = groups if prepared.groups is None else prepared.groups
         return cls(
-            parts[0].nodes(grid),
+            prepared.nodes(grid),
             grid,
             seeds=_pick(grid, seeds, "seeds"),
-            groups=_pick(grid, found, "groups"),
+            groups=_pick(grid, own_groups, "groups"),
             options=options,
             clipped=clipped,
         )
@@ -272,16 +280,14 @@ class Problem:
         )
         is_word = isinstance(masks, str)
         every_mask = [masks] * count if is_word else _each(masks, count, "masks")
-        parts, options, clipped = prepare_images(every_image, every_mask, given, options)
-        grids = [part.grid(options) for part in parts]
-        union = GraphUnion(grids)
-        found = [part.groups for part in parts] if isinstance(groups, str) else groups
-        seed_list, group_list = _each(seeds, count, "seeds"), _each(found, count, "groups")
+        prepared, options, clipped = prepare_images(every_image, every_mask, given, options)
+        grids = [one.grid(options) for one in prepared]
+        every_group = [one.groups for one in prepared] if isinstance(groups, str) else groups
         return cls(
-            np.concatenate([part.nodes(grid) for part, grid in zip(parts, grids, strict=True)]),
-            union,
-            seeds=_join(grids, seed_list, "seeds"),
-            groups=_join(grids, group_list, "groups"),
+            np.concatenate([one.nodes(grid) for one, grid in zip(prepared, grids, strict=True)]),
+            GraphUnion(grids),
+            seeds=_join(grids, _each(seeds, count, "seeds"), "seeds"),
+            groups=_join(grids, _each(every_group, count, "groups"), "groups"),
             options=options,
             clipped=clipped,
         )
@@ -296,23 +302,28 @@ def _each(values: Any, count: int, name: str) -> list[Any]:
     return found
 
 
-def _pick(grid: GridGraph, values: ArrayLike | None, name: str) -> NDArray[np.int64] | None:
-    if values is None:
-        return None
+def _as_indices(values: ArrayLike, name: str) -> NDArray[np.integer[Any]]:
     array = np.asarray(values)
-    if array.shape != grid.image_shape:
-        raise InvalidInput(
-            f"{name}: expected the image's shape {grid.image_shape}, got {array.shape}"
-        )
     if array.dtype.kind not in "biu":
         raise InvalidInput(f"{name}: expected whole numbers, got {array.dtype}")
-    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+    if array.min(initial=0) < 0 or array.max(initial=0) > np.iinfo(np.int64).max:
         raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
-    return grid.from_image(array).astype(np.int64)
+    return array
+
+
+def _pick(grid: GridGraph, values: ArrayLike | None, name: str) -> NDArray[np.int64] | None:
+    """Return image-shaped seeds or groups at the nodes of a grid."""
+    if values is None:
+        return None
+    if np.shape(values) != grid.image_shape:
+        raise InvalidInput(
+            f"{name}: expected the image's shape {grid.image_shape}, got {np.shape(values)}"
+        )
+    return grid.from_image(_as_indices(values, name)).astype(np.int64)
 
 
 def _join(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:
-    """Join image-shaped integers of several grids; a missing one counts as zeros."""
+    """Return image-shaped seeds or groups at the nodes of grids; a missing one counts as zeros."""
     if all(value is None for value in values):
         return None
     picked = [_pick(grid, value, name) for grid, value in zip(grids, values, strict=True)]
@@ -322,22 +333,3 @@ def _join(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.in
             for grid, one in zip(grids, picked, strict=True)
         ]
     )
-
-
-def _check_indices(
-    values: NDArray[np.generic] | None, n_nodes: int, name: str
-) -> NDArray[np.int64] | None:
-    if values is None:
-        return None
-    array = np.asarray(values)
-    if array.dtype.kind not in "biu" or array.shape != (n_nodes,):
-        raise InvalidInput(
-            f"{name}: expected {n_nodes} whole numbers, got {array.dtype} of shape {array.shape}"
-        )
-    if array.min() < 0 or array.max() > np.iinfo(np.int64).max:
-        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
-    if not array.any():
-        raise InvalidInput(
-            f"{name}: expected at least one that is not 0, within the mask if there is one"
-        )
-    return array.astype(np.int64)

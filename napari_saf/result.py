@@ -43,7 +43,7 @@ STATUS_WORDS = {
     Status.MAX_ITERATIONS: "step limit reached",
     Status.CANCELLED: "stopped",
 }
-"""What a person is told."""
+"""The status as the app and the command line say it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +154,7 @@ class Snapshot:
 
     @property
     def has_assignment(self) -> bool:
-        """Whether the run tells its soft labels on the way."""
+        """Whether the soft labels of the step can be read."""
         return self._read_logarithm is not None
 
     @property
@@ -166,7 +166,7 @@ class Snapshot:
         Raises
         ------
         SafError
-            If the run has moved on, or tells no soft labels on the way.
+            If the run has moved on, or has no soft labels on the way.
         """
         return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
 
@@ -181,7 +181,7 @@ class Snapshot:
             As `assignment`.
         """
         if self._read_logarithm is None:
-            raise SafError("this run tells no soft labels on the way")
+            raise SafError("this snapshot has no soft labels")
         return self._read_logarithm()
 
     @property

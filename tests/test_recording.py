@@ -75,21 +75,19 @@ def test_of_what_is_too_large_only_the_newest_is_kept():
     assert series.samples == ()
 
 
-def test_packing_takes_its_share_of_the_time():
-    series = SampledSeries(10**6, 0.1)
-    cost = 0.01
+def test_packing_takes_its_share_of_the_time(monkeypatch):
+    series, cost, clock, made = SampledSeries(10**6, 0.1), 0.01, [0.0], []
+    monkeypatch.setattr("napari_saf.recording.time.thread_time", lambda: clock[0])
 
     def make(step):
-        series.n_made += 1
+        clock[0] += cost
+        made.append(step)
         return Weight(step, 1)
 
-    series.n_made = 0
     for step in range(1000):
-        series._cost = cost
-        series._spent = cost * series.n_made
         series.offer(step, 0.01 * step, lambda at=step: make(at))
-    assert cost * series.n_made <= 0.1 * 10 + 2 * cost
-    assert series.n_made > 50
+    assert cost * len(made) <= 0.1 * 10 + 2 * cost
+    assert len(made) > 50
 
 
 @pytest.mark.parametrize("memory", [2**24, 40_000, 9_000])

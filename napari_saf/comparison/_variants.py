@@ -1,4 +1,4 @@
-"""What is compared: methods with their parameters, and what they are told of the image."""
+"""What is compared: methods with their parameters, and the options of the image."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
 
 
 def _reader(name: str, items: list[Parameter]) -> tuple[Callable[[str], object], str]:
-    """Return what reads a value that is typed, and what it takes in words."""
+    """Return what reads a value that is typed, and what it expects."""
     kinds = {item.kind for item in items}
     if kinds & {"array", "list"}:
         raise InvalidInput(f"{name}: takes arrays, of which none can be typed here")
