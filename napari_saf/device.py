@@ -121,10 +121,10 @@ def check_memory(
     if limit is not None and limit < free:
         room, there = limit, "may be taken"
     if n_bytes > room:
-        words = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
+        message = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
         raise ComputeError(
             f"not enough memory: the run needs about {_gib(n_bytes)} and {_gib(room)} {there}; "
-            f"{words}"
+            f"{message}"
         )
 
 
@@ -136,11 +136,11 @@ def memory_errors_translated(
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = " ".join(str(error).split()) or type(error).__name__
+        message = " ".join(str(error).split()) or type(error).__name__
         is_shortage = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
-        if is_shortage or "memory" in words:
-            words = f"not enough memory ({words}); {proposal}"
-        raise ComputeError(words) from error
+        if is_shortage or "memory" in message:
+            message = f"not enough memory ({message}); {proposal}"
+        raise ComputeError(message) from error
 
 
 def free_memory() -> int:
@@ -170,7 +170,7 @@ def _free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) 
             limit = int((group / "memory.max").read_text(encoding="utf-8"))
             used = int((group / "memory.current").read_text(encoding="utf-8"))
             counts = (group / "memory.stat").read_text(encoding="utf-8").split()
-            # Pages of files that nobody looks at are given away where memory is short.
+            # Inactive pages of files are reclaimed where memory is short.
             used -= int(counts[counts.index("inactive_file") + 1])
             free = min(free, limit - used)
     return free

@@ -24,7 +24,7 @@ _SKETCH_CHUNK_BYTES = 2**22
 """Stays in the caches of a processor; the rows of the exact kernel are too long for that."""
 _EIGENVALUE_TOLERANCE = 1e-6
 _SHARING_ROWS = 2**20
-"""Nodes among which equal features are looked for: among more, sums over them read from far."""
+"""Nodes among which equal features are looked for: with more, sums over a group miss the caches."""
 _SAMPLE_ROWS = 2**16
 _MOST_SAMPLED_LANDMARKS = 256
 _MOST_GROUPS = 0.5

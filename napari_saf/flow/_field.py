@@ -44,7 +44,7 @@ flow at the barycentre, where all labels overlap, for ever.
 
 
 class Cancelled(Exception):
-    """Raised inside a run that was told to end."""
+    """Raised inside a run that was cancelled."""
 
 
 def not_cancelled() -> bool:

@@ -44,7 +44,7 @@ class StoppingRule:
     changed : float
         STALLED once, over a unit of flow time, a smaller share of the nodes than this changed
         label, or labels came round to what they were before but for such a share, and the
-        entropy fell by less than 1 %. A start near the barycentre looks the same: it counts
+        entropy fell by less than 1 %. A start near the barycentre changes as little: it counts
         only when half of the first entropy is gone, or after 50 units.
     max_steps : int
         MAX_ITERATIONS after so many steps.

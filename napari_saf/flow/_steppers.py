@@ -78,7 +78,7 @@ class AbstractRun(ABC):
     """
 
     fields: ClassVar[tuple[str, ...]]
-    """Names of the attributes (n_nodes, n_columns) beside `v` that a step needs."""
+    """Names of the attributes (n_nodes, n_columns) besides `v` that a step needs."""
 
     def __init__(self, field: AbstractField, v: torch.Tensor, constrain: Constraint) -> None:
         self.field, self.constrain = field, constrain

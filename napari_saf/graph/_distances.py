@@ -17,7 +17,7 @@ usearch               4.1 (0.91)       1.6 (1.00)      26 (0.999)
 ====================  ===============  ==============  ================
 
 With few features nothing comes near scipy's tree; with many, brute force is exact and fast enough
-for some thousand nodes. Beyond, usearch: faiss is faster, but brings an OpenMP runtime beside
+for some thousand nodes. Beyond, usearch: faiss is faster, but brings an OpenMP runtime besides
 torch's (https://github.com/faiss-wheels/faiss-wheels/issues/73), pynndescent compiles for 20 s in
 each new environment, hnswlib had to be compiled. One thread makes the same graph every time.
 """

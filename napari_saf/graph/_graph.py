@@ -45,7 +45,7 @@ class AbstractGraph(ABC):
         """Number of nodes."""
 
     def smaller(self, share: float) -> str:
-        """Return what has at most a share of the nodes, in words."""
+        """Describe what has at most a share of the nodes, for a message."""
         return "fewer nodes"
 
     @abstractmethod

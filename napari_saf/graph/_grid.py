@@ -270,7 +270,7 @@ class GridGraph(AbstractGraph):
         return image.reshape(-1, *trailing) if self.mask is None else image[self.mask]
 
     def smaller(self, share: float) -> str:
-        """Return what image has a share of the nodes, in words; see `AbstractGraph.smaller`."""
+        """Describe what image has a share of the nodes; see `AbstractGraph.smaller`."""
         allowed = share * math.prod(self.shape)
         sides = range(1, max(self.shape) + 1)
         k = bisect_right(sides, allowed, key=self._n_pixels_at)
@@ -309,8 +309,8 @@ class GridGraph(AbstractGraph):
         """Return zeros for each node and position of the window, if so much memory is free."""
         shape = (self.n_nodes, len(self._offsets()))
         need = float(bytes_each) * math.prod(shape)
-        words = "use a smaller window, a mask, or "
-        check_memory(need, torch.device("cpu"), lambda share: words + self.smaller(share))
+        message = "use a smaller window, a mask, or "
+        check_memory(need, torch.device("cpu"), lambda share: message + self.smaller(share))
         return np.zeros(shape, np.float32, order="F")
 
     def _normalize_(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -329,7 +329,7 @@ class GridGraph(AbstractGraph):
         """Return the positions of the window, in C order."""
         reach = [side // 2 // self.stride * self.stride for side in self.window]
         found = set(itertools.product(*(range(-r, r + 1, self.stride) for r in reach)))
-        # Without the nearest pixels, those of other remainders by the stride would never meet.
+        # Without the nearest pixels, pixels of other remainders by the stride would not be joined.
         for axis, side in enumerate(self.window):
             if side > 1:
                 step = (0,) * axis + (1,) + (0,) * (len(self.window) - axis - 1)

@@ -61,7 +61,7 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.boo
 def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> tuple[int, ...]:
     """Return the shape reduced so that no side is longer than `max_side`.
 
-    All axes shrink alike, but those of window 1 beside wider ones, along which nothing is
+    All axes shrink alike, but those of window 1 next to wider ones, along which nothing is
     averaged, and sides that would become shorter than their window.
     """
     shrinks = [width > 1 or max(window) == 1 for width in window]

@@ -40,7 +40,7 @@ class GraphUnion(AbstractGraph):
         return self.slices[-1].stop
 
     def smaller(self, share: float) -> str:
-        """Return what has at most a share of the nodes, in words."""
+        """Describe what has at most a share of the nodes."""
         return "fewer images at once"
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:

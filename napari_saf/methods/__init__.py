@@ -1,8 +1,7 @@
 """The methods, each a frozen dataclass of its parameters, and their registry."""
 
-from napari_saf.methods._assignment import AssignmentFlow
+from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
 from napari_saf.methods._bavardage import Bavardage
-from napari_saf.methods._editing import method_with_prototypes, restarting
 from napari_saf.methods._fair import (
     SWEPT,
     FairClustering,
@@ -22,7 +21,7 @@ from napari_saf.methods._method import (
     not_cancelled,
     run_to_end,
 )
-from napari_saf.methods._self_assignment import SelfAssignmentFlow
+from napari_saf.methods._self_assignment import SelfAssignmentFlow, method_for_warm_start
 from napari_saf.methods._slk import SLK
 
 METHODS: dict[str, type[AbstractMethod]] = {
@@ -57,9 +56,9 @@ __all__ = [
     "TradeOffPoint",
     "count_points",
     "map_steps",
+    "method_for_warm_start",
     "method_with_prototypes",
     "not_cancelled",
-    "restarting",
     "run_flow",
     "run_to_end",
 ]

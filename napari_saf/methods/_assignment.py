@@ -25,7 +25,7 @@ from napari_saf.flow import (
 )
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
 from napari_saf.methods._flow import AbstractFlow, run_flow
-from napari_saf.methods._method import Call, Iteration, map_steps
+from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.methods._reporting import to_label_image
 from napari_saf.methods._strokes import StrokeCosts
 from napari_saf.parameters import parameter
@@ -33,7 +33,7 @@ from napari_saf.points import distances
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 
-__all__ = ["AssignmentFlow"]
+__all__ = ["AssignmentFlow", "method_with_prototypes"]
 
 _MIN_CHANGED = 0.002
 """Share of the nodes; if fewer change label from one flow to the next, that was the last."""
@@ -55,7 +55,7 @@ class AssignmentFlow(AbstractFlow):
         tell how far a node is from the class. None: the mean of the seeds is the prototype.
     paths : float
         >= 0; with `n_nearest`: how much short paths to a seed, along which features change
-        little, count beside likeness. 0: not at all.
+        little, count next to likeness. 0: not at all.
     rounds : int
         >= 0; with `n_nearest`: how often classes learn from all nodes that they were given,
         after which the flow runs again; less often once labels stay.
@@ -257,7 +257,7 @@ class AssignmentFlow(AbstractFlow):
             check_seeds_fit(seeds, len(points))
         given = torch.from_numpy(points)
         check_size("prototypes", points, points.shape[-1], torch.finfo(features.dtype).max)
-        return (given - call.origin).to(features.dtype).to(features.device)
+        return (given - call.offset).to(features.dtype).to(features.device)
 
     def _labels(self) -> NDArray[np.int64] | None:
         """Return the label of each prototype where they are given."""
@@ -340,6 +340,21 @@ def _joined(before: Segmentation, later: Segmentation) -> Segmentation:
         history=before.history.then(later.history),
         n_evaluations=before.n_evaluations + later.n_evaluations,
     )
+
+
+def method_with_prototypes(
+    prototypes: NDArray[np.floating],
+    like: AbstractMethod | None = None,
+    labels: NDArray[np.integer] | None = None,
+) -> AbstractMethod:
+    """Return the method that labels by prototypes (n_prototypes, n_features).
+
+    Each is a column, or one of the label (n_prototypes,) that is given for it. With the
+    parameters that another method has, too, such as the device.
+    """
+    names = [field.name for field in dataclasses.fields(AbstractFlow)]
+    values = {name: getattr(like, name) for name in names if hasattr(like, name)}
+    return AssignmentFlow(prototypes=prototypes, prototype_labels=labels, **values)
 
 
 def _check_seeds(seeds: torch.Tensor | None, known: NDArray[np.int64]) -> None:

@@ -189,7 +189,7 @@ def run_clustering(
     return reporter.finish(
         status,
         state.assignment.float().cpu()[place].numpy(),
-        (state.prototypes().cpu() + call.origin).float().numpy(),
+        (state.prototypes().cpu() + call.offset).float().numpy(),
         n_evaluations=state.n_evaluations,
         notes=(*state.notes, *state.final_notes(labels)),
         exemplars=exemplars if exemplars is None or order is None else order[exemplars],

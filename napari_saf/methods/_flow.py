@@ -92,7 +92,7 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
     n_evaluations, result = run.n_evaluations, run.finish()
     prototypes = reporter.mean_features()
     if result.prototypes is not None:
-        prototypes = result.prototypes + call.origin.numpy()
+        prototypes = result.prototypes + call.offset.numpy()
     return reporter.finish(
         status,
         result.assignment,

@@ -91,14 +91,14 @@ class Call:
     ----------
     problem : Problem
     features : Tensor of shape (n_nodes, n_features)
-        Those of the problem less `origin`, on the device of the run.
+        Those of the problem less `offset`, on the device of the run.
     initial : array of shape (n_nodes, n_columns) or None
         Assignment to start from.
     max_iterations : int or None
     cancelled : callable
     began : float
         By `time.perf_counter`.
-    origin : Tensor of float64 of shape (n_features,)
+    offset : Tensor of float64 of shape (n_features,)
         On the CPU; what prototypes lack to be those of the problem's features.
     """
 
@@ -108,7 +108,7 @@ class Call:
     max_iterations: int | None
     cancelled: Callable[[], bool]
     began: float
-    origin: torch.Tensor = dataclasses.field(
+    offset: torch.Tensor = dataclasses.field(
         default_factory=lambda: torch.zeros(1, dtype=torch.float64)
     )
 
@@ -120,7 +120,7 @@ class Call:
         return torch.from_numpy(self.problem.seeds).to(self.features.device)
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the run was told to end."""
+        """Raise Cancelled if the run was cancelled."""
         if self.cancelled():
             raise Cancelled
 
@@ -129,7 +129,7 @@ class Call:
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
 
-    Subclasses set `name`, the key in `METHODS`, and `title`, the words in the app. Their state is
+    Subclasses set `name`, the key in `METHODS`, and `title`, the name in the app. Their state is
     a field (n_nodes, n_columns) on a torch device.
 
     Parameters
@@ -273,12 +273,12 @@ class AbstractMethod(ABC):
         given = torch.from_numpy(problem.features)
         check_features(problem.features, dtype)
         self._check_memory(problem, initial, device, dtype.itemsize)
-        origin = torch.zeros(given.shape[1], dtype=torch.float64)
+        offset = torch.zeros(given.shape[1], dtype=torch.float64)
         if self._takes_mean(given, dtype):
-            origin = given.double().mean(dim=0)
-            given = given - origin.to(given.dtype)
+            offset = given.double().mean(dim=0)
+            given = given - offset.to(given.dtype)
         features = given.to(dtype).to(device)
-        return Call(problem, features, initial, limit, cancelled, began, origin)
+        return Call(problem, features, initial, limit, cancelled, began, offset)
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         """Return whether the mean is taken from the features, which a narrower type needs."""
@@ -297,7 +297,7 @@ class AbstractMethod(ABC):
         """Return how many fields (n_nodes, n_columns) a run holds at most."""
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
-        """Return about how many numbers a node takes beside fields and features, and at most."""
+        """Return about how many numbers a node takes besides fields and features, and at most."""
         return 0, 0
 
     def _check_memory(
@@ -312,5 +312,5 @@ class AbstractMethod(ABC):
         need = itemsize * problem.n_nodes * (per_node + extra)
         # What is reduced has more distinct features.
         ratio = (per_node + extra) / (per_node + most)
-        words = "use fewer labels, a mask, or "
-        check_memory(need, device, lambda share: words + problem.graph.smaller(share * ratio))
+        message = "use fewer labels, a mask, or "
+        check_memory(need, device, lambda share: message + problem.graph.smaller(share * ratio))

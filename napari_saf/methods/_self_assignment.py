@@ -24,11 +24,11 @@ from napari_saf.flow import (
     spectral_points,
 )
 from napari_saf.methods._flow import AbstractFlow
-from napari_saf.methods._method import Call
+from napari_saf.methods._method import AbstractMethod, Call
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
-__all__ = ["SelfAssignmentFlow"]
+__all__ = ["SelfAssignmentFlow", "method_for_warm_start"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class SelfAssignmentFlow(AbstractFlow):
         0 to 1: from smooth regions of similar size (0, a trace of averages) to fine features
         (1, a projection onto the span of the labels).
     start : {"features", "spectral"}
-        Where labels are looked for first: at nodes that are far from each other in feature
+        Where the first labels are: at nodes that are far from each other in feature
         space, or in that of the leading eigenvectors of the affinity, averaged over the
         windows, which follows whole regions rather than odd pixels; the first labels come later.
     epsilon : float
@@ -54,7 +54,7 @@ class SelfAssignmentFlow(AbstractFlow):
     seed : int
         Draws the first centre and the landmarks.
     new_labels : bool
-        Whether labels beside those of the seeds may come out, up to `max_labels` together;
+        Whether labels besides those of the seeds may come out, up to `max_labels` together;
         without seeds all labels are new.
     rho, stepper, stop, device, dtype
         As for every flow: `AbstractFlow`.
@@ -177,3 +177,14 @@ class SelfAssignmentFlow(AbstractFlow):
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         dtype = float_type(self.dtype, device)
         return self.affinity.sketch_width(problem.features, device, dtype)
+
+
+def method_for_warm_start(method: AbstractMethod) -> AbstractMethod:
+    """Return the method that can start from labels edited by hand: this one, if it can.
+
+    Otherwise the self-assignment flow, which takes labels whatever their shape in feature
+    space.
+    """
+    if method.goes_on_from_any_labels:
+        return method
+    return SelfAssignmentFlow(device=method.device)

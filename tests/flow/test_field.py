@@ -9,7 +9,7 @@ from napari_saf.flow import AssignmentField, SelfAssignmentField, k_centres
 from napari_saf.methods import AssignmentFlow
 from napari_saf.points import distances
 
-SHAPE, N_LABELS, RHO, STEP, N_STEPS = (24, 32), 5, 0.1, 0.1, 20
+SHAPE, N_LABELS, RHO, STEP, N_STEPS = (16, 20), 5, 0.1, 0.1, 15
 BOUND = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
@@ -17,7 +17,7 @@ BOUND = {torch.float32: 1e-4, torch.float64: 1e-10}
 def image():
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
-    scene = np.stack([rows > 11, columns > 15, (rows + columns) % 16 > 7], axis=-1)
+    scene = np.stack([rows > 7, columns > 9, (rows + columns) % 10 > 4], axis=-1)
     return 0.7 * scene + 0.3 * rng.random((*SHAPE, 3))
 
 
@@ -107,7 +107,7 @@ def test_self_assignment_flow_takes_the_steps_of_the_paper(image, s, gradient, w
 @pytest.mark.parametrize("window", [3, 7])
 def test_assignment_flow_takes_the_steps_of_the_paper(image, window, dtype):
     features = image.reshape(-1, 3)
-    prototypes = features[[0, 100, 400, 700, 31]]
+    prototypes = features[[0, 50, 130, 300, 17]]
     table = np.linalg.norm(features[:, None] - prototypes, axis=-1)
     start = np.full(table.shape, 1 / N_LABELS)
     expected = euler(start, lambda w: -table, window_weights(window))
@@ -122,7 +122,7 @@ def test_assignment_flow_takes_the_steps_of_the_paper(image, window, dtype):
 def test_the_method_runs_the_same_flow_as_its_field(image):
     """Guards that `run` adds nothing of its own to the steps."""
     features = image.reshape(-1, 3)
-    prototypes = features[[0, 100, 400]]
+    prototypes = features[[0, 50, 130]]
     problem = saf.Problem(features, saf.GridGraph(SHAPE, window=3))
     method = AssignmentFlow(
         prototypes=prototypes, stepper=saf.GeometricEuler(step=STEP), dtype="float64"

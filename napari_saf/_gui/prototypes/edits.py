@@ -26,7 +26,7 @@ from napari_saf._gui.prototypes.restart import (
 )
 from napari_saf._gui.prototypes.sheet import Sheet
 from napari_saf.errors import InvalidInput
-from napari_saf.methods import AbstractMethod, method_with_prototypes, restarting
+from napari_saf.methods import AbstractMethod, method_for_warm_start, method_with_prototypes
 from napari_saf.problem import ImageOptions
 
 __all__ = ["Canvas", "Edited", "delete", "merge", "refine", "split", "why_no_edit"]
@@ -77,7 +77,7 @@ class Canvas:
             recipe.options, channel_axis=None if image.rgb else part[1], groups=None
         )
         job = ImageJob(pixels_of(image), part[0], options)
-        return cls(data, index, job, restarting(recipe.method))
+        return cls(data, index, job, method_for_warm_start(recipe.method))
 
     def read(self, cancelled: Asked) -> NDArray[Any]:
         """Return a copy of the labels."""
