@@ -138,26 +138,8 @@ class SLK(AbstractClustering):
         """Label many small problems at once, a label for each class of the seeds.
 
         Neighbours are the nearest in feature space, and `n_clusters` is the number of
-        classes, whatever the fields say: a task has no image.
-
-        Parameters
-        ----------
-        features : array of shape (n_tasks, n_nodes, n_features)
-            Finite numbers.
-        seeds : array of int of shape (n_tasks, n_nodes)
-            Labels 1, 2, ..., the same in every task, 0 where none was given.
-
-        Returns
-        -------
-        array of int of shape (n_tasks, n_nodes)
-            The labels that `run` with these two fields gives each task by itself.
-
-        Raises
-        ------
-        InvalidInput
-            If shapes disagree, features are not finite, or a task lacks seeds of a class.
-        ComputeError
-            If the device is missing.
+        classes, whatever the fields say: a task has no image. See `LaplacianShot.run_tasks` for
+        parameters, result and errors.
         """
         limits = self.max_iterations, self.tolerance
         return label_tasks(self, self._start_tasks, features, seeds, limits)
@@ -242,7 +224,7 @@ class _State(AbstractLaplacianState):
         self._unary = self._unaries(self._points).flatten(0, 1)
 
     def _move_modes(self) -> None:
-        """Give each cluster the node of its highest assignment, where that serves it better."""
+        """Move m_k to x_p with p = argmax_p s_pk, where that serves the cluster better (BO)."""
         nodes = self._distinct_nodes(self.by_task(self.assignment))
         unary = self._unaries(self._features_of(nodes))
         weights, before = self.by_task(self.assignment), self.by_task(self._unary)
@@ -284,7 +266,7 @@ class _State(AbstractLaplacianState):
         return free
 
     def _shift_means(self) -> None:
-        """Climb the density of each cluster; every step of the mean shift is an ascent."""
+        """Climb the density of each cluster by mean shift, m_k = sum s a x / sum s a (MS)."""
         blocks, moving = self.tasks.blocks, self.active.clone()
         for _ in range(_MEAN_SHIFT_STEPS):
             before = self._points
@@ -297,6 +279,7 @@ class _State(AbstractLaplacianState):
             self.raise_if_cancelled()
 
     def _unaries(self, points: torch.Tensor) -> torch.Tensor:
+        """Return a_pk of eq. (1)."""
         scaled = self._squares(points).mul_(-0.5 / self._sigma2)
         if self._method.prototypes == "means":
             return scaled
