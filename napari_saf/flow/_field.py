@@ -1,8 +1,10 @@
 """The right-hand sides of the flows, dV/dt = S(V) in log coordinates V of an assignment W.
 
 S(V) = softmax(A (V + g(W) / rho)) with W = softmax(V) and A the averages over the windows: the
-similarity map, the weighted geometric mean of the likelihoods. For the assignment flow g = -D, D
-the distances to the prototypes; for the self-assignment flow g = grad E_s(W).
+similarity map, eq. (2.33) of Zisler, Zern, Petra and Schnörr
+(https://doi.org/10.1137/19M1298639), the weighted geometric mean of the likelihoods. For the
+assignment flow g = -D, D the distances to the prototypes; for the self-assignment flow
+g = grad E_s(W), eqs. (4.10) to (4.15).
 """
 
 from __future__ import annotations
@@ -98,10 +100,11 @@ class AbstractField(ABC):
         if self._cancelled():
             raise Cancelled
         self.n_evaluations += 1
-        softmax(v, out=self.assignment)
+        softmax(v, out=self.assignment)  # W
         self.overlap = cross_product(self.assignment, self.assignment)
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
+        # eq. (2.33) in log coordinates: constants of a node fall out of the softmax.
         self._averager(likelihood, mean, out)
         return shifted_softmax(mean, out)
 
@@ -199,7 +202,7 @@ class SelfAssignmentField(AbstractField):
         product = self._operator.product(w)
         gradient = self_assignment_gradient(self.overlap, product.quadratic, self._s)
         self.objective = gradient.objective
-        # V + (K W B + W C) / rho with K W = Phi coefficients.
+        # V + grad E_s / rho, with the gradient in the factors of `Gradient` and K W = Phi (...).
         basis_factor = self._on_device(product.coefficients @ gradient.affinity_factor / self._rho)
         assignment_factor = self._on_device(gradient.assignment_factor / self._rho)
         for rows, block in product.basis.plus(v, basis_factor, out):

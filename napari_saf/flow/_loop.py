@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Generator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -150,8 +151,7 @@ class Flow:
     fixed_meaning: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class FlowResult:
+class FlowResult(NamedTuple):
     """What a flow leaves.
 
     Attributes

@@ -2,7 +2,9 @@
 
 A point W of the assignment manifold, one distribution a row, is kept as V with
 W = softmax(V) by rows; V is log W up to a constant a row. Then every map of the manifold is
-an addition: exp_W(u) is softmax(V + u), the geometric mean with weights A is softmax(A V).
+an addition: exp_W(u), eq. (2.31) of Zisler, Zern, Petra and Schnörr
+(https://doi.org/10.1137/19M1298639), is softmax(V + u), and the geometric mean with weights A,
+eq. (2.33), is softmax(A V).
 
 Fields (n_nodes, n_columns) are large: they are gone through block by block of rows, each of which
 stays in the caches of a processor, and their memory is used again where columns are dropped.

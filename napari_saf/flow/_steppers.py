@@ -107,7 +107,9 @@ class AbstractRun(ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GeometricEuler(AbstractStepper):
-    """Fixed steps of the geometric Euler scheme, V <- V + h S(V).
+    """Fixed steps of the geometric Euler scheme, V <- V + h S(V), eq. (2.34).
+
+    Of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
 
     Parameters
     ----------

@@ -9,15 +9,11 @@ library               154,401 x 3      58,000 x 9      60,000 x 784
 scipy cKDTree         0.65 (exact)     0.43 (exact)    -
   principal axes      0.48 (exact)     0.22 (exact)    -
 scikit-learn          1.6 kd-tree      1.7 kd-tree     54 brute force
-faiss, flat           9.3              1.6             25
-faiss, HNSW           1.9 (0.93)       0.6 (1.00)      4.7 (0.986)
-pynndescent           21 (1.00)        38 (1.00)       23 (0.946)
-hnswlib               3.2 (0.92)       1.2 (1.00)      11 (0.997)
 usearch               4.1 (0.91)       1.6 (1.00)      26 (0.999)
 ====================  ===============  ==============  ================
 
 With few features nothing comes near scipy's tree; with many, brute force is exact and fast enough
-for some thousand nodes. Beyond, usearch: faiss is faster, but brings an OpenMP runtime besides
+for some thousand nodes. Beyond, usearch: faiss (4.7 s, 0.986) brings an OpenMP runtime besides
 torch's (https://github.com/faiss-wheels/faiss-wheels/issues/73), pynndescent compiles for 20 s in
 each new environment, hnswlib had to be compiled. One thread makes the same graph every time.
 """
@@ -117,7 +113,11 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
     else:
         found = _approximate(points - points[0], k + 1)
     indices = _without_self(np.asarray(found, dtype=np.int64))
-    return Neighbours(indices, _squared_distances(points, indices))
+    squares = np.empty(indices.shape)
+    for column, neighbour in enumerate(indices.T):
+        difference = points - points[neighbour]
+        squares[:, column] = np.einsum("ij,ij->i", difference, difference)
+    return Neighbours(indices, squares)
 
 
 def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDArray[np.float64]:
@@ -179,16 +179,6 @@ def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
     others = found != np.arange(n_nodes)[:, None]
     others[others.all(axis=1), k] = False
     return np.asarray(found[others]).reshape(n_nodes, k)
-
-
-def _squared_distances(
-    points: NDArray[np.generic], indices: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    squares = np.empty(indices.shape)
-    for column, neighbour in enumerate(indices.T):
-        difference = points - points[neighbour]
-        squares[:, column] = np.einsum("ij,ij->i", difference, difference)
-    return squares
 
 
 def path_costs(graph: AbstractGraph, features: NDArray[np.floating]) -> sparse.csr_array:

@@ -36,19 +36,15 @@ class GraphUnion(AbstractGraph):
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes of all grids."""
         return self.slices[-1].stop
 
     def smaller(self, share: float) -> str:
-        """Describe what has at most a share of the nodes."""
         return "fewer images at once"
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        """Return the averaging operator for a device."""
         return self._join([grid.averager(device, dtype) for grid in self.grids])
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        """Return the product with the symmetric part of the weights."""
         return self._join([grid.neighbour_sum(device, dtype) for grid in self.grids])
 
     def steps(self) -> sparse.csr_array:
@@ -56,7 +52,6 @@ class GraphUnion(AbstractGraph):
         return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the sum of the neighbours' values, grid by grid."""
         parts = zip(self.grids, self.slices, strict=True)
         return np.concatenate([grid.laplacian_product(values[part]) for grid, part in parts])
 
@@ -106,6 +101,5 @@ class GraphUnion(AbstractGraph):
         return apply
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
-        """Return node values as a list of images."""
         parts = zip(self.grids, self.slices, strict=True)
         return [grid.to_image(values[part], fill) for grid, part in parts]
