@@ -26,7 +26,7 @@ LAYERS = [
 """From the ground up; a module may import from lower layers and from its own."""
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 APP_LAYERS = [
-    {"settings"},
+    {"settings", "napari_workarounds"},
     {"layers"},
     {"forms"},
     {"runs"},

@@ -1,4 +1,4 @@
-"""A layer of labels is put in over several turns of the event loop: what may come in between."""
+"""What may happen right after the first labels of a run came."""
 
 from __future__ import annotations
 
@@ -6,48 +6,33 @@ import numpy as np
 import pytest
 from gui_cases import ENDLESS, TIMEOUT
 from napari.layers import Labels
+from qtpy.QtCore import QTimer
 
 import napari_saf as saf
-from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.fluency import _parts
 
 pytestmark = pytest.mark.gui
-
-STEPS = [(LiveLayer, "prepare"), (LiveLayer, "show"), (RunController, "_tell")]
-
-
-@pytest.fixture(autouse=True)
-def in_sight(dock, qtbot):
-    """Show the window: what is not seen is not painted later."""
-    dock.window().show()
-    qtbot.waitUntil(lambda: bool(_parts(dock.window())))
-
-
-def is_painted(window):
-    parts = _parts(window)
-    return bool(parts) and all(part.updatesEnabled() for part in parts)
 
 
 def result_layers(viewer):
     return [layer for layer in viewer.layers if isinstance(layer, Labels)]
 
 
-@pytest.fixture(params=STEPS, ids=[name for _, name in STEPS])
-def after_step(request, monkeypatch):
-    """Return a function that has something done after a step towards the first labels, once."""
-    owner, name = request.param
+@pytest.fixture(params=["inserted", "advanced"])
+def after_step(request, viewer, dock):
+    """Return a function that has something done once the first labels are there, or are shown."""
 
     def have_done(action):
-        step, done = getattr(owner, name), []
+        done = []
 
-        def take_step(*args):
-            step(*args)
+        def act(*args):
             if not done:
                 done.append(True)
                 action()
 
-        monkeypatch.setattr(owner, name, take_step)
+        if request.param == "advanced":
+            dock.controller.advanced.connect(act)
+        else:
+            viewer.layers.events.inserted.connect(lambda event: QTimer.singleShot(0, act))
 
     return have_done
 
@@ -61,7 +46,6 @@ def test_layers_removed(viewer, dock, qtbot, after_step, which):
         dock.start()
     assert image not in viewer.layers
     assert all(layer.data.min() >= 1 for layer in result_layers(viewer))
-    qtbot.waitUntil(lambda: is_painted(dock.window()))
 
 
 def test_image_renamed(viewer, dock, qtbot, after_step):
@@ -121,25 +105,10 @@ def test_dock_closed(viewer, dock, qtbot, after_step):
     dock.start()
     qtbot.waitUntil(lambda: bool(runs) and runs[0].wait(0), timeout=TIMEOUT)
     qtbot.wait(50)
-    qtbot.waitUntil(lambda: is_painted(viewer.window._qt_window))
     dock.deleteLater()
 
 
-def test_the_new_layer_is_the_selected_one_and_the_window_is_painted(viewer, dock, run, qtbot):
+def test_the_new_layer_is_the_selected_one(viewer, dock, run):
     run(dock)
     (layer,) = result_layers(viewer)
     assert viewer.layers.selection.active == layer
-    qtbot.waitUntil(lambda: is_painted(dock.window()))
-
-
-def test_what_is_drawn_over_labels_is_made_when_a_tool_is_taken_up(viewer, dock, run, qtbot):
-    made = viewer.window._qt_viewer.canvas._layer_overlay_to_visual
-    run(dock)
-    (layer,) = result_layers(viewer)
-    qtbot.waitUntil(lambda: is_painted(dock.window()))
-    (visuals,) = [visuals for shown, visuals in made.items() if shown == layer]
-    assert not visuals
-    layer.mode = "polygon"
-    assert len(visuals) == 2 and layer._overlays["polygon"].enabled
-    layer.mode = "pan_zoom"
-    assert len(visuals) == 2 and not layer._overlays["polygon"].enabled

@@ -10,7 +10,6 @@ from napari.settings import get_plugin_settings
 
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.background import FunctionTask
-from napari_saf._gui.runs.run import Run
 from napari_saf._gui.settings import Settings, current_settings
 from napari_saf.errors import ComputeError
 from napari_saf.methods import METHODS
@@ -71,17 +70,6 @@ def test_work_is_refused_above_the_memory_limit(settings, dock, qtbot):
         dock.start()
     assert isinstance(failed.args[0], ComputeError) and "memory" in dock.status.text
     qtbot.waitUntil(lambda: not dock.controller.is_running)
-
-
-def test_frames_come_as_often_as_wanted(settings, monkeypatch):
-    settings.screen.frames = 2
-    now = 100.0
-    monkeypatch.setattr("napari_saf._gui.runs.run.time.perf_counter", lambda: now)
-    run = Run(None, None)
-    run._last_frame = now - 0.49
-    assert not run._frame_is_due()
-    run._last_frame = now - 0.51
-    assert run._frame_is_due()
 
 
 class FakeViewer:

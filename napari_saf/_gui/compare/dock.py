@@ -62,6 +62,7 @@ class CompareWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self._is_adding = False
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.table, self.swatches = ComparisonTable(), Swatches()
         self.outcome: Outcome | None = None
@@ -75,6 +76,11 @@ class CompareWidget(RunDock):
         self._connect()
         self._on_choice_changed()
         self._update_enabled()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work is under way, or its layers are being sorted."""
+        return super().is_busy or self._is_adding
 
     def choose_truth(self, layer: Labels | None) -> None:
         """Choose the regions as they should be."""

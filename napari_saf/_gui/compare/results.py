@@ -18,7 +18,6 @@ from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.runs.fluency import painted_later
 from napari_saf.comparison import COLUMNS, Column, Compared, Comparison, Row, Variant
 
 __all__ = ["ComparisonLayers", "ComparisonTable"]
@@ -57,7 +56,7 @@ class ComparisonLayers:
         variants: list[Variant],
     ) -> None:
         self.image = image
-        self._viewer, self._widget = viewer, widget
+        self._viewer = viewer
         self._placement = placement
         self._names = dict(zip(variants, panel_names(variants), strict=True))
         self._lives: dict[Variant, LiveLayer] = {}
@@ -74,8 +73,7 @@ class ComparisonLayers:
         count = int(result.labels.max())
         # In the end there may be as many numbers as labels of all results.
         most = count * len(self._names)
-        self._do(lambda: live.prepare(result.labels, most))
-        self._do(lambda: self._show(live, result, count))
+        self._do(lambda: self._show(live, result, most))
 
     def finish(self, comparison: Comparison, then: Callable[[], None]) -> None:
         """Give the labels of all layers common numbers, and sort the layers; then call back."""
@@ -111,13 +109,12 @@ class ComparisonLayers:
         self._steps.clear()
         self._lives.clear()
 
-    def _show(self, live: LiveLayer, result: Compared, count: int) -> None:
+    def _show(self, live: LiveLayer, result: Compared, most: int) -> None:
         if self.image not in self._viewer.layers:
             return
         for layer in self.layers():
             layer.visible = False
-        with painted_later(self._widget):
-            live.show(result.labels, count)
+        live.show(result.labels, most)
         live.layer.name = self._names[result.variant]
 
     def _finish(self, live: LiveLayer, result: Compared, comparison: Comparison) -> None:

@@ -30,7 +30,6 @@ from napari_saf.result import History, LabelImage, Segmentation
 __all__ = ["DiagnosticsWidget"]
 
 _REFRESH_MILLISECONDS = 250
-_TURN_MILLISECONDS = 15
 _MOST_POINTS = 150
 _MOST_RUNS = 2
 """Recordings kept: of the newest run and of the one before, to go back and forth between."""
@@ -64,7 +63,7 @@ class DiagnosticsWidget(RunDock):
         self._times: NDArray[np.float64] = np.zeros(0)
         self._moments: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
-        self.earlier = EarlierLayers(viewer, self)
+        self.earlier = EarlierLayers(viewer)
         self.separability = SeparabilityTable()
         self.branch = BranchForm(viewer)
         self._create_controls()
@@ -362,11 +361,7 @@ class DiagnosticsWidget(RunDock):
         run, moment, labels = read
         if run is not self._run or self._is_at_end or self._lifetime.has_ended:
             return
-        if self.earlier.prepare_labels(run, labels):
-            # A new layer takes napari long: it is added in another turn of the event loop.
-            QTimer.singleShot(_TURN_MILLISECONDS, self._show_labels)
-        else:
-            self.earlier.show_labels(run, labels, moment.time)
+        self.earlier.show_labels(run, labels, moment.time)
 
     def _show_entropy(self) -> None:
         run, state = self._run, self._state()

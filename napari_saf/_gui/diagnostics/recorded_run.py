@@ -8,11 +8,10 @@ from typing import Any
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.runs.controller import RunController, RunJob
-from napari_saf._gui.runs.fluency import painted_later
+from napari_saf.label_map import LabelMap
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, RecordedState, Recording
 from napari_saf.result import LabelImage
@@ -69,20 +68,16 @@ class RecordedRun:
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
         """Return the number of each column on screen: painted, by size, or as it comes."""
         if len(self.numbers):
-            last = int(self.numbers.max())
-            more = np.arange(last + 1, last + 1 + max(0, n_columns - len(self.numbers)))
-            return np.concatenate([self.numbers, more])[:n_columns]
-        order = np.arange(0) if self.columns is None else self.columns
-        order = np.concatenate([order, np.setdiff1d(np.arange(n_columns), order)])
-        numbers = np.empty(len(order), dtype=np.int64)
-        numbers[order] = np.arange(1, len(order) + 1)
-        return numbers[:n_columns]
+            return LabelMap(self.numbers).extended(n_columns).numbers[:n_columns]
+        numbers = np.zeros(n_columns, dtype=np.int64)
+        if self.columns is not None:
+            numbers[self.columns] = np.arange(1, len(self.columns) + 1)
+        return LabelMap(numbers).extended(n_columns).numbers
 
     def labels_at(self, moment: RecordedLabels) -> LabelImage:
         """Return the labels of a moment, numbered as on screen."""
         own = moment.labels()[-1]
-        numbers = np.concatenate([[0], self.shown_numbers(int(own.max(initial=0)))])
-        return numbers.astype(np.min_scalar_type(int(numbers.max())))[own]
+        return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
 
     def color(self, column: int) -> NDArray[np.float32]:
         """Return the colour of a column."""
@@ -99,12 +94,10 @@ class EarlierLayers:
     Parameters
     ----------
     viewer : napari.Viewer
-    widget : QWidget
-        In the window of the viewer.
     """
 
-    def __init__(self, viewer: napari.Viewer, widget: QWidget) -> None:
-        self._viewer, self._widget = viewer, widget
+    def __init__(self, viewer: napari.Viewer) -> None:
+        self._viewer = viewer
         self._labels: LiveLayer | None = None
         self._entropy: UncertaintyLayer | None = None
         self._result: Any = None
@@ -119,35 +112,23 @@ class EarlierLayers:
         """The layer of the entropy, or None."""
         return None if self._entropy is None else self._entropy.layer
 
-    def prepare_labels(self, run: RecordedRun, labels: LabelImage) -> bool:
-        """Make the layer that `show_labels` adds; return whether that was still to be done."""
+    def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
+        """Show labels in place of the result of a run."""
         result = run.live.layer
         if result is None or run.live.is_lost:
-            return False
+            return
         if self._labels is None or self._result not in (None, result) or self._labels.is_lost:
             self._drop_labels()
             # It takes the colours of the result and lies below it.
             image, place = run.job.image, run.live.placement
             self._labels = LiveLayer(self._viewer, image, "earlier", place, result)
-            self._labels.prepare(labels, int(labels.max(initial=0)))
-            return True
-        return False
-
-    def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
-        """Show labels in place of the result of a run; see `prepare_labels`."""
-        result = run.live.layer
-        if result is None or run.live.is_lost or self._labels is None:
-            return
-        with painted_later(self._widget if self._labels.layer is None else None):
-            if self._labels.layer is None:
-                self._labels.show(labels, 0)
-            self._labels.show(labels, 0)
-            self._labels.layer.name = f"{result.name} at t = {time:.3g}"
-            self._labels.layer.visible = True
-            if self._result is None:
-                self._labels.recolor()
-                self._result = result
-                result.visible = False
+        self._labels.show(labels, int(labels.max(initial=0)))
+        self._labels.layer.name = f"{result.name} at t = {time:.3g}"
+        self._labels.layer.visible = True
+        if self._result is None:
+            self._labels.recolor()
+            self._result = result
+            result.visible = False
 
     def show_result(self) -> None:
         """Show the result again."""
@@ -166,9 +147,8 @@ class EarlierLayers:
             place = run.live.placement
             self._entropy = UncertaintyLayer(self._viewer, name, place, full=1.0, covers=True)
         is_new = self.entropy is None or self.entropy not in self._viewer.layers
-        with painted_later(self._widget if is_new else None):
-            self._entropy.show(values)
-            self.entropy.name = f"{run.job.image.name} entropy at t = {time:.3g}"
+        self._entropy.show(values)
+        self.entropy.name = f"{run.job.image.name} entropy at t = {time:.3g}"
         if is_new and run.live.layer in self._viewer.layers:
             self._viewer.layers.selection.active = run.live.layer
 

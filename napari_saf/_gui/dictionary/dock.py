@@ -377,22 +377,17 @@ class DictionaryWidget(RunDock):
             words += f", {n_unused} of {len(applied.usage)} atoms not used"
         self.status.show_progress(1.0, words)
 
-        def done(added: list[Any]) -> None:
-            self.partitions.add(added[2], plane.layer, edition)
-            self.applying.follow_layers(added)
-            self.applying.show_kind("Rebuilt")
-
-        self.add_layers(
-            [
-                partial(create, applied, plane)
-                for create in (
-                    create_reconstruction_layer,
-                    create_difference_layer,
-                    create_partition_layer,
-                )
-            ],
-            done,
-        )
+        added = [
+            self._viewer.add_layer(create(applied, plane))
+            for create in (
+                create_reconstruction_layer,
+                create_difference_layer,
+                create_partition_layer,
+            )
+        ]
+        self.partitions.add(added[2], plane.layer, edition)
+        self.applying.follow_layers(added)
+        self.applying.show_kind("Rebuilt")
 
     def _on_compared(self, plane: Plane, compared: Compared) -> None:
         self.status.show_progress(
@@ -401,14 +396,11 @@ class DictionaryWidget(RunDock):
             f"the other {compared.other_psnr:.1f} dB",
         )
         if plane.layer in self._viewer.layers:
-            self.add_layers(
-                [partial(create_gain_layer, compared, plane)],
-                lambda added: self.applying.follow_gain(added[0]),
-            )
+            self.applying.follow_gain(self._viewer.add_layer(create_gain_layer(compared, plane)))
 
     def _on_folder_advanced(self, progress: tuple[float, str]) -> None:
         fraction, words = progress
-        self._task_words = words
+        self._task_text = words
         self.status.show_progress(fraction, words)
 
     def _on_folder_done(self, summary: FolderSummary) -> None:
@@ -420,7 +412,7 @@ class DictionaryWidget(RunDock):
     def _on_layer_removed(self, event: Any) -> None:
         self.applying.forget_layer(event.value)
         if self._task_layer is not None and event.value == self._task_layer:
-            self.stop_task()
+            self._on_stop_clicked()
 
     def _on_task_finished(self) -> None:
         self._task_layer = None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import napari
-from qtpy.QtCore import QEvent, QObject, Qt, QTimer
-from qtpy.QtWidgets import QApplication, QDockWidget, QOpenGLWidget, QTabBar, QWidget
+from qtpy.QtCore import QEvent, QObject, QTimer
+from qtpy.QtWidgets import QApplication, QDockWidget, QWidget
 
 from napari_saf._gui.docks.help import HelpButton, frame_of
-from napari_saf._gui.runs.fluency import main_window
+from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
 
 __all__ = ["DockLifetime"]
 
@@ -21,11 +20,6 @@ class DockLifetime(QObject):
 
     As long as it is of use, the title of its frame has a button for help. When it comes into sight
     it joins the other docks of the plugin in tabs: one above another, none would have room.
-
-    It also keeps napari from crashing when a layer goes. napari 0.9 frees the graphics of the layer
-    in whatever context of OpenGL is current, often one of Qt's own; with Mesa's software
-    renderers a later drawing is a segmentation fault then. So the context of the canvas is made
-    current before.
 
     Parameters
     ----------
@@ -53,7 +47,7 @@ class DockLifetime(QObject):
         self._has_been_shown = self._is_closing = False
         self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
-        viewer.layers.events.removing.connect(self._on_layer_goes)
+        self._disconnect_workaround = free_graphics_in_canvas(viewer, dock)
         QApplication.instance().aboutToQuit.connect(self.end)
 
     @property
@@ -68,7 +62,7 @@ class DockLifetime(QObject):
         """Call back, unless it was done."""
         if not self.has_ended:
             self.has_ended = True
-            self._viewer.layers.events.removing.disconnect(self._on_layer_goes)
+            self._disconnect_workaround()
             self._ended()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -95,20 +89,11 @@ class DockLifetime(QObject):
             self.end()
         return False
 
-    def _on_layer_goes(self, event: Any) -> None:
-        window = main_window(self._dock)
-        center = None if window is None else window.centralWidget()
-        canvas = None if center is None else center.findChild(QOpenGLWidget)
-        if canvas is not None and canvas.isValid():
-            canvas.makeCurrent()
-
     def _join_others(self) -> None:
         frame = None if self.has_ended else frame_of(self._dock)
         if frame is None:
             return
         self.has_joined = True
-        # A tab has no room for the name of the plugin.
-        frame.setWindowTitle(frame.windowTitle().partition(" (")[0])
         if frame.isFloating():
             return
         window = frame.parentWidget()
@@ -122,9 +107,6 @@ class DockLifetime(QObject):
                 window.tabifyDockWidget(other, frame)
                 frame.raise_()
                 break
-        for bar in window.findChildren(QTabBar, options=Qt.FindChildOption.FindDirectChildrenOnly):
-            bar.setElideMode(Qt.TextElideMode.ElideNone)
-            bar.setUsesScrollButtons(True)
 
     def _on_close_asked(self) -> None:
         self._is_closing = False

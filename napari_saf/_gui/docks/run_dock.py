@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import napari
-from napari.layers import Layer
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QTimer
 from qtpy.QtWidgets import (
@@ -23,7 +22,6 @@ from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.runs.background import FunctionTask
 from napari_saf._gui.runs.controller import RunController, connect_run
-from napari_saf._gui.runs.fluency import add_in_turns
 from napari_saf._gui.runs.run import Frame
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import AbstractMethod
@@ -78,11 +76,10 @@ class RunDock(QWidget):
         self._frame: Frame | None = None
         self._task: FunctionTask | None = None
         self._task_text = ""
-        self._is_adding = False
         self._task_callbacks: tuple[_Callback, _Callback | None] = (_ignore, None)
         self._background: dict[str, FunctionTask] = {}
         self._ending: set[FunctionTask] = set()
-        self.controller = RunController(viewer, self)
+        self.controller = RunController(viewer)
         self.status = StatusArea()
         self._stop_button = QPushButton("Stop")
         self._stop_button.setToolTip(
@@ -221,8 +218,8 @@ class RunDock(QWidget):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run or a task is under way, or its layers are being added."""
-        return self.controller.is_running or self._task is not None or self._is_adding
+        """Whether a run or a task is under way."""
+        return self.controller.is_running or self._task is not None
 
     @property
     def is_calculating(self) -> bool:
@@ -277,20 +274,6 @@ class RunDock(QWidget):
         task.failed.connect(self._on_failed)
         task.finished.connect(self._on_background_finished)
         task.start()
-
-    def add_layers(
-        self, layers: Sequence[Callable[[], Layer]], then: Callable[[list[Any]], None]
-    ) -> None:
-        """Make layers and add them to the viewer one by one; call back with those added."""
-        self._is_adding = True
-
-        def finish(added: list[Any]) -> None:
-            self._is_adding = False
-            if not self._lifetime.has_ended:
-                then(added)
-                self._update_enabled()
-
-        add_in_turns(self._viewer, self, layers, finish)
 
     def _end_tasks(self) -> None:
         tasks = [*self._background.values(), *([] if self._task is None else [self._task])]

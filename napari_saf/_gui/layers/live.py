@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, PARTS_KEY
-from napari_saf._gui.layers.overlays import make_overlays_later
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
@@ -59,7 +58,6 @@ class LiveLayer:
         self.placement = placement
         self._strokes = strokes
         self._pixels: NDArray[Any] | None = None
-        self._prepared: Labels | None = None
         self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
         self._colors = label_colors() if colors is None else colors
@@ -85,25 +83,6 @@ class LiveLayer:
             "singletons": self.placement.singletons,
             "channels": self.placement.channels,
         }
-
-    def prepare(self, labels: LabelImage, n_labels: int) -> None:
-        """Make the layer that `show` will add, so that less is left to do then."""
-        shape = self.placement.shape(labels.shape)
-        # Strokes of a larger type may one day hold larger numbers.
-        n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
-        least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
-        kind = np.result_type(least, np.min_scalar_type(n_labels))
-        self._pixels = labels.reshape(shape).astype(kind)
-        self._prepared = Labels(
-            self._pixels,
-            name=f"{self.image.name} [{self._title}]",
-            colormap=self._colormap(),
-            metadata={METADATA_KEY: self.source},
-            **self.placement.transform,
-        )
-        if self._strokes is None:
-            # The new layer will be the selected one: that the others are not is half of the work.
-            self._viewer.layers.selection.clear()
 
     def show(self, labels: LabelImage, n_labels: int) -> None:
         """Show the labels of a run under way, none above `n_labels`."""
@@ -195,11 +174,17 @@ class LiveLayer:
         self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
-        if self._prepared is None:
-            self.prepare(labels, n_labels)
-        assert self._prepared is not None
-        make_overlays_later(self._prepared)
-        self.layer = self._viewer.add_layer(self._prepared)
+        # Strokes of a larger type may one day hold larger numbers.
+        n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
+        least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
+        kind = np.result_type(least, np.min_scalar_type(n_labels))
+        self.layer = self._viewer.add_labels(
+            labels.reshape(self.placement.shape(labels.shape)).astype(kind),
+            name=f"{self.image.name} [{self._title}]",
+            colormap=self._colormap(),
+            metadata={METADATA_KEY: self.source},
+            **self.placement.transform,
+        )
         self._pixels = self.layer.data
         if self._strokes is not None:
             put_below(self._viewer, self.layer, self._strokes)

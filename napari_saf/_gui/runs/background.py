@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.runs.fluency import full_collections
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
@@ -29,8 +28,8 @@ class AbstractTask(QObject):
 
     Signals arrive in the thread of the receiver. Exactly one of `returned`, `failed` and
     `abandoned` is sent, then `finished`. Subclasses do the work in `_compute`, and raise
-    `Cancelled` there to abandon it; what can wait until the outcome was sent, in `_tidy_up`. The
-    settings of the moment at which it is made hold.
+    `Cancelled` there to abandon it; what can wait until the outcome was sent, in `_clean_up`. The
+    settings at the time at which it is made apply.
     """
 
     advanced = Signal(object)
@@ -45,6 +44,7 @@ class AbstractTask(QObject):
         self._began = time.perf_counter()
         self._cancelled = threading.Event()
         self._over = threading.Event()
+        self._n_threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._work, name="napari-saf run")
 
     @property
@@ -63,14 +63,8 @@ class AbstractTask(QObject):
         return self._over.is_set()
 
     def start(self) -> None:
-        """Start the thread; in the main thread."""
-        self._collections = full_collections()
-        self._collections.hold()
-        try:
-            self._thread.start()
-        except RuntimeError:
-            self._collections.release()
-            raise
+        """Start the thread."""
+        self._thread.start()
 
     def cancel(self) -> None:
         """Ask the work to end with what it has."""
@@ -85,19 +79,19 @@ class AbstractTask(QObject):
     def _compute(self) -> Any:
         """Do the work."""
 
-    def _tidy_up(self) -> None:
+    def _clean_up(self) -> None:
         """Do what nobody waits for, once the outcome was sent."""
 
     def _work(self) -> None:
+        settings = self._settings
         try:
-            settings = self._settings
             with (
-                _CORES.taken(settings.threads),
+                torch_threads(settings.threads, self._n_threads),
                 memory_limit(settings.memory_limit),
                 memory_errors_translated(),
             ):
                 self.returned.emit(self._compute())
-                self._tidy_up()
+                self._clean_up()
         except Cancelled:
             self.abandoned.emit()
         except SafError as error:
@@ -107,10 +101,7 @@ class AbstractTask(QObject):
             self.failed.emit(error)
         finally:
             self._over.set()
-            try:
-                self.finished.emit()
-            finally:
-                self._collections.release()
+            self.finished.emit()
 
 
 class FunctionTask(AbstractTask):
@@ -133,34 +124,24 @@ class FunctionTask(AbstractTask):
         return self._function(self.advanced.emit, self._cancelled.is_set)
 
 
-class _Cores:
-    """Says how many threads torch uses while there is work.
+@contextmanager
+def torch_threads(n_threads: int, default: int) -> Iterator[None]:
+    """Let torch use so many cores for what the calling thread computes.
 
-    Tasks overlap: the first one's wish holds, and the last one to end sets the number back.
+    OpenMP keeps the number for each thread by itself: the main thread and other tasks keep theirs.
+    A thread takes the number that was set last when it first asks torch for it, so it asks before
+    it sets its own; for threads to come, `default` is set at the end.
+
+    Parameters
+    ----------
+    n_threads : int
+        0: `default`.
+    default : int
+        The number of the main thread.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n_tasks = 0
-        self._before = 1
-
-    @contextmanager
-    def taken(self, n_threads: int) -> Iterator[None]:
-        """Use so many threads; 0: as many as before."""
-        self._count(1, n_threads)
-        try:
-            yield
-        finally:
-            self._count(-1)
-
-    def _count(self, change: int, n_threads: int = 0) -> None:
-        with self._lock:
-            if self._n_tasks == 0:
-                self._before = torch.get_num_threads()
-                torch.set_num_threads(n_threads or self._before)
-            self._n_tasks += change
-            if self._n_tasks == 0:
-                torch.set_num_threads(self._before)
-
-
-_CORES = _Cores()
+    torch.get_num_threads()
+    torch.set_num_threads(n_threads or default)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(default)

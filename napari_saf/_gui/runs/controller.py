@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+import time
 from typing import Any, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
@@ -13,14 +12,13 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
-from qtpy.QtWidgets import QWidget
 
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.fluency import painted_later, prepare_lines
 from napari_saf._gui.runs.run import Frame, Run
 from napari_saf._gui.runs.start import RunStart
+from napari_saf._gui.settings import current_settings
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording
@@ -29,9 +27,6 @@ from napari_saf.result import Segmentation
 __all__ = ["RunController", "RunJob", "RunObserver", "connect_run", "run_registry"]
 
 _CLOSING_SECONDS = 5.0
-_TURN_MILLISECONDS = 5
-_PAINTING_MILLISECONDS = 100
-"""In which the outcome is painted on a slow screen."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -66,20 +61,25 @@ class RunJob:
 class RunController(QObject):
     """The run of a viewer and the layer that shows it.
 
+    A timer takes the newest frame of the run and shows it; the run never waits for that, nor the
+    main thread for the run. A run begins only when the one before has ended. It ends early when
+    its image or its result is removed.
+
     Layers are compared by equality: a plugin is handed proxies, of which there are many of one
-    layer. A run begins only when the one before has ended. It ends early when its image or its
-    result is removed.
+    layer.
 
     Parameters
     ----------
     viewer : napari.Viewer
-    widget : QWidget, optional
-        In the window of the viewer; without it a new layer is painted at once.
 
     Attributes
     ----------
+    job : RunJob or None
+        What the run was asked for.
+    live : LiveLayer or None
+        Shows its labels.
     reader : ProblemReader
-        Of the runs; for work beside them while there is none.
+        Of the runs; for other work while there is none.
     """
 
     began = Signal()
@@ -90,25 +90,37 @@ class RunController(QObject):
     abandoned = Signal()
     finished = Signal()
 
-    def __init__(self, viewer: napari.Viewer, widget: QWidget | None = None) -> None:
+    def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
-        self._widget = widget
         self._run: Run | None = None
-        self._has_returned = self._is_in_sight = False
         self._next: RunJob | None = None
+        self._has_returned = self._is_in_sight = False
+        self._frame_seconds = 0.0
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._show_newest)
         self.reader = ProblemReader()
         self.job: RunJob | None = None
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
         self._registry = run_registry(viewer)
         self._registry.join(self)
-        QTimer.singleShot(0, prepare_lines)
 
     @property
     def is_running(self) -> bool:
         """Whether a run is under way."""
         return self._run is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was told to end."""
+        return self._run is not None and self._run.is_cancelled
+
+    @property
+    def waiting(self) -> RunJob | None:
+        """The run that waits for the end of this one, if any."""
+        return self._next
 
     @property
     def seconds(self) -> float:
@@ -135,7 +147,7 @@ class RunController(QObject):
         return "\n".join(filter(None, [first, self.job.note, *notes]))
 
     def record(self) -> Recording | None:
-        """Return what takes note of the run, from now on if nothing did; None where none can."""
+        """Return the recording of the run, begun now if there is none; None where none can be."""
         if self._run is None or not self._run.is_recordable:
             return None
         if self._run.recording is None:
@@ -143,26 +155,16 @@ class RunController(QObject):
         return self._run.recording
 
     def stop_recording(self) -> None:
-        """Take no more note of the run."""
+        """Record no more of the run."""
         if self._run is not None:
             self._run.recording = None
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the run was told to end."""
-        return self._run is not None and self._run.is_cancelled
-
-    @property
-    def waiting(self) -> RunJob | None:
-        """The run that waits for the end of this one, if any."""
-        return self._next
-
-    def start(self, request: RunJob) -> None:
+    def start(self, job: RunJob) -> None:
         """Start a run, once the present one has ended."""
         if self._run is None:
-            self._begin(request)
+            self._begin(job)
         else:
-            self._next = request
+            self._next = job
             self._run.cancel()
 
     def stop(self) -> None:
@@ -178,111 +180,89 @@ class RunController(QObject):
     def shut_down(self) -> None:
         """End the run, if there is one, and take no notice of it any more."""
         self.stop()
+        self._timer.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
         self._registry.leave(self)
-        if run is None:
-            return
-        for signal in (
-            run.advanced,
-            run.swept,
-            run.returned,
-            run.failed,
-            run.abandoned,
-            run.finished,
-        ):
-            signal.disconnect()
-        run.wait(_CLOSING_SECONDS)
+        if run is not None:
+            for signal, slot in self._connections(run):
+                signal.disconnect(slot)
+            run.wait(_CLOSING_SECONDS)
 
-    def _begin(self, request: RunJob) -> None:
-        self.job = request
-        self.live = request.live or LiveLayer(
-            self._viewer,
-            request.image,
-            request.method.name.upper(),
-            request.placement,
-            request.strokes,
+    def _connections(self, run: Run) -> list[tuple[Any, Any]]:
+        return [
+            (run.swept, self.swept),
+            (run.returned, self._on_returned),
+            (run.failed, self.failed),
+            (run.abandoned, self.abandoned),
+            (run.finished, self._on_finished),
+        ]
+
+    def _begin(self, job: RunJob) -> None:
+        self.job = job
+        title = job.method.name.upper()
+        self.live = job.live or LiveLayer(
+            self._viewer, job.image, title, job.placement, job.strokes
         )
         self._has_returned = self._is_in_sight = False
-        run = self._run = Run(
-            request.image_job, request.method, request.is_sweep, self.reader, request.start
-        )
-        run.recording = request.recording
-        run.advanced.connect(self._on_advanced)
-        run.swept.connect(self.swept)
-        run.returned.connect(self._on_returned)
-        run.failed.connect(self.failed)
-        run.abandoned.connect(self.abandoned)
-        run.finished.connect(self._on_finished)
+        self._frame_seconds = 1 / current_settings().frames
+        run = self._run = Run(job.image_job, job.method, job.is_sweep, self.reader, job.start)
+        run.recording = job.recording
+        for signal, slot in self._connections(run):
+            signal.connect(slot)
         self.began.emit()
         self._registry.began(self)
         run.start()
+        self._timer.start(round(1000 * self._frame_seconds))
 
-    def _on_advanced(self, frame: Frame) -> None:
-        run = self._run
-        if run is None or self.live is None:
-            return
-        if self.live.layer is None and self._may_show():
-            self.live.prepare(frame.labels, frame.n_shown)
-            self._later(self._show_first, run, frame)
-            return
+    def _show_newest(self) -> None:
+        """Show the newest frame, then rest twice as long as that took to be painted."""
+        began, run = time.perf_counter(), self._run
+        frame = None if run is None else run.mailbox.take()
+        if frame is not None:
+            self._show(frame)
+        # Qt handles a timer of no time after what is to be painted.
+        QTimer.singleShot(0, lambda: self._rest(run, time.perf_counter() - began))
+
+    def _rest(self, run: Run | None, seconds: float) -> None:
+        if run is not None and run is self._run and not self._has_returned:
+            self._timer.start(round(1000 * max(self._frame_seconds, 2 * seconds)))
+
+    def _show(self, frame: Frame) -> None:
+        assert self.live is not None
         if self._may_show():
             self.live.show(frame.labels, frame.n_shown)
-        self._later(self._tell, run, frame)
-
-    def _later(self, step: Callable[[Run, Frame], None], run: Run, frame: Frame) -> None:
-        """Take a step in a later turn of the event loop, if the run has not ended by then.
-
-        Labels, what our widgets show of them and the painting of both are too much for one turn.
-        The run rests until all is painted.
-        """
-
-        def take_step() -> None:
-            if run is self._run and not self._has_returned:
-                step(run, frame)
-
-        QTimer.singleShot(_TURN_MILLISECONDS, take_step)
-
-    def _show_first(self, run: Run, frame: Frame) -> None:
-        assert self.live is not None
-        with painted_later(self._widget, partial(self._later, self._tell, run, frame)):
-            if self._may_show():
-                self.live.show(frame.labels, frame.n_shown)
-
-    def _tell(self, run: Run, frame: Frame) -> None:
-        assert self.live is not None
-        if self.live.layer is not None:
             self._bring_to_sight()
         self.advanced.emit(frame)
-        self._later(lambda run, _: run.consume(), run, frame)
 
     def _on_returned(self, result: Segmentation) -> None:
         run = self._run
         if run is None or self.live is None:
             return
         if self._next is not None and self._next.live is self.live:
-            run.consume()
             return
         self._has_returned = True
+        self._timer.stop()
+        frame = run.mailbox.take()
+        if frame is not None and not self._is_in_sight:
+            self.advanced.emit(frame)  # listeners know how every run began
         if self._may_show():
-            problem = self.problem
-            with painted_later(self._widget if self.live.layer is None else None):
-                graph = None if problem is None else problem.graph
-                self.live.finish(run.by_label(result), graph)
+            graph = None if run.problem is None else run.problem.graph
+            self.live.finish(run.by_label(result), graph)
             self._bring_to_sight()
         self._registry.returned(self, result)
         self.returned.emit(result)
-        QTimer.singleShot(_PAINTING_MILLISECONDS, run.consume)
 
     def _on_finished(self) -> None:
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
+        self._timer.stop()
         self._run = self.job = self.live = None
-        request, self._next = self._next, None
+        job, self._next = self._next, None
         self._registry.ended(self)
         self.finished.emit()
-        if request is not None and request.image in self._viewer.layers:
-            self._begin(request)
+        if job is not None and job.image in self._viewer.layers:
+            self._begin(job)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.reader.forget()

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState
-from napari_saf.result import MOST_LABELS, LabelImage, Segmentation
+from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["RecordedStart", "RunStart", "WarmStart", "numbers_of_columns", "without_gaps"]
+__all__ = ["RecordedStart", "RunStart", "WarmStart", "without_gaps"]
 
 _LEAST = 1e-10
 _SOFTENING = 0.1
@@ -45,12 +46,7 @@ class RunStart:
 
     def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
         """Return labels on screen for columns counted from 1, 0 for outside."""
-        n_columns = int(columns.max(initial=0))
-        shown = numbers_of_columns(numbers, n_columns)
-        if (shown == np.arange(1, n_columns + 1)).all():
-            return columns
-        table = np.concatenate([[0], shown])
-        return table.astype(np.min_scalar_type(int(table.max())))[columns]
+        return LabelMap(numbers).extended(int(columns.max(initial=0))).paint(columns)
 
     def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
         """Return the result with labels as on screen, of the image that is asked for."""
@@ -60,18 +56,8 @@ class RunStart:
     def prototypes_by_label(
         self, prototypes: NDArray[np.float32], numbers: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Return prototypes of a result with that of label l on screen in row l - 1.
-
-        Rows of labels that there are not are NaN; labels above `MOST_LABELS` are left out.
-        """
-        shown = numbers_of_columns(numbers, len(prototypes))
-        if (shown == np.arange(1, len(prototypes) + 1)).all():
-            return prototypes
-        kept = shown <= MOST_LABELS
-        n_rows = int(shown[kept].max(initial=0))
-        rows = np.full((n_rows, prototypes.shape[1]), np.nan, dtype=np.float32)
-        rows[shown[kept] - 1] = prototypes[kept]
-        return rows
+        """Return prototypes of a result in rows by the labels on screen, see `LabelMap.rows`."""
+        return LabelMap(numbers).extended(len(prototypes)).rows(prototypes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -124,17 +110,9 @@ class RecordedStart(RunStart):
         return self.moment.assignment()
 
 
-def numbers_of_columns(numbers: NDArray[np.int64], n_columns: int) -> NDArray[np.int64]:
-    """Return the numbers of columns; those that no stroke has come after all others."""
-    last = int(numbers.max(initial=0))
-    more = np.arange(last + 1, last + 1 + max(0, n_columns - len(numbers)))
-    return np.concatenate([numbers, more])[:n_columns]
-
-
 def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:
     """Return the problem with seeds 1, 2, ... and the numbers that they had."""
     if problem.seeds is None:
         return problem, np.arange(0)
-    numbers = np.unique(problem.seeds[problem.seeds > 0])
-    ranks = np.searchsorted(numbers, problem.seeds) + 1
-    return problem.with_seeds(np.where(problem.seeds > 0, ranks, 0)), numbers
+    classes = LabelMap.from_seeds(problem.seeds)
+    return problem.with_seeds(classes.unpaint(problem.seeds)), classes.numbers

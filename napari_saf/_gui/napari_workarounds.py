@@ -1,0 +1,47 @@
+"""What napari needs from a plugin that is no part of its documented interface, and why.
+
+Each entry names the versions that need it; it goes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import napari
+from qtpy.QtWidgets import QMainWindow, QOpenGLWidget, QWidget
+
+__all__ = ["free_graphics_in_canvas"]
+
+
+def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Callable[[], None]:
+    """Have the OpenGL context of the canvas current when a layer is removed.
+
+    Needed with napari 0.9 (seen with 0.9.2 and vispy 0.17). It frees the graphics of a removed
+    layer, see https://github.com/napari/napari/pull/8122, in whatever context is current, often
+    one of Qt's own. With Mesa's software renderers a later drawing is a segmentation fault then.
+
+    Parameters
+    ----------
+    viewer : napari.Viewer
+        Whose layers go.
+    dock : QWidget
+        In the window of the viewer, or in a dock that floats with it.
+
+    Returns
+    -------
+    callable
+        Ends this.
+    """
+
+    def make_current(event: object) -> None:
+        window: QWidget | None = dock
+        while window is not None and not isinstance(window, QMainWindow):
+            window = window.parentWidget()
+        center = None if window is None else window.centralWidget()
+        canvas = None if center is None else center.findChild(QOpenGLWidget)
+        if canvas is not None and canvas.isValid():
+            canvas.makeCurrent()
+
+    removing = viewer.layers.events.removing
+    removing.connect(make_current)
+    return lambda: removing.disconnect(make_current)

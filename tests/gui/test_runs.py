@@ -1,0 +1,188 @@
+"""A run in its thread and the screen: neither waits for the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from gui_cases import ENDLESS, blocks
+from qtpy.QtCore import QEvent, QObject
+from qtpy.QtWidgets import QWidget
+
+from napari_saf import SelfAssignmentFlow, Status
+from napari_saf._gui.forms.status import StatusArea
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.runs.background import FunctionTask
+from napari_saf._gui.runs.run import Frame, Mailbox, Run
+from napari_saf._gui.runs.start import RunStart
+from napari_saf.problem import ImageOptions
+
+pytestmark = pytest.mark.gui
+
+_LONGEST_WAIT = 0.05
+
+
+def a_run(**parameters):
+    image = blocks()
+    job = ImageJob(image, (slice(None),) * 3, ImageOptions(channel_axis=-1))
+    return Run(job, SelfAssignmentFlow(**({"max_labels": 4} | parameters)))
+
+
+def a_frame(value):
+    return Frame(np.full((2, 2), value, np.uint8), *[np.ones(1)] * 3, value, 0.0, 0.0)
+
+
+def test_a_frame_is_wanted_once_the_last_was_taken():
+    mailbox = Mailbox()
+    assert mailbox.wants_frame and mailbox.take() is None
+    mailbox.put(a_frame(1))
+    assert not mailbox.wants_frame
+    mailbox.put(a_frame(2))
+    assert mailbox.take().n_labels == 2
+    assert mailbox.wants_frame and mailbox.take() is None
+
+
+def test_a_run_waits_for_nobody_and_makes_no_frame_that_nobody_takes(qtbot, monkeypatch):
+    """No event is handled here while it goes on, and nothing taken."""
+    paint, painted = RunStart.paint, []
+
+    def count(self, columns, numbers):
+        painted.append(True)
+        return paint(self, columns, numbers)
+
+    monkeypatch.setattr(RunStart, "paint", count)
+    run = a_run()
+    with qtbot.waitSignal(run.returned) as returned:
+        run.start()
+        assert run.wait(60)
+    assert returned.args[0].status is not Status.CANCELLED
+    assert len(painted) == 2  # the first frame, and the result
+
+
+def test_a_frame_stays_as_it_is_while_the_run_goes_on(qtbot):
+    run = a_run()
+    frames = []
+    take = run._on_step
+
+    def look(snapshot):
+        take(snapshot)
+        frame = run.mailbox.take()
+        frames.append((frame, frame.labels.copy(), frame.prototypes.copy()))
+
+    run._on_step = look
+    run.start()
+    assert run.wait(60)
+    assert len(frames) > 3
+    for frame, labels, prototypes in frames:
+        np.testing.assert_array_equal(frame.labels, labels)
+        np.testing.assert_array_equal(frame.prototypes, prototypes)
+
+
+def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
+    """Whatever it does while the run is stuck in an evaluation takes less than 50 ms."""
+    stuck, go_on = threading.Event(), threading.Event()
+    iterate = SelfAssignmentFlow.iterate
+
+    def iterate_stuck(self, problem, initial=None, *, cancelled):
+        steps = iterate(self, problem, initial, cancelled=cancelled)
+        yield next(steps)
+        stuck.set()
+        go_on.wait(60)
+        return (yield from steps)
+
+    monkeypatch.setattr(SelfAssignmentFlow, "iterate", iterate_stuck)
+    controller = dock.controller
+    with qtbot.waitSignal(controller.advanced):
+        dock.start()
+    assert stuck.wait(60)
+    for act in (controller.record, controller._show_newest, controller.stop, dock._on_clock):
+        began = time.perf_counter()
+        act()
+        assert time.perf_counter() - began < _LONGEST_WAIT, act
+    assert controller.is_running
+    with qtbot.waitSignal(controller.finished):
+        go_on.set()
+
+
+def test_stop_ends_a_run_within_one_evaluation(dock, qtbot, monkeypatch):
+    counts = []
+    on_step = Run._on_step
+
+    def count(self, snapshot):
+        counts.append(self.is_cancelled)
+        on_step(self, snapshot)
+
+    monkeypatch.setattr(Run, "_on_step", count)
+    dock.form.set_values(ENDLESS)
+    with qtbot.waitSignal(dock.controller.advanced):
+        dock.start()
+    with qtbot.waitSignal(dock.controller.finished):
+        dock.controller.stop()
+    assert sum(counts) <= 2
+
+
+def test_frames_come_no_more_often_than_the_settings_say(dock, qtbot):
+    from napari.settings import get_plugin_settings
+
+    get_plugin_settings("napari-saf").screen.frames = 2
+    times = []
+    dock.controller.advanced.connect(lambda frame: times.append(time.perf_counter()))
+    dock.form.set_values(ENDLESS)
+    dock.start()
+    qtbot.waitUntil(lambda: len(times) == 3, timeout=20_000)
+    with qtbot.waitSignal(dock.controller.finished):
+        dock.controller.stop()
+    assert min(np.diff(times)) > 0.45
+
+
+def test_tasks_at_a_time_each_take_their_threads_and_leave_the_number_as_it_was(qtbot):
+    from napari.settings import get_plugin_settings
+
+    before, settings = torch.get_num_threads(), get_plugin_settings("napari-saf")
+    both, seen = threading.Barrier(2, timeout=20), []
+
+    def look(report, cancelled):
+        both.wait()
+        seen.append(torch.get_num_threads())
+        both.wait()
+
+    tasks = []
+    for n_threads in (before + 1, 0):
+        settings.computing.threads = n_threads
+        tasks.append(FunctionTask(look))
+        tasks[-1].start()
+    assert all(task.wait(30) for task in tasks)
+    assert sorted(seen) == [before, before + 1]
+    later = FunctionTask(lambda report, cancelled: torch.get_num_threads())
+    with qtbot.waitSignal(later.returned) as returned:
+        later.start()
+    assert returned.args == [before] and torch.get_num_threads() == before
+
+
+def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):
+    """Where a processor draws, a bar that moves by itself takes all its cores."""
+    status = StatusArea()
+    qtbot.addWidget(status)
+    status.show()
+    status.reset("reading the image …")
+    qtbot.wait(100)
+    paintings = Paintings(status)
+    qtbot.wait(500)
+    assert paintings.count <= 2
+
+
+class Paintings(QObject):
+    """Counts how often something in a widget is painted."""
+
+    def __init__(self, widget):
+        super().__init__()
+        self.count = 0
+        for part in (widget, *widget.findChildren(QWidget)):
+            part.installEventFilter(self)
+
+    def eventFilter(self, watched, event):
+        self.count += event.type() == QEvent.Type.Paint
+        return False
