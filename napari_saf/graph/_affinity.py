@@ -104,9 +104,8 @@ class AffinityGraph(AbstractGraph):
         own: Literal["degree"] | float = (
             self._self_weight if self._self_weight is not None else "degree"
         )
-        moved = AffinityGraph(self.weights[nodes][:, nodes], self_weight=own, symmetric=False)
-        moved._is_symmetric = self._is_symmetric  # as checked for this graph
-        return moved
+        # Not checked again: the symmetric part of symmetric weights is the same weights.
+        return AffinityGraph(self.weights[nodes][:, nodes], self_weight=own, symmetric=False)
 
     def local_order(self) -> NDArray[np.int64]:
         """Return the nodes (n_nodes,) in an order in which neighbours lie close together.

@@ -231,6 +231,18 @@ def test_a_cancelled_run_leaves_a_valid_labelling(problem, method, after):
     np.testing.assert_allclose(result.assignment.sum(axis=1), 1, atol=1e-5)
 
 
+def test_a_run_asks_once_for_each_evaluation_and_ends_at_the_first_yes(problem, method):
+    asked = []
+    _, result = drain(method.iterate(problem, cancelled=lambda: bool(asked.append(0))))
+    n_before = len(asked) - result.n_evaluations
+    assert 1 <= n_before <= 31  # the start, and each iteration of a spectral one
+    asked.clear()
+    steps = method.iterate(problem, cancelled=lambda: asked.append(0) or len(asked) > n_before + 4)
+    _, ended = drain(steps)
+    assert ended.status is saf.Status.CANCELLED
+    assert ended.n_evaluations == 4 and len(asked) == n_before + 5
+
+
 def at_question(number):
     """Return an answer to `cancelled` that is yes from the question of a number on."""
     asked = iter(range(10**6))
