@@ -72,61 +72,30 @@ if TYPE_CHECKING:
     from napari_saf.result import Status as Status
 
 _HOMES = {
-    "comparison": (
-        "Comparison",
-        "Variant",
-        "compare",
-        "comparison_table",
-        "save_comparison",
-        "variants_of",
-    ),
+    "comparison": "Comparison Variant compare comparison_table save_comparison variants_of",
     "dictionary": (
-        "LearnedDictionary",
-        "PatchDictionary",
-        "PatchDictionaryLearning",
-        "PatchSegmentation",
-        "patch_distance",
+        "LearnedDictionary PatchDictionary PatchDictionaryLearning PatchSegmentation patch_distance"
     ),
-    "errors": ("ComputeError", "FormatError", "InvalidInput", "SafError"),
+    "errors": "ComputeError FormatError InvalidInput SafError",
     "flow": (
-        "AdamsBashforthMoulton",
-        "BogackiShampine",
-        "GaussianAffinity",
-        "GeometricEuler",
-        "KernelAffinity",
-        "StoppingRule",
+        "AdamsBashforthMoulton BogackiShampine GaussianAffinity GeometricEuler "
+        "KernelAffinity StoppingRule"
     ),
-    "graph": ("AffinityGraph", "GridGraph"),
+    "graph": "AffinityGraph GridGraph",
     "io": (
-        "PrototypeSet",
-        "load_prototypes",
-        "load_recipe",
-        "number_regions",
-        "read_image",
-        "read_labels",
-        "region_table",
-        "save_binary_masks",
-        "save_figure",
-        "save_masks",
-        "save_prototypes",
-        "save_recipe",
-        "save_regions",
+        "PrototypeSet load_prototypes load_recipe number_regions read_image read_labels "
+        "region_table save_binary_masks save_figure save_masks save_prototypes "
+        "save_recipe save_regions"
     ),
     "methods": (
-        "METHODS",
-        "SLK",
-        "AssignmentFlow",
-        "Bavardage",
-        "FairClustering",
-        "LaplacianShot",
-        "SelfAssignmentFlow",
-        "TradeOff",
+        "METHODS SLK AssignmentFlow Bavardage FairClustering LaplacianShot "
+        "SelfAssignmentFlow TradeOff"
     ),
-    "problem": ("Problem",),
-    "recording": ("Recording",),
-    "result": ("History", "Segmentation", "Snapshot", "Status"),
+    "problem": "Problem",
+    "recording": "Recording",
+    "result": "History Segmentation Snapshot Status",
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [*sorted(_HOME_OF), "__version__", "metrics"]
 
