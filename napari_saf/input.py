@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,10 +30,9 @@ from napari_saf.graph import (
 )
 from napari_saf.parameters import check_bounds, from_plain, parameter
 
-__all__ = ["WEIGHTS", "ImageOptions", "PreparedImage", "prepare_images"]
+__all__ = ["ImageOptions", "PreparedImage", "prepare_images"]
 
 Weights = Literal["uniform", "nonlocal", "contrast"]
-WEIGHTS: tuple[str, ...] = get_args(Weights)
 _GIVEN = "array"
 """Stands for features that were given as arrays; nobody can choose it by name."""
 
@@ -255,30 +254,32 @@ class PreparedImage:
 
     def grid(self, options: ImageOptions) -> GridGraph:
         """Return the graph of its pixels, or of blocks of them, which knows the way back."""
-        grid = self._grid(options)
+        shape = self.scaled.shape[:-1]
+        if options.weights == "uniform":
+            grid = GridGraph(shape, window=options.window, mask=self.mask)
+        elif options.weights == "contrast":
+            grid = self._contrast_grid(check_window(options.window, shape))
+        else:
+            grid = GridGraph.nonlocal_means(
+                self.scaled,
+                window=options.window,
+                patch_size=3,
+                rho=_PATCH_RHO * 3 ** len(shape) * self.scaled.shape[-1],
+                channel_axis=-1,
+                mask=self.mask,
+            )
         if grid.shape == self.image_shape:
             return grid
         return CoarseGrid(grid, self.image_shape, self.image_mask)
 
-    def _grid(self, options: ImageOptions) -> GridGraph:
-        shape = self.scaled.shape[:-1]
-        if options.weights == "uniform":
-            return GridGraph(shape, window=options.window, mask=self.mask)
-        if options.weights == "contrast":
-            return self._contrast_grid(check_window(options.window, shape))
-        return GridGraph.nonlocal_means(
-            self.scaled,
-            window=options.window,
-            patch_size=3,
-            rho=_PATCH_RHO * 3 ** len(shape) * self.scaled.shape[-1],
-            channel_axis=-1,
-            mask=self.mask,
-        )
-
     def _contrast_grid(self, window: tuple[int, ...]) -> GridGraph:
         """Return a grid whose weights fall with contrast, in so far as noise does not make it."""
         guide = FEATURES["lab"](self.scaled) if self.scaled.shape[-1] == 3 else self.scaled
-        stride = _contrast_stride(window)
+        stride = 1 if max(window) < _WIDE_WINDOW else 2
+        while stride > 1 and (
+            math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
+        ):
+            stride += 1
         patch = tuple(3 if stride > 1 and side > 1 else 1 for side in window)
         variances = _noise_variances(guide, [side > 1 for side in window], self.mask)
         # A squared difference of two noisy values has the variance 8 sigma^4.
@@ -344,16 +345,6 @@ def prepare_images(
             features = FEATURES[options.features](scaled)
         prepared.append(PreparedImage(scaled, features, small, groups[k], whole, mask))
     return prepared, options, clipped
-
-
-def _contrast_stride(window: Sequence[int]) -> int:
-    """Return the step between the pixels of a window that count."""
-    if max(window) < _WIDE_WINDOW:
-        return 1
-    stride = 2
-    while math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS:
-        stride += 1
-    return stride
 
 
 def _noise_variances(
