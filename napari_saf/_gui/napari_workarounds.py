@@ -5,6 +5,7 @@ Each entry names the versions that need it; it goes with them.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import napari
@@ -32,9 +33,10 @@ def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Call
     callable
         Ends this.
     """
+    known = weakref.ref(dock)
 
     def make_current(event: object) -> None:
-        window: QWidget | None = dock
+        window = known()
         while window is not None and not isinstance(window, QMainWindow):
             window = window.parentWidget()
         center = None if window is None else window.centralWidget()

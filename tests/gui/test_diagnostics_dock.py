@@ -89,7 +89,7 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     slide(qtbot, diagnostics, 3)
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
-    assert "step 3" in diagnostics._words.text()
+    assert "step 3" in diagnostics._description.text()
     assert diagnostics.plot.words["undecided"] == f"{entropy[3]:.3g} nats"
     own = diagnostics._run.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
@@ -263,7 +263,7 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
     diagnostics = open_diagnostics(viewer)
     history = result_of(viewer).metadata[METADATA_KEY]["history"]
     np.testing.assert_array_equal(diagnostics.times, history.time)
-    assert "not recorded" in diagnostics._words.text()
+    assert "not recorded" in diagnostics._description.text()
     assert not diagnostics._resume.isEnabled()
 
     dock.choose_method("fair")

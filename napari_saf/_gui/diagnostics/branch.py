@@ -1,4 +1,4 @@
-"""The form of a branch: a recorded run goes on from a moment with other parameters."""
+"""The form of a branch: a recorded run goes on from a recorded state with other parameters."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class BranchForm(QWidget):
         side = side_of(job.image_job.options.window)
         if side is not None:
             self.scale.set_value(side)
-        form.changed.connect(self._show_what_holds)
+        form.changed.connect(self._show_scale)
         try:
             form.set_values(values_of(job.method))
         except SafError:
             self.button.setEnabled(False)
-        self._show_what_holds()
+        self._show_scale()
 
     def job(self) -> RunJob:
         """Return what the run shown would be with the parameters as they are now.
@@ -103,7 +103,7 @@ class BranchForm(QWidget):
             section.deleteLater()
         self.form = None
 
-    def _show_what_holds(self) -> None:
+    def _show_scale(self) -> None:
         """Ask for the scale where it matters and is one number."""
         assert self._job is not None and self.form is not None
         has_one = side_of(self._job.image_job.options.window) is not None

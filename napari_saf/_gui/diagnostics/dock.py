@@ -61,7 +61,7 @@ class DiagnosticsWidget(RunDock):
         self._run: RecordedRun | None = None
         self._history: History | None = None
         self._times: NDArray[np.float64] = np.zeros(0)
-        self._moments: tuple[RecordedLabels, ...] = ()
+        self._recorded_labels: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
         self.earlier = EarlierLayers(viewer)
         self.separability = SeparabilityTable()
@@ -95,16 +95,16 @@ class DiagnosticsWidget(RunDock):
 
     def resume(self) -> None:
         """Go on from the time of the slider as the run did, in its layer."""
-        run, moment = self._run, self._state()
-        if run is None or moment is None or not self._may_start(run):
+        run, recorded = self._run, self._state()
+        if run is None or recorded is None or not self._may_start(run):
             return
-        self._go_on(run, moment, dataclasses.replace(run.job, live=run.live))
+        self._start_from(run, recorded, dataclasses.replace(run.job, live=run.live))
         run.live.layer.visible = True
 
     def start_branch(self) -> None:
         """Go on from the time of the slider with other parameters, in a layer of its own."""
-        run, moment = self._run, self._state()
-        if run is None or moment is None or not self._may_start(run):
+        run, recorded = self._run, self._state()
+        if run is None or recorded is None or not self._may_start(run):
             return
         self.branch.show_job(run.job)
         try:
@@ -112,9 +112,9 @@ class DiagnosticsWidget(RunDock):
         except SafError as error:
             self._show_error(str(error))
             return
-        title = f"{job.method.name.upper()} from t = {moment.time:.3g}"
+        title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
         live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
-        self._go_on(run, moment, dataclasses.replace(job, live=live))
+        self._start_from(run, recorded, dataclasses.replace(job, live=live))
 
     def run_began(self, controller: RunController) -> None:
         """Follow a run."""
@@ -168,8 +168,8 @@ class DiagnosticsWidget(RunDock):
             "Go back in time: the labels at any recorded time are shown in a layer of their own; "
             "at the right end the result is back."
         )
-        self._words = QLabel()
-        self._words.setWordWrap(True)
+        self._description = QLabel()
+        self._description.setWordWrap(True)
         self._resume = QPushButton("Resume")
         self._resume.setToolTip(
             "Go on from here as the run did, in the same layer. For the flows the end is the same "
@@ -190,7 +190,7 @@ class DiagnosticsWidget(RunDock):
         self._apart = create_fold("How far apart are the labels?", self.separability)
         self._branch_fold = create_fold("Branch: go on with other parameters", self.branch)
         self._lay_out(
-            [rows, self._words, self.plot, self._entropy, self._apart, self._branch_fold],
+            [rows, self._description, self.plot, self._entropy, self._apart, self._branch_fold],
             [self._resume, self._stop_button],
             [],
         )
@@ -217,15 +217,15 @@ class DiagnosticsWidget(RunDock):
         if self._lifetime.has_window:
             self.earlier.forget()
         self.earlier.let_go()
-        self._runs, self._run, self._history, self._moments = [], None, None, ()
+        self._runs, self._run, self._history, self._recorded_labels = [], None, None, ()
 
-    def _go_on(self, run: RecordedRun, moment: RecordedState, job: Any) -> None:
+    def _start_from(self, run: RecordedRun, recorded: RecordedState, job: Any) -> None:
         self.earlier.show_result()
         job = dataclasses.replace(
             job,
             is_sweep=False,
-            start=RecordedStart(moment),
-            recording=run.recording.until(moment),
+            start=RecordedStart(recorded),
+            recording=run.recording.until(recorded),
         )
         self.controller.start(job)
 
@@ -284,15 +284,15 @@ class DiagnosticsWidget(RunDock):
         """Show curves, the range of the slider, and what is possible, as they are now."""
         at = self.time
         run, history = self._run, self._history
-        self._moments = () if run is None else run.recording.labels
+        self._recorded_labels = () if run is None else run.recording.labels
         if run is not None:
             history = run.recording.history(_MOST_POINTS)
         if history is None or not len(history):
             self._times = np.zeros(0)
             self.plot.hide()
         else:
-            moments = np.array([moment.time for moment in self._moments])
-            self._times = moments if run is not None else history.time
+            times = np.array([recorded.time for recorded in self._recorded_labels])
+            self._times = times if run is not None else history.time
             self.plot.show_curves(history.time, curves_of(history), self._color)
         blocked = self._slider.blockSignals(True)
         self._slider.setRange(0, max(0, len(self._times) - 1))
@@ -300,7 +300,7 @@ class DiagnosticsWidget(RunDock):
         place = end if is_at_end or not len(self._times) else np.abs(self._times - at).argmin()
         self._slider.setValue(int(place))
         self._slider.blockSignals(blocked)
-        self._show_moment()
+        self._show_time()
 
     def _color(self, column: int) -> NDArray[np.floating]:
         if self._run is not None:
@@ -319,15 +319,15 @@ class DiagnosticsWidget(RunDock):
                 self._refresh(is_at_end=self._is_at_end)
 
     def _on_slider_moved(self) -> None:
-        self._show_moment()
+        self._show_time()
         self._show_labels()
         self._show_entropy()
         self._show_separability()
 
-    def _show_moment(self) -> None:
+    def _show_time(self) -> None:
         """Put the cursor at the time of the slider and say what time it is."""
         self.plot.move_cursor(self.time)
-        self._words.setText(self._describe())
+        self._description.setText(self._describe())
         state = self._state()
         self._resume.setText("Resume" if state is None else f"Resume from t = {state.time:.3g}")
         self.branch.button.setText(
@@ -340,28 +340,30 @@ class DiagnosticsWidget(RunDock):
             return _NOTHING if self._history is None else _NOT_RECORDED
         if not len(self._times):
             return "preparing …"
-        moment = self._moments[self._slider.value()]
-        shares = self._run.recording.record(moment.step).label_shares
+        recorded = self._recorded_labels[self._slider.value()]
+        shares = self._run.recording.record(recorded.step).label_shares
         words = count_labels(int(np.count_nonzero(shares)))
         last = self._run.recording.record(-1).time
-        return f"t = {moment.time:.3g} of {last:.3g}: step {moment.step}, {words}"
+        return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {words}"
 
     def _show_labels(self) -> None:
         """Show the labels at the time of the slider; at the end the result itself."""
         run, place = self._run, self._slider.value()
-        if run is None or self._is_at_end or place >= len(self._moments):
+        if run is None or self._is_at_end or place >= len(self._recorded_labels):
             self.earlier.show_result()
             return
-        moment = self._moments[place]
+        recorded = self._recorded_labels[place]
         self.run_in_background(
-            "labels", lambda cancelled: (run, moment, run.labels_at(moment)), self._on_labels_read
+            "labels",
+            lambda cancelled: (run, recorded, run.labels_at(recorded)),
+            self._on_labels_read,
         )
 
     def _on_labels_read(self, read: tuple[RecordedRun, RecordedLabels, LabelImage]) -> None:
-        run, moment, labels = read
+        run, recorded, labels = read
         if run is not self._run or self._is_at_end or self._lifetime.has_ended:
             return
-        self.earlier.show_labels(run, labels, moment.time)
+        self.earlier.show_labels(run, labels, recorded.time)
 
     def _show_entropy(self) -> None:
         run, state = self._run, self._state()

@@ -62,8 +62,8 @@ class RecordedRun:
 
     def state_near(self, time: float) -> RecordedState | None:
         """Return the recorded soft labels whose time is nearest."""
-        moments = self.recording.states
-        return min(moments, key=lambda moment: abs(moment.time - time), default=None)
+        states = self.recording.states
+        return min(states, key=lambda state: abs(state.time - time), default=None)
 
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
         """Return the number of each column on screen: painted, by size, or as it comes."""
@@ -74,9 +74,9 @@ class RecordedRun:
             numbers[self.columns] = np.arange(1, len(self.columns) + 1)
         return LabelMap(numbers).extended(n_columns).numbers
 
-    def labels_at(self, moment: RecordedLabels) -> LabelImage:
-        """Return the labels of a moment, numbered as on screen."""
-        own = moment.labels()[-1]
+    def labels_at(self, recorded: RecordedLabels) -> LabelImage:
+        """Return recorded labels, numbered as on screen."""
+        own = recorded.labels()[-1]
         return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
 
     def color(self, column: int) -> NDArray[np.float32]:

@@ -7,23 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt
-from qtpy.QtGui import QColor, QIcon, QPixmap
-from qtpy.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QLabel,
-    QTableWidget,
-    QTableWidgetItem,
-    QVBoxLayout,
-    QWidget,
-)
+from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
 
+from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, table_texts
 from napari_saf.metrics import class_separability, pairwise_separability
 
 __all__ = ["Separability", "SeparabilityTable", "separate"]
 
-_ROW_HEIGHT = 22
 _MOST_ROWS = 6
 _HEADERS = ("Label", "Most like", "Apart")
 
@@ -71,7 +61,13 @@ class SeparabilityTable(QWidget):
             "How far apart labels are in colour or whatever describes a pixel: the scatter "
             "between them over the scatter within them; larger is better (tr S_B / tr S_W)."
         )
-        self._table = _create_table()
+        self._table = create_table(
+            "Each label, the label it is least apart from, and how far apart they are."
+        )
+        self._table.setColumnCount(len(_HEADERS))
+        self._table.setHorizontalHeaderLabels(_HEADERS)
+        self._table.verticalHeader().hide()
+        self._table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._words)
@@ -107,37 +103,12 @@ class SeparabilityTable(QWidget):
         self._table.setRowCount(len(rows))
         for row, (column, nearest, apart) in enumerate(rows):
             for place, own in enumerate((column, nearest)):
-                self._table.setItem(row, place, _cell(f"{numbers[own]}", color(own)))
-            self._table.setItem(row, 2, _cell(f"{apart:.3g}"))
+                self._table.setItem(row, place, create_cell(f"{numbers[own]}", color(own)))
+            self._table.setItem(row, 2, create_cell(f"{apart:.3g}"))
         header = self._table.horizontalHeader().sizeHint().height()
-        self._table.setFixedHeight(header + min(len(rows), _MOST_ROWS) * _ROW_HEIGHT + 4)
+        self._table.setFixedHeight(header + min(len(rows), _MOST_ROWS) * ROW_HEIGHT + 4)
         self._table.show()
 
     def table_texts(self) -> list[list[str]]:
         """Return what the table shows, row by row."""
-        rows = range(0 if self._table.isHidden() else self._table.rowCount())
-        return [[str(self._table.item(row, c).text()) for c in range(3)] for row in rows]
-
-
-def _create_table() -> QTableWidget:
-    table = QTableWidget(0, len(_HEADERS))
-    table.setHorizontalHeaderLabels(_HEADERS)
-    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    table.verticalHeader().hide()
-    table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
-    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-    table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-    table.setToolTip("Each label, the label it is least apart from, and how far apart they are.")
-    return table
-
-
-def _cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
-    item = QTableWidgetItem(text)
-    item.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
-    if color is not None:
-        square = QPixmap(12, 12)
-        square.fill(QColor.fromRgbF(*(float(x) for x in color[:3])))
-        item.setIcon(QIcon(square))
-    return item
+        return [] if self._table.isHidden() else table_texts(self._table)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
+from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf.dictionary import PatchDictionary
 
 __all__ = ["Edition", "describe_dictionary"]

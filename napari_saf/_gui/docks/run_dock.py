@@ -21,7 +21,7 @@ from napari_saf._gui.docks.shortcuts import Shortcuts, in_words
 from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.runs.background import FunctionTask
-from napari_saf._gui.runs.controller import RunController, connect_run
+from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import AbstractMethod
@@ -161,7 +161,17 @@ class RunDock(QWidget):
 
     def _connect_controller(self) -> None:
         self._stop_button.clicked.connect(self._on_stop_clicked)
-        connect_run(self.controller, self._clock, self)
+        self._clock.timeout.connect(self._on_clock)
+        controller = self.controller
+        # What the run tells of its end stays: the clock stops before.
+        for ended in (controller.returned, controller.failed, controller.abandoned):
+            ended.connect(self._clock.stop)
+        controller.began.connect(self._on_began)
+        controller.advanced.connect(self._on_advanced)
+        controller.returned.connect(self._on_returned)
+        controller.failed.connect(self._on_failed)
+        controller.abandoned.connect(self._on_abandoned)
+        controller.finished.connect(self._on_finished)
 
     def _on_began(self) -> None:
         self._frame = None

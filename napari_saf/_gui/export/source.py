@@ -13,7 +13,7 @@ from napari.layers import Image, Labels
 
 from napari_saf._gui.layers.alignment import image_region, squeezed_axes
 from napari_saf._gui.layers.metadata import class_names, metadata_of, points_of
-from napari_saf._gui.layers.placement import pixels_of
+from napari_saf._gui.layers.placement import pixels_of, positions_on_screen
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError
@@ -129,7 +129,7 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
         names=class_names(layer),
         prototypes=PrototypeSet.from_points(points) if points else None,
         recipe=metadata_of(layer).get("recipe"),
-        plane=_plane(viewer, layer, kept[:-2]),
+        plane=tuple(positions_on_screen(viewer, layer, kept[:-2]).values()),
         title="" if image is None else image.name,
         channel_axis=None if part is None else part[1],
     )
@@ -143,13 +143,6 @@ def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> Labe
         () if part is None else part[0],
         known,
     )
-
-
-def _plane(viewer: napari.Viewer, layer: Labels, axes: list[int]) -> tuple[int, ...]:
-    """Return the positions of the slice on screen along some axes of a layer."""
-    point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
-    sides = pixels_of(layer).shape
-    return tuple(int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes)
 
 
 def _letters(axes: list[tuple[str, str]]) -> str | None:

@@ -7,17 +7,36 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels, Layer
-from napari.utils.colormaps import CyclicLabelColormap
+from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.alignment import labelled_axes
-from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, PARTS_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["EditedLayer", "LiveLayer", "UncertaintyLayer"]
+__all__ = ["N_COLORS", "EditedLayer", "LiveLayer", "UncertaintyLayer", "label_colors"]
+
+N_COLORS = 255
+"""Of labels; those of larger numbers repeat."""
+_FIRST = (
+    (0.90, 0.62, 0.00),
+    (0.34, 0.71, 0.91),
+    (0.00, 0.62, 0.45),
+    (0.94, 0.89, 0.26),
+    (0.80, 0.47, 0.65),
+    (0.84, 0.37, 0.00),
+    (0.00, 0.45, 0.70),
+)
+"""Okabe and Ito, told apart by all people; those of napari begin nearly black."""
+
+
+def label_colors() -> NDArray[np.float32]:
+    """Return red, green, blue and alpha by label, of shape (256, 4); that of 0 is for none."""
+    colors = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
+    colors[1 : 1 + len(_FIRST), :3] = _FIRST
+    return colors
 
 
 class LiveLayer:

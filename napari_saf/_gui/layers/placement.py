@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import napari
@@ -17,6 +18,7 @@ __all__ = [
     "place",
     "plane_of",
     "plane_on_screen",
+    "positions_on_screen",
     "slice_on_screen",
 ]
 
@@ -184,13 +186,14 @@ def plane_on_screen(
 def slice_on_screen(viewer: napari.Viewer, layer: Layer, axes: tuple[int, ...]) -> dict[int, int]:
     """Return the axes across the plane on screen, and which slice is there."""
     plane = plane_on_screen(viewer, layer, axes)
+    return positions_on_screen(viewer, layer, [axis for axis in axes if axis not in plane])
+
+
+def positions_on_screen(viewer: napari.Viewer, layer: Layer, axes: Iterable[int]) -> dict[int, int]:
+    """Return the pixel of a layer, along each of some axes, at which the sliders stand."""
     point = layer.world_to_data(viewer.dims.point[-layer.ndim :])
     sides = pixels_of(layer).shape
-    return {
-        axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1))
-        for axis in axes
-        if axis not in plane
-    }
+    return {axis: int(np.clip(round(point[axis]), 0, sides[axis] - 1)) for axis in axes}
 
 
 def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:

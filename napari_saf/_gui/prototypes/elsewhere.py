@@ -21,8 +21,7 @@ from napari_saf._gui.forms.controls import (
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.layers.alignment import labelled_axes
-from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
-from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.live import N_COLORS, LiveLayer, label_colors
 from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.jobs import prototypes_job

@@ -9,7 +9,7 @@ import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.label_colors import N_COLORS
+from napari_saf._gui.layers.live import N_COLORS
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,
     NAMES_KEY,

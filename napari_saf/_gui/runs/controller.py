@@ -24,18 +24,18 @@ from napari_saf.problem import Problem
 from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
-__all__ = ["RunController", "RunJob", "RunObserver", "connect_run", "run_registry"]
+__all__ = ["RunController", "RunJob", "RunObserver", "run_registry"]
 
 _CLOSING_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RunJob:
-    """What a click on Run asks for, as read at that moment.
+    """What a click on Run asks for, as read at that time.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
     this one is then left as it is. The `others` are images labelled together with this one. The
-    `start` says where the run begins: one that begins at a recorded moment goes on with its
+    `start` says where the run begins: one that begins at a recorded state goes on with its
     `recording`. The `note` is for the line that tells how it ended.
     """
 
@@ -284,22 +284,6 @@ class RunController(QObject):
         self._is_in_sight = True
         assert self.live is not None and self.job is not None
         self._registry.show_result(self.job.image, self.live.layer, self.job.image_job.index)
-
-
-def connect_run(controller: RunController, clock: QTimer, listener: Any) -> None:
-    """Connect what a controller tells to the methods of a listener.
-
-    The clock of the listener stands once the run has told how it ended, so that this stays.
-    """
-    clock.timeout.connect(listener._on_clock)
-    for ended in (controller.returned, controller.failed, controller.abandoned):
-        ended.connect(clock.stop)
-    controller.began.connect(listener._on_began)
-    controller.advanced.connect(listener._on_advanced)
-    controller.returned.connect(listener._on_returned)
-    controller.failed.connect(listener._on_failed)
-    controller.abandoned.connect(listener._on_abandoned)
-    controller.finished.connect(listener._on_finished)
 
 
 class RunObserver(Protocol):

@@ -10,7 +10,7 @@ from napari.layers import Image
 
 from napari_saf._gui.forms.scale import fit_note, fit_window
 from napari_saf._gui.layers.alignment import channel_axis_of, image_axes_of
-from napari_saf._gui.layers.placement import pixels_of, place
+from napari_saf._gui.layers.placement import pixels_of, place, positions_on_screen
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
@@ -55,8 +55,7 @@ def repeat_job(
     has_channels = recipe.options.channel_axis is not None and not image.rgb
     across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
     data = pixels_of(image)
-    point = image.world_to_data(viewer.dims.point[-image.ndim :])
-    fixed = {a: min(max(round(point[a]), 0), data.shape[a] - 1) for a in across}
+    fixed = positions_on_screen(viewer, image, across)
     index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
     axes = tuple(axis for axis in range(image.ndim) if axis != channel)
     kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))

@@ -98,16 +98,16 @@ class WarmStart(RunStart):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedStart(RunStart):
-    """A recorded moment, from which a run goes on as it is."""
+    """A recorded state, from which a run goes on as it is."""
 
     continues: ClassVar[bool] = True
-    moment: RecordedState
+    state: RecordedState
 
     def initial(
         self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
     ) -> NDArray[np.float32]:
-        """Return the assignment of the moment."""
-        return self.moment.assignment()
+        """Return the recorded assignment."""
+        return self.state.assignment()
 
 
 def without_gaps(problem: Problem) -> tuple[Problem, NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from scipy.ndimage import gaussian_filter
 
-from napari_saf._gui.layers.label_colors import N_COLORS, label_colors
+from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint

@@ -10,9 +10,7 @@ import numpy as np
 from napari.utils.theme import get_theme
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtGui import QColor, QIcon, QPixmap
 from qtpy.QtWidgets import (
-    QAbstractItemView,
     QHBoxLayout,
     QHeaderView,
     QLabel,
@@ -24,6 +22,13 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui.docks.tables import (
+    ROW_HEIGHT,
+    create_cell,
+    create_table,
+    square_icon,
+    table_texts,
+)
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOff, TradeOffPoint
@@ -34,7 +39,6 @@ from napari_saf.result import LabelImage
 __all__ = ["FairnessSection", "shares_by_column"]
 
 _PLOT_HEIGHT = 170
-_ROW_HEIGHT = 22
 _MOST_ROWS = 8
 
 
@@ -68,7 +72,10 @@ class FairnessSection(QWidget):
         self._slider.setPageStep(1)
         self._words = QLabel()
         self._words.setWordWrap(True)
-        self._table = _create_table()
+        self._table = create_table(
+            "Share of each group in each label: in the plain clustering, and now. The last row is "
+            "the share of the group in the data."
+        )
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.addWidget(self._button)
@@ -145,11 +152,7 @@ class FairnessSection(QWidget):
 
     def table_texts(self) -> list[list[str]]:
         """Return what the table shows, row by row."""
-        table = self._table
-        cells = [
-            [table.item(r, c) for c in range(table.columnCount())] for r in range(table.rowCount())
-        ]
-        return [["" if cell is None else str(cell.text()) for cell in row] for row in cells]
+        return table_texts(self._table)
 
     def _create_slider_row(self) -> QHBoxLayout:
         row = QHBoxLayout()
@@ -243,20 +246,6 @@ def shares_by_column(
     return whole
 
 
-def _create_table() -> QTableWidget:
-    table = QTableWidget()
-    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
-    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-    table.setToolTip(
-        "Share of each group in each label: in the plain clustering, and now. The last row is "
-        "the share of the group in the data."
-    )
-    return table
-
-
 def _fill_table(
     table: QTableWidget,
     columns: NDArray[np.int64],
@@ -272,29 +261,21 @@ def _fill_table(
     table.setHorizontalHeaderLabels([f"group {number}" for number in numbers])
     for row, column in enumerate(columns):
         header = QTableWidgetItem(f"{row + 1}")
-        square = QPixmap(12, 12)
-        square.fill(QColor.fromRgbF(*(float(x) for x in color(column)[:3])))
-        header.setIcon(QIcon(square))
+        header.setIcon(square_icon(color(column)))
         table.setVerticalHeaderItem(row, header)
         for group in range(len(wanted)):
             old = "" if before is None else f"{_percent(before[column, group])} → "
-            table.setItem(row, group, _cell(f"{old}{_percent(after[column, group])} %"))
+            table.setItem(row, group, create_cell(f"{old}{_percent(after[column, group])} %"))
     table.setVerticalHeaderItem(len(columns), QTableWidgetItem("all"))
     for group, share in enumerate(wanted):
-        table.setItem(len(columns), group, _cell(f"{_percent(share)} %"))
+        table.setItem(len(columns), group, create_cell(f"{_percent(share)} %"))
     table.resizeColumnsToContents()
     mode = QHeaderView.ResizeMode
     table.horizontalHeader().setSectionResizeMode(
         mode.Stretch if len(wanted) <= 3 else mode.Interactive
     )
     rows = min(len(columns) + 1, _MOST_ROWS)
-    table.setFixedHeight(table.horizontalHeader().sizeHint().height() + rows * _ROW_HEIGHT + 22)
-
-
-def _cell(text: str) -> QTableWidgetItem:
-    item = QTableWidgetItem(text)
-    item.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
-    return item
+    table.setFixedHeight(table.horizontalHeader().sizeHint().height() + rows * ROW_HEIGHT + 22)
 
 
 def _percent(share: float) -> str:

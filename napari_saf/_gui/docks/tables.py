@@ -1,0 +1,49 @@
+"""Small tables of labels: not edited, each label with a square in its colour."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt
+from qtpy.QtGui import QColor, QIcon, QPixmap
+from qtpy.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
+
+__all__ = ["ROW_HEIGHT", "create_cell", "create_table", "square_icon", "table_texts"]
+
+ROW_HEIGHT = 22
+_SQUARE_SIDE = 12
+
+
+def create_table(tooltip: str) -> QTableWidget:
+    """Return an empty table that cannot be edited."""
+    table = QTableWidget()
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    table.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
+    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+    table.setToolTip(tooltip)
+    return table
+
+
+def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
+    """Return a centred cell, with a square in a colour where one is given."""
+    cell = QTableWidgetItem(text)
+    cell.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
+    if color is not None:
+        cell.setIcon(square_icon(color))
+    return cell
+
+
+def square_icon(color: NDArray[np.floating]) -> QIcon:
+    """Return a square in a colour (red, green, blue, ...), each in [0, 1]."""
+    square = QPixmap(_SQUARE_SIDE, _SQUARE_SIDE)
+    square.fill(QColor.fromRgbF(*(float(x) for x in color[:3])))
+    return QIcon(square)
+
+
+def table_texts(table: QTableWidget) -> list[list[str]]:
+    """Return what a table shows, row by row."""
+    rows, columns = range(table.rowCount()), range(table.columnCount())
+    cells = [[table.item(row, column) for column in columns] for row in rows]
+    return [["" if cell is None else str(cell.text()) for cell in row] for row in cells]
