@@ -245,7 +245,7 @@ class RunController(QObject):
         self._timer.stop()
         frame = run.mailbox.take()
         if frame is not None and not self._is_in_sight:
-            self.advanced.emit(frame)  # listeners know how every run began
+            self._show(frame)  # listeners see how every run began
         if self._may_show():
             graph = None if run.problem is None else run.problem.graph
             self.live.finish(run.by_label(result), graph)

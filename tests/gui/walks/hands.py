@@ -176,7 +176,8 @@ class Hands:
         """Click the tab of a dock."""
         for bar in self.window.findChildren(QTabBar):
             for number in range(bar.count()):
-                if bar.isVisible() and bar.tabText(number) == name:
+                title = bar.tabText(number).partition(" (")[0]
+                if bar.isVisible() and title == name:
                     self.click(bar, bar.tabRect(number).center())
                     return
         raise AssertionError(f"{name} has no tab")
