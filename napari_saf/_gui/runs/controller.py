@@ -96,10 +96,12 @@ class RunController(QObject):
         self._run: Run | None = None
         self._next: RunJob | None = None
         self._has_returned = self._is_in_sight = False
-        self._frame_seconds = 0.0
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self._show_newest)
+        self._frame_seconds = self._began_showing = 0.0
+        # Qt handles a timer of no time after what is to be painted.
+        self._timer, self._painted = QTimer(self), QTimer(self)
+        for timer, slot in ((self._timer, self._show_newest), (self._painted, self._rest)):
+            timer.setSingleShot(True)
+            timer.timeout.connect(slot)
         self.reader = ProblemReader()
         self.job: RunJob | None = None
         self.live: LiveLayer | None = None
@@ -181,6 +183,7 @@ class RunController(QObject):
         """End the run, if there is one, and take no notice of it any more."""
         self.stop()
         self._timer.stop()
+        self._painted.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
         self._registry.leave(self)
@@ -217,15 +220,15 @@ class RunController(QObject):
 
     def _show_newest(self) -> None:
         """Show the newest frame, then rest twice as long as that took to be painted."""
-        began, run = time.perf_counter(), self._run
-        frame = None if run is None else run.mailbox.take()
+        self._began_showing = time.perf_counter()
+        frame = None if self._run is None else self._run.mailbox.take()
         if frame is not None:
             self._show(frame)
-        # Qt handles a timer of no time after what is to be painted.
-        QTimer.singleShot(0, lambda: self._rest(run, time.perf_counter() - began))
+        self._painted.start()
 
-    def _rest(self, run: Run | None, seconds: float) -> None:
-        if run is not None and run is self._run and not self._has_returned:
+    def _rest(self) -> None:
+        if self._run is not None and not self._has_returned:
+            seconds = time.perf_counter() - self._began_showing
             self._timer.start(round(1000 * max(self._frame_seconds, 2 * seconds)))
 
     def _show(self, frame: Frame) -> None:
