@@ -351,8 +351,8 @@ def _json(value: object) -> str:
 
 class _LabelEntry(FileModel):
     label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
-    name: Text | None = None
-    color: list[float] | None = None
+    name: Text = ""
+    color: list[float] = Field(default_factory=list)
     prototypes: list[list[float]]
 
 
@@ -375,7 +375,7 @@ def _parse(raw: object) -> PrototypeSet:
     return PrototypeSet(
         np.concatenate(vectors),
         np.repeat(np.array(labels), [len(own) for own in vectors]),
-        {one.label: one.name for one in file.labels if one.name is not None},
-        {one.label: one.color for one in file.labels if one.color is not None},
+        {one.label: one.name for one in file.labels if "name" in one.model_fields_set},
+        {one.label: one.color for one in file.labels if "color" in one.model_fields_set},
         options,
     )

@@ -27,7 +27,7 @@ _DECOMPRESS: dict[str, Callable[..., bytes | bytearray]] = {
     "zlib": imagecodecs.zlib_decode,
     "zstd": imagecodecs.zstd_decode,
 }
-"""Compressions; each decodes no more than it is told to."""
+"""Compressions; each decodes no more than it is asked to."""
 
 _CODECS = {
     *_DECOMPRESS,
@@ -43,7 +43,7 @@ _LEAST_CHUNK = 2**14
 
 _MOST_WIDENED = 8
 _HEADER = 2**10
-"""How many times larger than its pixels filters may make a chunk, and bytes beside."""
+"""How many times larger than its pixels filters may make a chunk, and how much a header is."""
 
 
 def read_zarr(path: Path) -> tuple[NDArray[Any], str, list[tuple[float, str]]]:
@@ -131,11 +131,11 @@ def _check_chunks(array: zarr.Array, codecs: list[dict[str, Any]], folder: Path)
             within = next(one for one in codecs if _name(one) == "sharding_indexed")
             within = within["configuration"]
             n_within = math.prod(shards) // math.prod(array.chunks)
-            for part in _parts_of_shard(content, within, n_within):
-                _check_chunk(part, within["codecs"], n_bytes)
+            for chunk in _chunks_of_shard(content, within, n_within):
+                _check_chunk(chunk, within["codecs"], n_bytes)
 
 
-def _parts_of_shard(content: bytes, within: dict[str, Any], n_parts: int) -> Iterator[bytes]:
+def _chunks_of_shard(content: bytes, within: dict[str, Any], n_parts: int) -> Iterator[bytes]:
     """Yield the chunks of a shard: its index is a place and a length for each."""
     checksum = 4 * any(_name(codec) == "crc32c" for codec in within["index_codecs"])
     size = 16 * n_parts

@@ -83,6 +83,7 @@ def test_files_of_schema_1_can_be_read_for_ever():
         (["labels", 0, "label"], 4, "each label once"),
         (["labels", 0, "name"], 5, r"labels\[0\].name"),
         (["labels", 0, "name"], " ", "names"),
+        (["labels", 0, "name"], None, r"labels\[0\].name"),
         (["labels", 0, "color"], [0, 0, 2], "colors"),
         (["labels", 0, "color"], "red", r"labels\[0\].color"),
         (
