@@ -388,7 +388,7 @@ def test_seeds_that_do_not_do_are_refused(method, seeds, said):
 
 
 def test_more_seeds_than_nodes_are_refused(method):
-    with pytest.raises(saf.InvalidInput, match="seeds: expected 5 whole numbers"):
+    with pytest.raises(saf.InvalidInput, match=r"seeds: expected shape \(5,\), got \(6,\)"):
         method().run(as_problem(np.zeros((5, 2)), np.array([1, 2, 0, 0, 0, 0])))
 
 
