@@ -252,13 +252,13 @@ def make_prototypes_picture() -> None:
     viewer.window.remove_dock_widget(segment)
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")
     wait(2)
-    brightness = {n: own[0, 0] for n, own in dock.book.sheet.points.items()}
+    brightness = {n: own[0, 0] for n, own in dock.source.state.prototypes.items()}
     order = sorted(brightness, key=brightness.__getitem__)
-    dock.table.choose(order[:2])
+    dock.table.select(order[:2])
     dock.merge()
     wait_until(lambda: not dock.is_busy)
     wait(1)
-    merged = dock.table.chosen()[0]
+    merged = dock.table.selected()[0]
     dock.rename(merged, "stained")
     dock.rename(order[-1], "lumen")
     dock.lock(order[-1])

@@ -8,8 +8,9 @@ import threading
 import napari.settings
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
+from napari.components import ViewerModel
 
-from napari_saf._gui.scribbles import kept
+from napari_saf._gui.scribbles import autosave
 
 _FAREWELL_SECONDS = 10
 """Which a thread may take to notice that its window is gone."""
@@ -53,12 +54,44 @@ def own_settings(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path, monkeypatch):
     """Strokes are kept for this test alone."""
-    monkeypatch.setattr(kept, "user_data_path", lambda *names, **options: tmp_path / "data")
+    monkeypatch.setattr(autosave, "user_data_path", lambda *names, **options: tmp_path / "data")
 
 
 @pytest.fixture
 def viewer(make_napari_viewer):
     return make_napari_viewer()
+
+
+@pytest.fixture
+def model():
+    """A viewer without a window: nothing is drawn, and it is there at once."""
+    return ViewerModel()
+
+
+@pytest.fixture
+def open_on(qtbot):
+    """Open a dock on a viewer without a window."""
+    docks = []
+
+    def opened(viewer, kind):
+        docks.append(kind(viewer))
+        qtbot.addWidget(docks[-1])
+        return docks[-1]
+
+    yield opened
+    for dock in docks:
+        dock.shut_down()
+
+
+@pytest.fixture
+def settle(qtbot):
+    """Wait until a dock does nothing more."""
+
+    def wait(dock, milliseconds=0):
+        qtbot.wait(milliseconds)
+        qtbot.waitUntil(lambda: not dock.is_busy and not dock.is_calculating, timeout=TIMEOUT)
+
+    return wait
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def dock(viewer, qtbot):
     viewer.window._qt_window.show()
     qtbot.waitUntil(dock.isVisible)
     dock.new_strokes()
-    dock._on_add_clicked()
+    dock.add_class()
     return dock
 
 

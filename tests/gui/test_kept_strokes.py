@@ -8,29 +8,26 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks
+from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
-from qtpy.QtCore import Qt
 
-from napari_saf._gui.scribbles import kept, strokes
-from napari_saf.io import _strokes as strokes_file
+from napari_saf._gui.scribbles import autosave, strokes
+from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf.io import load_strokes
+from napari_saf.storage import _tensors as strokes_file
 
 pytestmark = [pytest.mark.gui]
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(kept, "_REST_MILLISECONDS", 50)
-
-
-def open_dock(viewer):
-    return viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+    monkeypatch.setattr(autosave, "_INTERVAL_MILLISECONDS", 50)
 
 
 @pytest.fixture
-def scribbles(viewer):
-    viewer.add_image(blocks(), name="blocks")
-    dock = open_dock(viewer)
+def scribbles(model, open_on):
+    model.add_image(blocks(), name="blocks")
+    dock = open_on(model, ScribblesWidget)
     dock.follow(False)
     return dock
 
@@ -56,17 +53,16 @@ def painted(dock, qtbot):
 def wait_for(dock, qtbot):
     """Wait until nothing waits to be written."""
     qtbot.wait(60)
-    qtbot.waitUntil(lambda: not dock._kept._rest.isActive(), timeout=TIMEOUT)
-    qtbot.waitUntil(lambda: dock._kept._task is None, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: not dock.autosave.is_pending, timeout=TIMEOUT)
 
 
-def test_lost_strokes_come_back_with_names_and_colours(viewer, scribbles, qtbot):
-    assert scribbles._restore.isHidden()
+def test_lost_strokes_come_back_with_names_and_colours(model, scribbles, qtbot):
+    assert scribbles.controls.restore.isHidden()
     before = painted(scribbles, qtbot)
-    assert scribbles._restore.isHidden()
-    viewer.layers.remove(scribbles.strokes.layer)
-    assert not scribbles._restore.isHidden()
-    qtbot.mouseClick(scribbles._restore, Qt.MouseButton.LeftButton)
+    assert scribbles.controls.restore.isHidden()
+    model.layers.remove(scribbles.strokes.layer)
+    assert not scribbles.controls.restore.isHidden()
+    scribbles.controls.restore.click()
     np.testing.assert_array_equal(scribbles.strokes.layer.data, before)
     assert scribbles.strokes.name(2) == "sky"
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
@@ -74,36 +70,33 @@ def test_lost_strokes_come_back_with_names_and_colours(viewer, scribbles, qtbot)
     assert scribbles.result is not None
 
 
-def test_another_window_offers_them_for_the_same_image_only(
-    viewer, scribbles, make_napari_viewer, qtbot
-):
+def test_another_window_offers_them_for_the_same_image_only(open_on, scribbles, qtbot):
     before = painted(scribbles, qtbot)
-    second = make_napari_viewer()
+    second = ViewerModel()
     second.add_image(blocks()[:, :-2], name="blocks")
-    other = open_dock(second)
+    other = open_on(second, ScribblesWidget)
     other.follow(False)
-    assert other._restore.isHidden()
+    assert other.controls.restore.isHidden()
     second.layers.clear()
     second.add_image(blocks(), name="others")
-    assert other._restore.isHidden()
+    assert other.controls.restore.isHidden()
     second.layers.clear()
     second.add_image(blocks(), name="blocks")
-    assert not other._restore.isHidden()
+    assert not other.controls.restore.isHidden()
     other.restore_strokes()
     np.testing.assert_array_equal(other.strokes.layer.data, before)
 
 
-def test_what_waits_is_written_when_the_dock_closes(viewer, scribbles, tmp_path, monkeypatch):
-    scribbles._kept._rest.setInterval(10**6)
+def test_what_waits_is_written_when_the_dock_closes(scribbles, tmp_path):
     scribbles.new_strokes()
     paint(scribbles, 4, 1)
-    scribbles._on_strokes_changed()
-    assert not files(tmp_path)
+    scribbles.autosave.schedule(scribbles.input.image)
+    assert scribbles.autosave.is_pending and not files(tmp_path)
     scribbles.shut_down()
     assert len(files(tmp_path)) == 1
 
 
-def test_new_strokes_take_no_old_ones_away(viewer, scribbles, tmp_path, qtbot):
+def test_new_strokes_take_no_old_ones_away(scribbles, tmp_path, qtbot):
     painted(scribbles, qtbot)
     (first,) = files(tmp_path)
     kept_before = first.read_bytes()
@@ -114,7 +107,7 @@ def test_new_strokes_take_no_old_ones_away(viewer, scribbles, tmp_path, qtbot):
     assert first.read_bytes() == kept_before
 
 
-def test_strokes_that_are_all_erased_leave_the_last_ones(viewer, scribbles, tmp_path, qtbot):
+def test_strokes_that_are_all_erased_leave_the_last_ones(scribbles, tmp_path, qtbot):
     painted(scribbles, qtbot)
     (first,) = files(tmp_path)
     kept_before = first.read_bytes()
@@ -128,7 +121,7 @@ def numbers(path, dock):
     return set(np.unique(load_strokes(path, dock.strokes.layer.data.shape)[0]).tolist()) - {0}
 
 
-def test_restored_strokes_have_a_file_of_their_own(viewer, scribbles, tmp_path, qtbot):
+def test_restored_strokes_have_a_file_of_their_own(scribbles, tmp_path, qtbot):
     painted(scribbles, qtbot)
     first = scribbles.strokes.layer
     scribbles.input.choose_strokes(None)
@@ -144,61 +137,62 @@ def test_restored_strokes_have_a_file_of_their_own(viewer, scribbles, tmp_path, 
     }
 
 
-def test_what_was_painted_last_is_what_stays(viewer, scribbles, tmp_path, qtbot, monkeypatch):
-    slow, real = threading.Event(), strokes_file.atomic_write
+def test_what_was_painted_last_is_what_stays(scribbles, tmp_path, qtbot, monkeypatch):
+    writing, slow, real = threading.Event(), threading.Event(), strokes_file.atomic_write
 
     @contextmanager
     def slow_write(target):
         with real(target) as temporary:
             yield temporary
             if threading.current_thread() is not threading.main_thread():
+                writing.set()
                 slow.wait(0.5)
 
     monkeypatch.setattr(strokes_file, "atomic_write", slow_write)
     scribbles.new_strokes()
     paint(scribbles, 4, 1)
-    qtbot.waitUntil(lambda: scribbles._kept._task is not None, timeout=TIMEOUT)
+    qtbot.waitUntil(writing.is_set, timeout=TIMEOUT)
     paint(scribbles, 12, 2)
-    scribbles._on_strokes_changed()
+    scribbles.autosave.schedule(scribbles.input.image)
     scribbles.shut_down()
     (only,) = files(tmp_path)
     assert set(np.unique(load_strokes(only, (32, 32))[0])) == {0, 1, 2}
 
 
-def test_they_are_offered_by_the_axes_that_are_chosen(viewer, scribbles, tmp_path, qtbot):
-    viewer.layers.clear()
-    viewer.add_image(np.random.default_rng(0).random((3, 32, 32)), name="channels")
+def test_they_are_offered_by_the_axes_that_are_chosen(model, scribbles, qtbot):
+    model.layers.clear()
+    model.add_image(np.random.default_rng(0).random((3, 32, 32)), name="channels")
     scribbles.input.choose_channels(0)
     painted(scribbles, qtbot)
-    viewer.layers.remove(scribbles.strokes.layer)
-    assert not scribbles._restore.isHidden()
+    model.layers.remove(scribbles.strokes.layer)
+    assert not scribbles.controls.restore.isHidden()
     scribbles.input.choose_channels(None)
-    assert scribbles._restore.isHidden()
+    assert scribbles.controls.restore.isHidden()
     scribbles.input.choose_channels(0)
-    assert not scribbles._restore.isHidden()
+    assert not scribbles.controls.restore.isHidden()
 
 
-def test_colours_are_kept_while_one_class_is_shown_alone(viewer, scribbles, qtbot):
+def test_colours_are_kept_while_one_class_is_shown_alone(model, scribbles, qtbot):
     scribbles.new_strokes()
     before = [scribbles.strokes.color(number) for number in (1, 2)]
     scribbles.strokes.layer.show_selected_label = True
     paint(scribbles, 4, 1)
     paint(scribbles, 12, 2)
     wait_for(scribbles, qtbot)
-    viewer.layers.remove(scribbles.strokes.layer)
+    model.layers.remove(scribbles.strokes.layer)
     scribbles.restore_strokes()
     after = [scribbles.strokes.color(number) for number in (1, 2)]
     np.testing.assert_allclose(after, before, atol=1e-3)
 
 
-def test_other_strokes_begin_with_no_class_locked(viewer, scribbles, qtbot):
+def test_other_strokes_begin_with_no_class_locked(scribbles, qtbot):
     painted(scribbles, qtbot)
     scribbles.classes.lock(1)
     scribbles.new_strokes()
     assert not scribbles.classes.locked
 
 
-def test_old_files_are_removed(viewer, scribbles, tmp_path, qtbot, monkeypatch):
+def test_old_files_are_removed(scribbles, tmp_path, qtbot, monkeypatch):
     painted(scribbles, qtbot)
     (first,) = files(tmp_path)
     long_ago = time.time() - 31 * 86400
@@ -208,20 +202,20 @@ def test_old_files_are_removed(viewer, scribbles, tmp_path, qtbot, monkeypatch):
     wait_for(scribbles, qtbot)
     (second,) = files(tmp_path)
     assert second != first
-    monkeypatch.setattr(kept, "_MOST_FILES", 1)
+    monkeypatch.setattr(autosave, "_MOST_FILES", 1)
     scribbles.new_strokes()
     paint(scribbles, 10, 1)
     wait_for(scribbles, qtbot)
     assert len(files(tmp_path)) == 1
 
 
-def test_a_person_can_do_without(viewer, scribbles, tmp_path, qtbot):
+def test_a_person_can_do_without(scribbles, tmp_path, qtbot):
     get_plugin_settings("napari-saf").strokes.keeps_strokes = False
     painted(scribbles, qtbot)
     assert not files(tmp_path)
 
 
-def test_a_full_disk_is_told_and_painting_goes_on(viewer, scribbles, tmp_path, qtbot):
+def test_a_full_disk_is_told_and_painting_goes_on(scribbles, tmp_path, qtbot):
     (tmp_path / "data").write_text("no folder")
     painted(scribbles, qtbot)
     assert "data" in scribbles.status.text
@@ -230,15 +224,15 @@ def test_a_full_disk_is_told_and_painting_goes_on(viewer, scribbles, tmp_path, q
 
 def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):
     scribbles.new_strokes()
-    monkeypatch.setattr(strokes, "_WATCHED_VALUES", 1)
+    monkeypatch.setattr(strokes, "_COMPARED_VALUES", 1)
     scribbles.strokes.follow(scribbles.strokes.layer)
     with qtbot.waitSignal(scribbles.strokes.changed, timeout=TIMEOUT):
         paint(scribbles, 4, 1)
 
 
-def test_a_damaged_file_is_told(viewer, scribbles, tmp_path, qtbot):
+def test_a_damaged_file_is_told(model, scribbles, tmp_path, qtbot):
     painted(scribbles, qtbot)
-    viewer.layers.remove(scribbles.strokes.layer)
+    model.layers.remove(scribbles.strokes.layer)
     files(tmp_path)[0].write_bytes(b"damaged")
     scribbles.restore_strokes()
     assert "safetensors" in scribbles.status.text

@@ -8,7 +8,9 @@ import napari_saf as saf
 from napari_saf._gui.export.source import source_of
 from napari_saf._gui.layers.alignment import image_region, labelled_axes, labelled_image
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.prototypes.edits import Canvas
+from napari_saf._gui.prototypes.edits import EditTarget
+from napari_saf._gui.prototypes.labels import FileSource
+from napari_saf._gui.prototypes.other_images import create_job
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.methods import not_cancelled
 
@@ -65,7 +67,7 @@ def test_channels_stay_channels_when_a_slice_is_repeated(viewer, label, shape, a
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, np.squeeze(labels.data))
-    assert Canvas.of(labels, layer).job.read(not_cancelled).features.shape == (32 * 32, 3)
+    assert EditTarget.of(labels, layer).job.read(not_cancelled).features.shape == (32 * 32, 3)
 
 
 def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, label):
@@ -86,7 +88,7 @@ def test_slices_of_an_axis_of_length_1_can_be_edited_and_repeated(viewer, label)
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, labels.data)
-    assert Canvas.of(labels, layer).job.read(not_cancelled).graph.shape == (1, 4, 16, 16)
+    assert EditTarget.of(labels, layer).job.read(not_cancelled).graph.shape == (1, 4, 16, 16)
 
 
 def test_the_image_that_was_labelled_is_known_again(viewer, label):
@@ -149,7 +151,7 @@ def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis)
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, np.squeeze(labels.data))
-    assert Canvas.of(labels, layer).job.read(not_cancelled).features.shape[1] == 3
+    assert EditTarget.of(labels, layer).job.read(not_cancelled).features.shape[1] == 3
     assert source_of(viewer, labels, layer).read(not_cancelled).labels.shape == again.shape
 
 
@@ -196,8 +198,6 @@ def test_axes_are_exported_by_their_names_and_units(viewer, names, units, letter
 
 
 def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(viewer, tmp_path):
-    from napari_saf._gui.prototypes.elsewhere import load_book, use_request
-
     problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
     prototypes = np.array([[0.2], [0.8]])
     saf.save_prototypes(
@@ -205,6 +205,7 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     )
     layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
     viewer.dims.ndisplay = 3
-    request = use_request(viewer, load_book(tmp_path / "p.json"), layer, None)
-    assert request.image_job.read(not_cancelled).n_nodes == 144
+    source = FileSource("p.json", saf.load_prototypes(tmp_path / "p.json"))
+    job = create_job(viewer, source, layer, None)
+    assert job.image_job.read(not_cancelled).n_nodes == 144
     assert image_region(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None

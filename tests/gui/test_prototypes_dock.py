@@ -1,45 +1,34 @@
-"""The Prototypes dock in a real viewer: rows, edits, undo, use elsewhere, and what can go wrong."""
+"""The Prototypes dock: rows, edits, undo, use on other images, and what can go wrong."""
 
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
+from qtpy.QtWidgets import QApplication
 
 from napari_saf._gui.forms.swatches import fill_color
+from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf.io import Recipe
 
 pytestmark = [pytest.mark.gui]
 
 LEFT = Qt.MouseButton.LeftButton
+PAINTED = 250
+"""Milliseconds after which the dock has seen what was painted."""
 
 
 @pytest.fixture
-def settle(qtbot):
-    """Wait until nothing goes on, and the rows show what is there."""
-
-    def wait(dock):
-        qtbot.waitUntil(
-            lambda: (
-                not dock.is_busy and not dock.is_calculating and not dock._watch._rest.isActive()
-            ),
-            timeout=TIMEOUT,
-        )
-
-    return wait
-
-
-@pytest.fixture
-def open_dock(viewer, settle):
+def open_dock(model, open_on, settle):
     """Open the dock on an image and its labels, if there are any."""
 
     def opened(image=None, labels=None, **options):
         if image is not None:
-            viewer.add_image(image, name="blocks")
+            model.add_image(image, name="blocks")
         if labels is not None:
             metadata = {} if image is None else result_of(image, labels, **options)
-            viewer.add_labels(labels.copy(), name="blocks [SAF]", metadata=metadata)
-        dock = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")[1]
+            model.add_labels(labels.copy(), name="blocks [SAF]", metadata=metadata)
+        dock = open_on(model, PrototypesWidget)
         settle(dock)
         return dock
 
@@ -58,10 +47,9 @@ def press(qtbot, settle):
 
     def act(dock, name, *numbers):
         if numbers:
-            dock.table.choose(numbers)
-        button = {"undo": dock._undo_button, "redo": dock._redo_button} | dock._buttons
-        assert button[name].isEnabled(), button[name].toolTip()
-        qtbot.mouseClick(button[name], LEFT)
+            dock.table.select(numbers)
+        assert dock.buttons[name].isEnabled(), dock.buttons[name].toolTip()
+        qtbot.mouseClick(dock.buttons[name], LEFT)
         settle(dock)
 
     return act
@@ -80,65 +68,68 @@ def click(qtbot):
 
 
 def labels_of(dock):
-    return np.squeeze(dock.book.layer.data)
+    return np.squeeze(dock.source.layer.data)
 
 
 def sizes_of(dock):
     return {row.number: row.size for row in dock.table.rows}
 
 
-def test_a_row_shows_its_label_and_a_click_shows_where_it_is(dock, viewer, click, settle, qtbot):
-    layer = dock.book.layer
+def test_a_row_shows_its_label_and_a_click_shows_where_it_is(
+    dock, model, click, settle, qtbot, monkeypatch
+):
+    monkeypatch.setattr(QApplication, "doubleClickInterval", lambda: 1)
+    layer = dock.source.layer
     assert sizes_of(dock) == {1: 256, 2: 256, 3: 256, 4: 256}
     for row in dock.table.rows:
         assert row.share == 0.25
         np.testing.assert_allclose(row.color, layer.get_color(row.number), atol=1e-6)
-        point = dock.book.sheet.points[row.number][0]
+        point = dock.source.state.prototypes[row.number][0]
         np.testing.assert_array_equal(row.fills[0], fill_color(point, "intensity", None))
     layer.data_setitem((np.array([2]), np.array([2])), 4)  # a small region far from the large one
-    settle(dock)
+    settle(dock, PAINTED)
     click(dock, 4)
     settle(dock)
     assert (layer.show_selected_label, layer.selected_label) == (True, 4)
-    assert (np.array(viewer.scene.camera.center[1:]) > 18).all()
+    assert (np.array(model.scene.camera.center[1:]) > 18).all()
     qtbot.keyClick(dock.table, Qt.Key.Key_Escape)
     assert not layer.show_selected_label
-    assert dock.table.chosen() == []
+    assert dock.table.selected() == []
     click(dock, 2)
-    assert dock.table.chosen() == [2]
-    dock.table._clicked = (0.0, 2)  # as if that click were long ago
+    assert dock.table.selected() == [2]
+    qtbot.wait(5)
     click(dock, 2)
-    assert dock.table.chosen() == []
+    assert dock.table.selected() == []
     assert not layer.show_selected_label
 
 
 def test_names_and_locks_are_edited_in_the_table_and_taken_back(dock, settle):
     model = dock.table.model()
     assert model.setData(model.index(2, 1), "  sea ", Qt.ItemDataRole.EditRole)
-    assert dock.book.layer.metadata["class_names"] == {3: "sea"}
+    assert dock.source.layer.metadata["class_names"] == {3: "sea"}
     checked = Qt.CheckState.Checked
     model.setData(
         model.index(1, 4), getattr(checked, "value", checked), Qt.ItemDataRole.CheckStateRole
     )
-    assert dock.book.sheet.locked == {2}
-    dock.table.choose([1, 2])
+    assert dock.source.state.locked == {2}
+    dock.table.select([1, 2])
     for name in ("merge", "delete"):
-        assert "locked" in dock._buttons[name].toolTip()
-        assert not dock._buttons[name].isEnabled()
+        assert "locked" in dock.buttons[name].toolTip()
+        assert not dock.buttons[name].isEnabled()
     dock.undo()
-    assert dock.book.sheet.locked == frozenset()
-    assert dock._buttons["merge"].isEnabled()
+    assert dock.source.state.locked == frozenset()
+    assert dock.buttons["merge"].isEnabled()
     dock.undo()
     assert dock.table.rows[2].name == "label 3"
     dock.redo()
     assert dock.table.rows[2].name == "sea"
-    dock.table.choose([3])
+    dock.table.select([3])
     dock.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
     assert dock.table.rows[0].number == 3
-    assert dock.table.chosen() == [3]
+    assert dock.table.selected() == [3]
 
 
-def test_a_click_moves_to_the_slice_of_a_volume_of_textures(open_dock, viewer, settle, click):
+def test_a_click_moves_to_the_slice_of_a_volume_of_textures(open_dock, model, settle, click):
     labels = np.ones((9, 16, 16), dtype=np.uint8)
     labels[6:8, 3:6, 9:13] = 2
     dock = open_dock(stack(9), labels, features="multiscale")
@@ -147,56 +138,56 @@ def test_a_click_moves_to_the_slice_of_a_volume_of_textures(open_dock, viewer, s
     assert max(p.max() for p in profiles) == 1
     click(dock, 2)
     settle(dock)
-    assert viewer.dims.current_step[0] in (6, 7)
+    assert model.dims.current_step[0] in (6, 7)
 
 
 def test_merge_and_undo_beside_the_brush_lose_no_stroke(dock, press, settle):
     dock.rename(4, "grass")
     press(dock, "merge", 2, 4)
     np.testing.assert_array_equal(labels_of(dock), np.where(QUADRANTS == 4, 2, QUADRANTS))
-    assert dock.table.chosen() == [2]
+    assert dock.table.selected() == [2]
     assert dock.table.rows[1].name == "grass"
     assert len(dock.table.rows[1].fills) == 2
-    dock.book.layer.data_setitem((np.arange(8), np.arange(8)), 7)
-    settle(dock)
+    dock.source.layer.data_setitem((np.arange(8), np.arange(8)), 7)
+    settle(dock, PAINTED)
     assert sizes_of(dock)[7] == 8
     painted = labels_of(dock).copy()
     press(dock, "undo")
     np.testing.assert_array_equal(labels_of(dock), QUADRANTS)
-    assert sorted(dock.book.sheet.points) == [1, 2, 3, 4]
+    assert sorted(dock.source.state.prototypes) == [1, 2, 3, 4]
     press(dock, "redo")
     np.testing.assert_array_equal(labels_of(dock), painted)
     assert dock.table.rows[1].name == "grass"
 
 
 def test_split_delete_refine_and_all_of_them_undone(dock, press):
-    dock.book.layer.data[4:10, 4:10] = 2  # in the block of label 1
+    dock.source.layer.data[4:10, 4:10] = 2  # in the block of label 1
     start = labels_of(dock).copy()
     dock.lock(4)
     press(dock, "split", 2)
-    assert dock.table.chosen() == [2, 5]
+    assert dock.table.selected() == [2, 5]
     np.testing.assert_array_equal(labels_of(dock)[start != 2], start[start != 2])
     small = min((2, 5), key=lambda n: sizes_of(dock)[n])
     press(dock, "delete", small)
     assert (labels_of(dock)[5:9, 5:9] == 1).all()
     press(dock, "refine")
     assert (labels_of(dock) == QUADRANTS).mean() > 0.95
-    assert dock.book.sheet.edits == ("split 2 into 2 and 5", f"deleted {small}", "refined")
+    assert dock.source.state.edits == ("split 2 into 2 and 5", f"deleted {small}", "refined")
     for _ in range(3):
         press(dock, "undo")
     np.testing.assert_array_equal(labels_of(dock), start)
-    assert dock.book.sheet.edits == ()
-    assert dock.book.sheet.locked == {4}
+    assert dock.source.state.edits == ()
+    assert dock.source.state.locked == {4}
 
 
 def test_painted_labels_have_rows_and_say_what_they_lack(open_dock, press):
     dock = open_dock(labels=QUADRANTS.astype(np.int32))
     assert len(dock.table.rows) == 4
-    dock.table.choose([1])
+    dock.table.select([1])
     for name in ("split", "refine"):
-        assert not dock._buttons[name].isEnabled()
-        assert "recipe" in dock._buttons[name].toolTip()
-    assert not dock.elsewhere._use.isEnabled()
+        assert not dock.buttons[name].isEnabled()
+        assert "recipe" in dock.buttons[name].toolTip()
+    assert not dock.other_images.use.isEnabled()
     press(dock, "delete", 1)
     np.testing.assert_array_equal(labels_of(dock), np.where(QUADRANTS == 1, 0, QUADRANTS))
     press(dock, "merge", 2, 3)
@@ -204,23 +195,21 @@ def test_painted_labels_have_rows_and_say_what_they_lack(open_dock, press):
     press(dock, "undo")
     press(dock, "undo")
     np.testing.assert_array_equal(labels_of(dock), QUADRANTS)
-    assert "napari_saf" not in dock.book.layer.metadata
+    assert "napari_saf" not in dock.source.layer.metadata
 
 
-def test_what_cannot_be_done_is_told_and_changes_nothing(
-    open_dock, viewer, settle, press, tmp_path
-):
+def test_what_cannot_be_done_is_told_and_changes_nothing(open_dock, model, settle, press, tmp_path):
     np.save(tmp_path / "labels.npy", np.arange(1, 401, dtype=np.uint16).reshape(20, 20))
-    viewer.add_labels(np.load(tmp_path / "labels.npy", mmap_mode="r"), name="from a file")
+    model.add_labels(np.load(tmp_path / "labels.npy", mmap_mode="r"), name="from a file")
     dock = open_dock()
     dock.table.grab()
     assert len(dock.table.rows) == 400
-    assert 0 < len(dock.table.model()._pictures) < 60, "only what is seen is drawn"
-    dock.table.choose([1, 2])
-    assert "memory" in dock._buttons["merge"].toolTip()
+    assert 0 < dock.table.n_swatches_drawn < 60, "only what is seen is drawn"
+    dock.table.select([1, 2])
+    assert "memory" in dock.buttons["merge"].toolTip()
     labels = np.kron([[1, 2]], np.ones((8, 8))).astype(np.uint8)
-    image = viewer.add_image(labels.astype(float), name="two")
-    dock.choose(viewer.add_labels(labels, metadata=result_of(image.data, labels)))
+    image = model.add_image(labels.astype(float), name="two")
+    dock.choose(model.add_labels(labels, metadata=result_of(image.data, labels)))
     settle(dock)
     press(dock, "split", 1)
     assert dock.status.is_error
@@ -230,110 +219,110 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
     dock.load_from(str(tmp_path / "p.json"))
     assert dock.status.is_error
     assert len(dock.table.rows) == 2
-    assert not dock._undo_button.isEnabled()
+    assert not dock.buttons["undo"].isEnabled()
 
 
 def test_prototypes_label_another_image_in_the_scaling_of_the_first(
-    dock, viewer, settle, press, qtbot
+    dock, model, settle, press, qtbot
 ):
     """An image of two of the blocks alone would be scaled differently by itself."""
     dock.rename(1, "brick")
     press(dock, "merge", 1, 4)
-    viewer.add_image(blocks()[:16], name="upper", rgb=True)
-    dock.elsewhere.choose_image(viewer.layers["upper"])
-    qtbot.mouseClick(dock.elsewhere._use, LEFT)
+    model.add_image(blocks()[:16], name="upper", rgb=True)
+    dock.other_images.image.choose(model.layers["upper"])
+    qtbot.mouseClick(dock.other_images.use, LEFT)
     settle(dock)
-    made = viewer.layers["upper [AF]"]
+    made = model.layers["upper [AF]"]
     assert (made.data == QUADRANTS[:16]).mean() > 0.98
     assert made.metadata["class_names"] == {1: "brick"}
     for row in dock.table.rows:
         np.testing.assert_allclose(made.get_color(row.number), row.color, atol=1e-6)
     press(dock, "undo")
-    assert "upper [AF]" not in viewer.layers
+    assert "upper [AF]" not in model.layers
     press(dock, "redo")
-    assert "upper [AF]" in viewer.layers
-    dock.elsewhere.choose_image(viewer.add_image(stack(1)[0], name="grey"))
+    assert "upper [AF]" in model.layers
+    dock.other_images.image.choose(model.add_image(stack(1)[0], name="grey"))
     dock.use()
     assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
 
 
-def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, viewer, settle):
+def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, model, settle):
     volume = stack()
     dock = open_dock(volume, 1 + (volume > 0.5).astype(np.uint8))
-    few = viewer.add_image(volume[2:4], name="few", scale=(3, 1, 1))
-    dock.elsewhere.choose_image(few)
+    few = model.add_image(volume[2:4], name="few", scale=(3, 1, 1))
+    dock.other_images.image.choose(few)
     dock.use()
     settle(dock)
-    made = viewer.layers["few [AF]"]
+    made = model.layers["few [AF]"]
     assert (made.data == 1 + (volume[2:4] > 0.5)).mean() > 0.95
     assert "scale along axis -3: 1 px, the most that fits" in dock.status.text
 
 
-def test_pixels_that_are_no_numbers_can_be_left_out(dock, viewer, settle):
+def test_pixels_that_are_no_numbers_can_be_left_out(dock, model, settle):
     holes = blocks().astype(np.float32)
     holes[3, 5:9] = np.nan
-    dock.elsewhere.choose_image(viewer.add_image(holes, name="holes", rgb=True))
+    dock.other_images.image.choose(model.add_image(holes, name="holes", rgb=True))
     dock.use()
     settle(dock)
     assert "4 of 1024 pixels" in dock.status.text
-    dock.status._suggested_action.click()
+    dock.status.suggested_action_clicked.emit()
     settle(dock)
     np.testing.assert_array_equal(
-        viewer.layers["holes [AF]"].data == 0, np.isnan(holes).any(axis=-1)
+        model.layers["holes [AF]"].data == 0, np.isnan(holes).any(axis=-1)
     )
 
 
-def test_prototypes_are_saved_loaded_merged_and_used(dock, viewer, settle, press, tmp_path):
+def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press, tmp_path):
     dock.rename(3, "sea")
     dock.save_to(str(tmp_path / "p.json"))
     assert "saved p.json" in dock.status.text
     dock.load_from(str(tmp_path / "p.json"))
-    assert dock.book.layer is None
+    assert dock.source.layer is None
     assert [row.name for row in dock.table.rows] == ["label 1", "label 2", "sea", "label 4"]
     assert dock.table.rows[0].size is None
-    layer = viewer.layers["blocks [SAF]"]
+    layer = model.layers["blocks [SAF]"]
     np.testing.assert_allclose(dock.table.rows[1].color[:3], layer.get_color(2)[:3], atol=1e-4)
     press(dock, "merge", 1, 4)
     assert [row.number for row in dock.table.rows] == [1, 2, 3]
-    dock.elsewhere.choose_image(viewer.layers["blocks"])
+    dock.other_images.image.choose(model.layers["blocks"])
     dock.use()
     settle(dock)
-    made = viewer.layers["blocks [AF]"]
+    made = model.layers["blocks [AF]"]
     assert (made.data == np.where(QUADRANTS == 4, 1, QUADRANTS)).mean() > 0.98
     replay = Recipe.from_plain(made.metadata["napari_saf"]["recipe"])
     np.testing.assert_array_equal(replay.run(blocks()).labels, made.data)
     for _ in range(3):
         dock.undo()
-    assert dock.book.layer == layer
-    assert made not in viewer.layers
+    assert dock.source.layer == layer
+    assert made not in model.layers
 
 
 @pytest.mark.parametrize("gone", ["blocks", "blocks [SAF]"])
-def test_a_layer_removed_under_way_ends_the_run(dock, viewer, qtbot, settle, gone):
+def test_a_layer_removed_under_way_ends_the_run(dock, model, qtbot, settle, gone):
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.refine()
-    viewer.layers.remove(gone)
+    model.layers.remove(gone)
     settle(dock)
     assert len(dock.table.rows) == (4 if gone == "blocks" else 0)
-    assert bool(dock.history.past) == (gone == "blocks")
-    assert not dock._buttons["refine"].isEnabled()
+    assert bool(dock.sources.history.past) == (gone == "blocks")
+    assert not dock.buttons["refine"].isEnabled()
 
 
-def test_stop_rename_and_close(dock, viewer, qtbot, settle, press, click):
+def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     """Stop leaves valid labels; layers are known whatever they are called; nothing is left over."""
-    viewer.layers["blocks [SAF]"].name, viewer.layers["blocks"].name = "mine", "picture"
+    model.layers["blocks [SAF]"].name, model.layers["blocks"].name = "mine", "picture"
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.refine()
-    assert not dock._buttons["merge"].isEnabled()
+    assert not dock.buttons["merge"].isEnabled()
     qtbot.mouseClick(dock._stop_button, LEFT)
     settle(dock)
     assert labels_of(dock).min() >= 1
     press(dock, "undo")
     np.testing.assert_array_equal(labels_of(dock), QUADRANTS)
-    layer = dock.book.layer
+    layer = dock.source.layer
     click(dock, 1)
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
         dock.refine()
-    viewer.window.remove_dock_widget(dock)
+    dock.shut_down()
     assert not layer.show_selected_label
     assert not dock.controller.is_running

@@ -9,23 +9,25 @@ from napari.layers import Labels
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.runs.run import Run
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.errors import InvalidInput
 
 pytestmark = pytest.mark.gui
 
 BALL, CORNER = (8, 8), (1, 1)
-REST_MILLISECONDS = 250
+REST_MILLISECONDS = 150
 """After which the dock has seen another slice."""
 
 
 @pytest.fixture
-def scribbles(viewer):
-    viewer.add_image(stack(), name="stack")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+def scribbles(model, open_on):
+    model.add_image(stack(), name="stack")
+    dock = open_on(model, ScribblesWidget)
     dock.input.scale.set_value(3)
     dock.input.choose_features("intensity")
-    viewer.dims.set_current_step(0, 2)
-    dock._new.click()
+    model.dims.set_current_step(0, 2)
+    dock.controls.new.click()
     return dock
 
 
@@ -41,22 +43,22 @@ def settle(scribbles, qtbot):
 
 
 @pytest.fixture
-def go(viewer, settle):
+def go(model, settle):
     """Go to a slice, and wait."""
 
     def to(position):
-        viewer.dims.set_current_step(0, position)
+        model.dims.set_current_step(0, position)
         settle()
 
     return to
 
 
 @pytest.fixture
-def paint(viewer, scribbles, settle):
+def paint(model, scribbles, settle):
     """Paint a short stroke on the slice on screen, and wait for the labels."""
 
     def stroke(place, number, waits=True):
-        at = np.full(3, viewer.dims.current_step[0])
+        at = np.full(3, model.dims.current_step[0])
         rows = np.arange(place[0] - 1, place[0] + 2)
         scribbles.strokes.layer.data_setitem((at, rows, np.full(3, place[1])), number)
         if waits:
@@ -70,15 +72,15 @@ def painted(scribbles, go, paint):
     """The dock after two strokes on slice 2 and two on slice 3, which is on screen."""
     for position in (2, 3):
         go(position)
-        paint(BALL, 1)
+        paint(BALL, 1, waits=False)
         paint(CORNER, 2)
     return scribbles
 
 
-def result_at(viewer, position):
+def result_at(model, position):
     (layer,) = (
         layer
-        for layer in viewer.layers
+        for layer in model.layers
         if isinstance(layer, Labels)
         and "from strokes" in layer.name
         and layer.translate[0] == position
@@ -90,28 +92,28 @@ def shares_of(dock):
     return [dock.classes.share_text(number) for number in (1, 2)]
 
 
-def keeps(dock, viewer, position, pixels, number):
+def keeps(dock, model, position, pixels, number):
     """Tell whether pixels have a label still, but where another stroke was painted on them."""
     unpainted = dock.strokes.layer.data[position] == 0
-    return (result_at(viewer, position).data[0][pixels[0] & unpainted] == number).all()
+    return (result_at(model, position).data[0][pixels[0] & unpainted] == number).all()
 
 
-def test_labels_are_in_sight_after_each_stroke(painted, viewer, go, paint):
+def test_labels_are_in_sight_after_each_stroke(painted, model, go, paint):
     go(2)
     paint((14, 14), 2)
-    assert result_at(viewer, 2).visible and result_at(viewer, 3).visible
+    assert result_at(model, 2).visible and result_at(model, 3).visible
 
 
-def test_labels_that_another_dock_hid_come_back_with_a_stroke(painted, viewer, run, go, paint):
-    segment = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+def test_labels_that_another_dock_hid_come_back_with_a_stroke(painted, open_on, model, run, paint):
+    segment = open_on(model, SegmentWidget)
     run(segment)
-    assert not result_at(viewer, 3).visible and result_at(viewer, 2).visible
+    assert not result_at(model, 3).visible and result_at(model, 2).visible
     paint((14, 14), 2)
-    assert result_at(viewer, 3).visible
-    assert not next(layer for layer in viewer.layers if layer.name == "stack [SAF]").visible
+    assert result_at(model, 3).visible
+    assert not next(layer for layer in model.layers if layer.name == "stack [SAF]").visible
 
 
-def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go, qtbot):
+def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go):
     began = []
     painted.controller.began.connect(lambda: began.append(1))
     third = shares_of(painted)
@@ -129,8 +131,8 @@ def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go, 
     assert not began
 
 
-def test_undo_takes_the_labels_of_another_slice_back(painted, viewer, go, settle):
-    third, second = result_at(viewer, 3).data.copy(), result_at(viewer, 2).data.copy()
+def test_undo_takes_the_labels_of_another_slice_back(painted, model, go, settle):
+    third, second = result_at(model, 3).data.copy(), result_at(model, 2).data.copy()
     go(2)
     began = []
     painted.controller.began.connect(lambda: began.append(1))
@@ -139,43 +141,43 @@ def test_undo_takes_the_labels_of_another_slice_back(painted, viewer, go, settle
     settle()
     assert not began
     go(3)
-    assert not result_at(viewer, 3).data.any() and shares_of(painted) == ["", ""]
+    assert not result_at(model, 3).data.any() and shares_of(painted) == ["", ""]
     go(2)
     for _ in range(2):
         painted.strokes.layer.redo()
     settle()
     go(3)
-    np.testing.assert_array_equal(result_at(viewer, 3).data, third)
-    np.testing.assert_array_equal(result_at(viewer, 2).data, second)
+    np.testing.assert_array_equal(result_at(model, 3).data, third)
+    np.testing.assert_array_equal(result_at(model, 2).data, second)
 
 
-def test_without_follow_nothing_starts_on_going_to_a_slice(painted, viewer, go, settle):
+def test_without_follow_nothing_starts_on_going_to_a_slice(painted, model, go, settle):
     go(2)
     painted.follow(False)
     painted.strokes.layer.undo()
     settle()
     go(3)
-    assert result_at(viewer, 3).data.any() and all(shares_of(painted))
+    assert result_at(model, 3).data.any() and all(shares_of(painted))
 
 
-def test_a_slice_left_while_it_is_labelled_is_followed_on_return(painted, viewer, qtbot, go, paint):
-    values, third = painted.form.values(), result_at(viewer, 3)
+def test_a_slice_left_while_it_is_labelled_is_followed_on_return(painted, model, qtbot, go, paint):
+    values, third = painted.form.values(), result_at(model, 3)
     painted.form.set_values(ENDLESS)
     with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         paint((14, 14), 2, waits=False)
     painted.form.set_values(values)
-    viewer.dims.set_current_step(0, 2)
+    model.dims.set_current_step(0, 2)
     paint((14, 14), 2)
     assert third.metadata[METADATA_KEY]["status"] == "cancelled"
     go(3)
     assert third.metadata[METADATA_KEY]["status"] == "converged"
 
 
-def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, viewer, qtbot, paint):
+def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, model, qtbot, paint):
     painted.form.set_values(ENDLESS)
     with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
         paint((14, 14), 2, waits=False)
-    viewer.dims.set_current_step(0, 2)
+    model.dims.set_current_step(0, 2)
     qtbot.wait(REST_MILLISECONDS)
     painted.classes.set_shares({1: 0.5, 2: 0.5})
     with qtbot.waitSignal(painted.controller.advanced, timeout=TIMEOUT):
@@ -184,7 +186,7 @@ def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, viewer, qt
     painted.controller.stop()
 
 
-def test_strokes_painted_unfollowed_wait_for_update(scribbles, viewer, go, paint):
+def test_strokes_painted_unfollowed_wait_for_update(scribbles, go, paint):
     scribbles.follow(False)
     for place, number in ((BALL, 1), (CORNER, 2)):
         paint(place, number)
@@ -194,16 +196,15 @@ def test_strokes_painted_unfollowed_wait_for_update(scribbles, viewer, go, paint
     assert scribbles.result is None and "Update" in scribbles.status.text
 
 
-def test_a_closed_dock_lets_go_of_the_sliders(painted, viewer, qtbot):
-    viewer.window.remove_dock_widget(painted)
-    told = []
-    painted._slices.changed.connect(lambda: told.append(1))
-    viewer.dims.set_current_step(0, 2)
+def test_a_closed_dock_lets_go_of_the_sliders(painted, model, qtbot):
+    painted.shut_down()
+    painted.classes.set_shares({1: 0.5, 2: 0.5})
+    model.dims.set_current_step(0, 4)
     qtbot.wait(REST_MILLISECONDS)
-    assert not told
+    assert shares_of(painted) == ["50.0 %", "50.0 %"]
 
 
-def test_few_slices_are_a_volume_with_the_scale_of_the_dock(viewer, scribbles, settle, paint):
+def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, settle, paint):
     scribbles.input.scale.set_value(13)
     scribbles.input.choose_extent("volume")
     paint(BALL, 1)
@@ -211,9 +212,9 @@ def test_few_slices_are_a_volume_with_the_scale_of_the_dock(viewer, scribbles, s
     assert not scribbles.status.is_error, scribbles.status.text
     assert scribbles.result.data.shape == (5, 16, 16)
     assert "scale along axis -3: 5 px" in scribbles.status.text
-    scribbles.apply_to(viewer.add_image(stack(3), name="fewer"))
+    scribbles.apply_to(model.add_image(stack(3), name="fewer"))
     settle()
-    assert viewer.layers["fewer [from strokes]"].data.shape == (3, 16, 16)
+    assert model.layers["fewer [from strokes]"].data.shape == (3, 16, 16)
     assert "scale along axis -3: 3 px" in scribbles.status.text
 
 
@@ -232,44 +233,47 @@ def test_no_spot_is_suggested_without_labels(scribbles, paint):
     assert scribbles.status.is_error and scribbles.status.text == "as it is"
 
 
-def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, viewer, paint):
+def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, model, paint):
     scribbles.classes.lock(1)
     paint(BALL, 1)
     paint(CORNER, 2)
-    first = result_at(viewer, 2).data == 1
+    first = result_at(model, 2).data == 1
     assert first.any()
     paint((8, 6), 2)
-    assert keeps(scribbles, viewer, 2, first, 1)
+    assert keeps(scribbles, model, 2, first, 1)
 
 
-def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, viewer, paint):
+def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, model, paint):
     scribbles.classes.lock(2)
     paint(BALL, 1)
     paint(CORNER, 3)
     paint((14, 14), 2)
-    second = result_at(viewer, 2).data == 2
+    second = result_at(model, 2).data == 2
     assert second.sum() > 3
     paint((14, 12), 3)
-    assert keeps(scribbles, viewer, 2, second, 2)
+    assert keeps(scribbles, model, 2, second, 2)
 
 
-def test_a_lock_holds_on_all_slices(painted, viewer, go, paint):
-    first = {position: result_at(viewer, position).data == 1 for position in (2, 3)}
+def test_a_lock_holds_on_all_slices(painted, model, go, paint):
+    first = {position: result_at(model, position).data == 1 for position in (2, 3)}
     painted.classes.lock(1)
     for position in (3, 2, 1):
         go(position)
         if position == 1:
             paint(BALL, 1)
             paint(CORNER, 2)
-            first[1] = result_at(viewer, 1).data == 1
+            first[1] = result_at(model, 1).data == 1
         paint((8, 6), 2)
-        assert keeps(painted, viewer, position, first[position], 1)
+        assert keeps(painted, model, position, first[position], 1)
     painted.classes.lock(1, False)
-    assert all(r.with_locked(None) is None for r in painted._results.of(painted.strokes.layer))
+    go(3)
+    pixels = result_at(model, 3).data == 1
+    paint((8, 9), 2)
+    assert not keeps(painted, model, 3, pixels, 1)
 
 
 def test_a_slice_whose_run_never_began_is_labelled_on_return(
-    scribbles, viewer, go, paint, qtbot, monkeypatch
+    scribbles, model, go, paint, qtbot, monkeypatch
 ):
     go(2)
     paint(BALL, 1)
@@ -280,14 +284,14 @@ def test_a_slice_whose_run_never_began_is_labelled_on_return(
         paint((3, 3), 2, waits=False)
         qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
         for position in (3, 4):
-            viewer.dims.set_current_step(0, position)
+            model.dims.set_current_step(0, position)
             qtbot.wait(REST_MILLISECONDS)
             paint(BALL, 1, waits=False)
             paint(CORNER, 2, waits=False)
             qtbot.wait(REST_MILLISECONDS)
     scribbles.controller.stop()
     qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
-    viewer.dims.set_current_step(0, 3)
+    model.dims.set_current_step(0, 3)
     qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
     scribbles.controller.stop()
     qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
@@ -298,6 +302,6 @@ def test_other_slices_to_label_are_told_of_at_once(painted):
     assert all(shares)
     painted.input.choose_extent("volume")
     assert shares_of(painted) == ["", ""]
-    assert painted.status.text == painted._part.why_no_labels(painted.form)
+    assert painted.status.text == "no labels yet: press Update"
     painted.input.choose_extent("slice")
     assert shares_of(painted) == shares

@@ -1,4 +1,4 @@
-"""Atoms on screen: pictures that can be chosen, and the gallery of them."""
+"""Atoms on screen: pictures that can be chosen, in a gallery or on a map."""
 
 from __future__ import annotations
 
@@ -6,44 +6,33 @@ import base64
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from qtpy.QtCore import QBuffer, QEvent, QIODevice, QPoint, QRect, QSize, Qt, Signal
-from qtpy.QtGui import QColor, QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from qtpy.QtGui import QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from qtpy.QtWidgets import QToolTip, QWidget
 
+from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf.dictionary import all_transforms
 
-__all__ = ["AtomGallery", "AtomView", "Tile", "count_words", "to_rgb"]
+__all__ = ["AtomGallery", "AtomMap", "AtomTile", "AtomView"]
 
 _BORDER = 3
 _GAP = 6
+_MAP_MARGIN = 8
+_TEXT_HEIGHT = 20
+_LEAST_ZOOM_WITH_TEXT = 30
 _DIMMED = 0.35
-_SHEET_SIDE = 44
-_SHEET_GAP = 4
+_TRANSFORMS_SIDE, _TRANSFORMS_GAP = 44, 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Tile:
-    """An atom on screen.
+class AtomTile:
+    """An atom (p, p, n_channels) in [0, 1], and how many pixels it labels."""
 
-    Attributes
-    ----------
-    identity : int
-        What tells it from other atoms.
-    atom : array of shape (p, p, n_channels)
-        In [0, 1].
-    count : int
-        Pixels that it labels.
-    share : float
-        Their share of all.
-    color : array of shape (4,)
-    """
-
-    identity: int
+    atom_id: int
     atom: NDArray[np.float32]
     count: int
     share: float
@@ -51,11 +40,11 @@ class Tile:
 
 
 class AtomView(QWidget):
-    """Atoms that a click chooses and the mouse over them explains.
+    """Atoms that a click chooses and the mouse over them explains; subclasses place them.
 
-    Subclasses say where each atom lies. `chosen_changed` sends the identities of the chosen
-    atoms after a click: a click chooses one atom, or none where there is none; with Ctrl or
-    Shift it adds one or takes it away.
+    `chosen_changed` sends the ids of the chosen atoms after a click: a click chooses one atom, or
+    none where there is none; with Ctrl or Shift it adds one or takes it away. While `is_locked`,
+    as atoms are learned, clicks choose nothing.
     """
 
     chosen_changed = Signal(object)
@@ -63,33 +52,32 @@ class AtomView(QWidget):
     def __init__(self, hint: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._hint = hint
-        self._tiles: list[Tile] = []
+        self._tiles: list[AtomTile] = []
         self._images: list[QImage] = []
         self._places: list[QRect] = []
         self._chosen: frozenset[int] = frozenset()
         self._zoom = 36
         self.is_locked = False
-        """Whether clicks choose nothing, as while atoms are learned."""
 
     @property
-    def tiles(self) -> list[Tile]:
+    def tiles(self) -> list[AtomTile]:
         """The atoms on screen, in order."""
         return list(self._tiles)
 
     @property
     def chosen(self) -> frozenset[int]:
-        """Identities of the chosen atoms."""
+        """Ids of the chosen atoms."""
         return self._chosen
 
-    def show_tiles(self, tiles: Sequence[Tile]) -> None:
+    def show_tiles(self, tiles: Sequence[AtomTile]) -> None:
         """Show atoms."""
         self._tiles = list(tiles)
-        self._images = [_as_image(to_rgb(tile.atom)) for tile in self._tiles]
+        self._images = [_to_qimage(_to_rgb(tile.atom)) for tile in self._tiles]
         self._arrange()
 
-    def set_chosen(self, identities: Collection[int]) -> None:
+    def set_chosen(self, atom_ids: Collection[int]) -> None:
         """Mark atoms as chosen."""
-        self._chosen = frozenset(identities)
+        self._chosen = frozenset(atom_ids)
         self.update()
 
     def set_zoom(self, side: int) -> None:
@@ -97,39 +85,40 @@ class AtomView(QWidget):
         self._zoom = side
         self._arrange()
 
-    def place(self, identity: int) -> QRect:
+    def place(self, atom_id: int) -> QRect:
         """Return where an atom lies."""
-        return self._places[[tile.identity for tile in self._tiles].index(identity)]
+        return self._places[self._index(atom_id)]
 
-    def tooltip(self, identity: int) -> str:
+    def tooltip(self, atom_id: int) -> str:
         """Return what the mouse over an atom tells, as HTML."""
-        k = [tile.identity for tile in self._tiles].index(identity)
+        k = self._index(atom_id)
         tile = self._tiles[k]
         words = f"atom {k + 1}: {tile.count:,} pixels ({100 * tile.share:.1f} %)"
-        sheet = _as_html(_draw_symmetries(tile.atom))
-        return f"{words.replace(',', '&#8239;')}<br>turned and mirrored:<br>{sheet}"
+        picture = _to_html(_draw_transforms(tile.atom))
+        return f"{words.replace(',', '&#8239;')}<br>turned and mirrored:<br>{picture}"
+
+    def _index(self, atom_id: int) -> int:
+        return [tile.atom_id for tile in self._tiles].index(atom_id)
 
     @abstractmethod
     def _find_places(self) -> list[QRect]:
         """Return where each atom lies, its border included."""
 
+    def _paint_order(self) -> list[int]:
+        """Return the atoms in the order in which they are painted."""
+        return list(range(len(self._tiles)))
+
     def _arrange(self) -> None:
         self._places = self._find_places() if self._tiles else []
         self.update()
 
-    def _at(self, point: QPoint) -> int | None:
-        """Return the identity of the atom on top at a point."""
-        for k in reversed(self._order()):
-            if self._places[k].contains(point):
-                return self._tiles[k].identity
-        return None
-
-    def _order(self) -> list[int]:
-        """Return the atoms in the order in which they are painted."""
-        return list(range(len(self._tiles)))
+    def _atom_at(self, point: QPoint) -> int | None:
+        """Return the id of the atom on top at a point."""
+        hits = (k for k in reversed(self._paint_order()) if self._places[k].contains(point))
+        k = next(hits, None)
+        return None if k is None else self._tiles[k].atom_id
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Arrange the atoms anew."""
         super().resizeEvent(event)
         self._arrange()
 
@@ -138,11 +127,11 @@ class AtomView(QWidget):
         if event.button() != Qt.MouseButton.LeftButton or self.is_locked:
             super().mousePressEvent(event)
             return
-        hit = self._at(event.pos())
-        more = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+        hit = self._atom_at(event.pos())
+        extends = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
         if hit is None:
             chosen: frozenset[int] = frozenset()
-        elif event.modifiers() & more:
+        elif event.modifiers() & extends:
             chosen = self._chosen ^ {hit}
         else:
             chosen = frozenset() if self._chosen == {hit} else frozenset({hit})
@@ -151,34 +140,33 @@ class AtomView(QWidget):
 
     def event(self, event: QEvent) -> bool:
         """Explain the atom under the mouse."""
-        if event.type() == QEvent.Type.ToolTip and self._tiles:
-            hit = self._at(event.pos())
-            if hit is None:
-                QToolTip.hideText()
-            else:
-                QToolTip.showText(event.globalPos(), self.tooltip(hit), self, self.place(hit))
-            return True
-        return bool(super().event(event))
+        if event.type() != QEvent.Type.ToolTip or not self._tiles:
+            return bool(super().event(event))
+        hit = self._atom_at(event.pos())
+        if hit is None:
+            QToolTip.hideText()
+        else:
+            QToolTip.showText(event.globalPos(), self.tooltip(hit), self, self.place(hit))
+        return True
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Paint the atoms."""
+        """Paint the atoms, or the hint where there are none."""
         painter = QPainter(self)
         if not self._tiles:
             flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
             painter.setOpacity(0.7)
             painter.drawText(self.rect().adjusted(12, 0, -12, 0), int(flags), self._hint)
-        for k in self._order():
-            if self._places[k].intersects(event.rect().adjusted(0, -20, 0, 0)):
+        for k in self._paint_order():
+            if self._places[k].intersects(event.rect().adjusted(0, -_TEXT_HEIGHT, 0, 0)):
                 self._paint_tile(painter, k)
         painter.end()
 
     def _paint_tile(self, painter: QPainter, k: int) -> None:
         tile, place = self._tiles[k], self._places[k]
-        is_chosen = tile.identity in self._chosen
+        is_chosen = tile.atom_id in self._chosen
         painter.setOpacity(1.0 if is_chosen or not self._chosen else _DIMMED)
-        painter.fillRect(place, _as_color(tile.color))
-        inner = place.adjusted(_BORDER, _BORDER, -_BORDER, -_BORDER)
-        painter.drawImage(inner, self._images[k])
+        painter.fillRect(place, to_qcolor(tile.color))
+        painter.drawImage(place.adjusted(_BORDER, _BORDER, -_BORDER, -_BORDER), self._images[k])
         if is_chosen:
             painter.setPen(QPen(self.palette().color(self.foregroundRole()), 2))
             painter.drawRect(place.adjusted(-1, -1, 0, 0))
@@ -191,6 +179,16 @@ class AtomGallery(AtomView):
     """
 
     height_changed = Signal(int)
+
+    def show_tiles(self, tiles: Sequence[AtomTile]) -> None:
+        """Show atoms."""
+        if not tiles:
+            self._grow(0)
+        super().show_tiles(tiles)
+
+    def sizeHint(self) -> QSize:
+        """Return a width for a few atoms."""
+        return QSize(300, self.minimumHeight())
 
     def _find_places(self) -> list[QRect]:
         """Fill lines, each as wide as the widget."""
@@ -206,35 +204,56 @@ class AtomGallery(AtomView):
             for k in range(len(self._tiles))
         ]
 
-    def show_tiles(self, tiles: Sequence[Tile]) -> None:
-        """Show atoms."""
-        if not tiles:
-            self._grow(0)
-        super().show_tiles(tiles)
-
-    def sizeHint(self) -> QSize:
-        """Return a width for a few atoms."""
-        return QSize(300, self.minimumHeight())
-
     def _grow(self, height: int) -> None:
         if height != self.minimumHeight():
             self.setMinimumHeight(height)
             self.height_changed.emit(height)
 
     def _text_height(self) -> int:
-        return int(self.fontMetrics().height()) if self._zoom >= 30 else 0
+        return int(self.fontMetrics().height()) if self._zoom >= _LEAST_ZOOM_WITH_TEXT else 0
 
     def _paint_tile(self, painter: QPainter, k: int) -> None:
         super()._paint_tile(painter, k)
         if self._text_height():
-            place = self._places[k]
-            below = QRect(place.left() - _GAP, place.bottom() + 1, place.width() + 2 * _GAP, 20)
+            place = self._places[k].adjusted(-_GAP, 0, _GAP, 0)
+            below = QRect(place.left(), place.bottom() + 1, place.width(), _TEXT_HEIGHT)
             flags = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop
             painter.setPen(self.palette().color(self.foregroundRole()))
-            painter.drawText(below, int(flags), count_words(self._tiles[k].count))
+            painter.drawText(below, int(flags), _count_words(self._tiles[k].count))
 
 
-def count_words(count: int) -> str:
+class AtomMap(AtomView):
+    """Atoms at places in the plane: those that are alike lie near each other."""
+
+    def __init__(self, hint: str, parent: QWidget | None = None) -> None:
+        super().__init__(hint, parent)
+        self._embedding: dict[int, NDArray[np.float64]] = {}
+
+    def set_embedding(self, atom_ids: Sequence[int], places: NDArray[np.float64]) -> None:
+        """Say where the atoms lie, of shape (n_atoms, 2)."""
+        self._embedding = dict(zip(atom_ids, places, strict=True))
+        self._arrange()
+
+    def _find_places(self) -> list[QRect]:
+        """Fill the widget, as far as both axes have one scale."""
+        unknown = np.zeros(2)
+        places = np.array([self._embedding.get(tile.atom_id, unknown) for tile in self._tiles])
+        low, extent = places.min(axis=0), np.ptp(places, axis=0)
+        room = np.array([self.width(), self.height()], float) - self._zoom - 2 * _MAP_MARGIN
+        scales = room[extent > 0] / extent[extent > 0]
+        scale = max(0.0, float(scales.min())) if len(scales) else 0.0
+        corners = _MAP_MARGIN + (room - scale * extent) / 2 + scale * (places - low)
+        return [QRect(int(x), int(y), self._zoom, self._zoom) for x, y in np.round(corners)]
+
+    def _paint_order(self) -> list[int]:
+        """Paint the atoms that are chosen last, and before them those that are used most."""
+        return sorted(
+            range(len(self._tiles)),
+            key=lambda k: (self._tiles[k].atom_id in self._chosen, self._tiles[k].count),
+        )
+
+
+def _count_words(count: int) -> str:
     """Return a count in at most five characters: 940, 9.4k, 94k, 1.2M."""
     for size, unit in ((10**6, "M"), (10**3, "k")):
         if count >= size:
@@ -243,42 +262,38 @@ def count_words(count: int) -> str:
     return str(count)
 
 
-def to_rgb(atom: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Return what stands for an atom on screen: RGB as it is, other channels by their mean."""
+def _to_rgb(atom: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Return an atom as RGB: three channels as they are, others by their mean."""
     scaled = np.clip(np.nan_to_num(atom), 0, 1)
     if scaled.shape[-1] != 3:
         scaled = np.repeat(scaled.mean(axis=-1, keepdims=True), 3, axis=-1)
     return np.asarray(np.round(255 * scaled), dtype=np.uint8)
 
 
-def _draw_symmetries(atom: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _draw_transforms(atom: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Return a picture of an atom under the 8 symmetries: turns above, mirrored below."""
-    turned = all_transforms(torch.from_numpy(np.ascontiguousarray(atom)).movedim(-1, 0)[None])[0]
-    zoom = max(1, _SHEET_SIDE // atom.shape[0])
+    channels_first = torch.from_numpy(np.ascontiguousarray(atom)).movedim(-1, 0)
+    zoom = max(1, _TRANSFORMS_SIDE // atom.shape[0])
     side = zoom * atom.shape[0]
-    step = side + _SHEET_GAP
-    sheet = np.full((2 * step - _SHEET_GAP, 4 * step - _SHEET_GAP, 4), 0, dtype=np.uint8)
-    for k, one in enumerate(turned):
-        large = to_rgb(one.movedim(0, -1).numpy()).repeat(zoom, axis=0).repeat(zoom, axis=1)
-        part = sheet[k // 4 * step :, k % 4 * step :][:side, :side]
-        part[..., :3], part[..., 3] = large, 255
-    return sheet
+    step = side + _TRANSFORMS_GAP
+    picture = np.zeros((2 * step - _TRANSFORMS_GAP, 4 * step - _TRANSFORMS_GAP, 4), dtype=np.uint8)
+    for k, transformed in enumerate(all_transforms(channels_first[None])[0]):
+        rgb = _to_rgb(transformed.movedim(0, -1).numpy())
+        place = picture[k // 4 * step :, k % 4 * step :][:side, :side]
+        place[..., :3], place[..., 3] = rgb.repeat(zoom, axis=0).repeat(zoom, axis=1), 255
+    return picture
 
 
-def _as_image(pixels: NDArray[np.uint8]) -> QImage:
+def _to_qimage(pixels: NDArray[np.uint8]) -> QImage:
     height, width, n_channels = pixels.shape
     kind = QImage.Format.Format_RGBA8888 if n_channels == 4 else QImage.Format.Format_RGB888
     # The copy owns its pixels.
     return QImage(pixels.tobytes(), width, height, n_channels * width, kind).copy()
 
 
-def _as_html(pixels: NDArray[np.uint8]) -> str:
+def _to_html(pixels: NDArray[np.uint8]) -> str:
     buffer = QBuffer()
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-    _as_image(pixels).save(buffer, "PNG")
+    _to_qimage(pixels).save(buffer, "PNG")
     data = base64.b64encode(bytes(buffer.data())).decode("ascii")
     return f'<img src="data:image/png;base64,{data}">'
-
-
-def _as_color(color: NDArray[Any]) -> QColor:
-    return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))

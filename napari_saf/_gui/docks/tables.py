@@ -8,7 +8,7 @@ from qtpy.QtCore import Qt
 from qtpy.QtGui import QColor, QIcon, QPixmap
 from qtpy.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
 
-__all__ = ["ROW_HEIGHT", "create_cell", "create_table", "square_icon", "table_texts"]
+__all__ = ["ROW_HEIGHT", "create_cell", "create_table", "square_icon", "table_texts", "to_qcolor"]
 
 ROW_HEIGHT = 22
 _SQUARE_SIDE = 12
@@ -35,11 +35,16 @@ def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableW
     return cell
 
 
-def square_icon(color: NDArray[np.floating]) -> QIcon:
+def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
     """Return a square in a colour (red, green, blue, ...), each in [0, 1]."""
-    square = QPixmap(_SQUARE_SIDE, _SQUARE_SIDE)
-    square.fill(QColor.fromRgbF(*(float(x) for x in color[:3])))
+    square = QPixmap(side, side)
+    square.fill(to_qcolor(color))
     return QIcon(square)
+
+
+def to_qcolor(color: NDArray[np.floating]) -> QColor:
+    """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
+    return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
 
 
 def table_texts(table: QTableWidget) -> list[list[str]]:

@@ -1,1 +1,1 @@
-"""The Prototypes dock: see what labels stand for, correct them, use them elsewhere."""
+"""The Prototypes dock: see what labels stand for, edit them, use them on other images."""

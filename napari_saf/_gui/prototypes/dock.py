@@ -1,32 +1,54 @@
-"""The Prototypes dock: the labels of a layer as rows, corrected there, used elsewhere."""
+"""The Prototypes dock: the labels of a layer as rows, edited there, used on other images."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import napari
+import numpy as np
 from napari.layers import Image, Labels
-from qtpy.QtWidgets import QHBoxLayout, QPushButton, QWidget
+from numpy.typing import NDArray
+from qtpy.QtWidgets import QPushButton
 
-from napari_saf._gui.docks.run_dock import RESCALE, describe_error, suggested_action_for
+from napari_saf._gui.docks.run_dock import (
+    RESCALE,
+    STATUS_WORDS,
+    RunDock,
+    describe_error,
+    rescale_action,
+    suggested_action_for,
+)
+from napari_saf._gui.forms.controls import json_path
 from napari_saf._gui.forms.layer_choice import LayerChoice
-from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.layers.alignment import image_region, labelled_image
+from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
-from napari_saf._gui.prototypes.edit_dock import Book, EditDock
-from napari_saf._gui.prototypes.edits import Canvas, delete, merge, refine, split, why_no_edit
-from napari_saf._gui.prototypes.elsewhere import ElsewhereSection, load_book, save_book, use_request
-from napari_saf._gui.prototypes.history import Moment
-from napari_saf._gui.prototypes.label_rows import LabelTable, rows_of
-from napari_saf._gui.prototypes.restart import count_pixels
-from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
-from napari_saf.errors import SafError
+from napari_saf._gui.prototypes import edits
+from napari_saf._gui.prototypes.edits import Edited, EditTarget
+from napari_saf._gui.prototypes.label_table import LabelTable, rows_of
+from napari_saf._gui.prototypes.labels import (
+    FileSource,
+    LabelState,
+    Source,
+    SourceList,
+    UndoStep,
+    prototype_set,
+)
+from napari_saf._gui.prototypes.other_images import OtherImagesSection, create_job, enable
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import load_prototypes, save_prototypes
+from napari_saf.recording import PackedArray
+from napari_saf.result import Segmentation
 
 __all__ = ["PrototypesWidget"]
 
-_NO_LABELS = "run Segment, open a Labels layer, or load prototypes"
-_LOCKED = "a chosen label is locked"
+_BUSY = "wait for the end, or stop"
 _HELP = {
     "merge": "Make one label of the chosen ones; it keeps the prototypes of all (f*).",
     "split": "Divide the chosen label in two: by its features, then by the flow.",
@@ -36,176 +58,81 @@ _HELP = {
 _DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
 
 
-class PrototypesWidget(EditDock):
-    """A row for each label: what it stands for, to look at, correct, use and keep.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-
-    Attributes
-    ----------
-    table : LabelTable
-    elsewhere : ElsewhereSection
-    """
+class PrototypesWidget(RunDock):
+    """A row for each label: what it stands for, to look at, edit, use and save."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self.table, self.elsewhere = LabelTable(), ElsewhereSection(viewer)
+        self.table, self.other_images = LabelTable(), OtherImagesSection(viewer)
+        self.sources = SourceList(viewer)
         self._sizes: dict[int, int] = {}
+        self._select_next: tuple[int, ...] = ()
+        self._next_job: RunJob | None = None
+        self._pending: tuple[str, Callable[[Segmentation, Labels], None]] | None = None
         self._finite_only = False
-        self._brightness_of: Book | None = None
+        self._brightness_of: Source | None = None
         self._watch = LayerWatch(self)
         self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
-        self._image = LayerChoice(viewer, self._fits, none="none")
+        self._image = LayerChoice(viewer, self._fits_labels, none="none")
         self._create_layout()
         self._connect()
         active = viewer.layers.selection.active
-        self.choose(active if isinstance(active, Labels) else self._newest())
+        labels = [layer for layer in viewer.layers if isinstance(layer, Labels)]
+        self.choose(active if active in labels else next(reversed(labels), None))
         self._on_labels_changed()
 
+    def _create_layout(self) -> None:
+        choices = FormSection()
+        choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
+        choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
+        names = ("merge", "split", "delete", "refine", "undo", "redo")
+        self.buttons = {name: QPushButton(name.capitalize()) for name in names}
+        *edit_buttons, undo, redo = self.buttons.values()
+        fold = create_fold("Use elsewhere, save, load", self.other_images)
+        parts = [choices, self.table, create_row(*edit_buttons), fold]
+        self._lay_out(parts, [undo, redo, self._stop_button], [])
+
+    def _connect(self) -> None:
+        for name, button in self.buttons.items():
+            button.clicked.connect(getattr(self, name))
+        self._labels.layer_changed.connect(self._on_labels_changed)
+        self._labels.currentIndexChanged.connect(self._on_labels_changed)
+        self._image.layer_changed.connect(self._update_enabled)
+        self._watch.changed.connect(self._count_pixels)
+        self.table.selection_changed.connect(self._on_selection_changed)
+        self.table.renamed.connect(self.rename)
+        self.table.lock_toggled.connect(self.lock)
+        self.other_images.use.clicked.connect(self.use)
+        self.other_images.save_requested.connect(self.save_to)
+        self.other_images.load_requested.connect(self.load_from)
+        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
+        self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
+        # Last: the sources forget the layer before.
+        self._viewer.layers.events.removed.connect(self._update_enabled, position="last")
+
+    def _release(self) -> None:
+        self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
+        self._viewer.layers.events.removed.disconnect(self._update_enabled)
+        self._watch.follow(None)
+        for choice in (self._labels, self._image, self.other_images.image):
+            choice.disconnect_viewer()
+        self.sources.release()
+        self._pending = self._next_job = None
+
     @property
-    def book(self) -> Book | None:
-        """What is chosen: a layer or a file, or None."""
-        value = self._labels.value
-        return value if value is None or isinstance(value, FileBook) else self.book_of(value)
+    def source(self) -> Source | None:
+        """The layer or file that is chosen, or None."""
+        return self.sources.of(self._labels.value)
 
     def choose(self, value: object) -> None:
-        """Choose a Labels layer, or the book of a file that was loaded."""
+        """Choose a Labels layer, or the source of a file that was loaded."""
         self._labels.choose(value)
-
-    def image_of_labels(self) -> Any:
-        """Return the image that was labelled, or None."""
-        return self._image.layer
 
     def choose_image(self, layer: Image | None) -> None:
         """Choose the image that was labelled."""
         self._image.choose(layer)
 
-    def merge(self) -> None:
-        """Make one label of the chosen ones."""
-        chosen = self.table.chosen()
-        self._edit(
-            "merging",
-            "merge",
-            lambda canvas, sheet, cancelled: merge(canvas, sheet, chosen, cancelled),
-            lambda sheet: sheet.merged(chosen, chosen[0]),
-        )
-
-    def split(self) -> None:
-        """Divide the chosen label in two."""
-        number, reader = self.table.chosen()[0], self.controller.reader
-        self._edit(
-            "splitting",
-            f"split of {number}",
-            lambda canvas, sheet, cancelled: split(canvas, sheet, number, reader, cancelled),
-        )
-
-    def delete(self) -> None:
-        """Take the chosen labels away."""
-        chosen, reader = self.table.chosen(), self.controller.reader
-        self._edit(
-            "deleting",
-            "delete",
-            lambda canvas, sheet, cancelled: delete(canvas, sheet, chosen, reader, cancelled),
-            lambda sheet: sheet.deleted(chosen),
-        )
-
-    def refine(self) -> None:
-        """Let the flow go on from the labels as they are."""
-        self._edit("preparing", "refinement", refine)
-
-    def use(self) -> None:
-        """Label another image with these prototypes."""
-        self._finite_only = False
-        self._use()
-
-    def _use(self) -> None:
-        book, image = self.book, self.elsewhere.image
-        if book is None or image is None or self.is_busy:
-            return
-        try:
-            request = use_request(self._viewer, book, image, self.elsewhere.brightness.rescale)
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        self._run_of = (f"use on {image.name}", book, book.sheet, None)
-        self.controller.start(request.masked() if self._finite_only else request)
-
-    def save_to(self, path: str) -> None:
-        """Save the prototypes as a small file."""
-        if self.book is None:
-            return
-        try:
-            rescale = self.elsewhere.brightness.rescale
-            self.status.reset(f"saved {save_book(path, self.book, rescale).name}")
-        except SafError as error:
-            self._show_error(str(error))
-
-    def load_from(self, path: str) -> None:
-        """Show the prototypes of a file as rows."""
-        try:
-            book = load_book(path)
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        self._add_file(book)
-        self.history.push(Moment(f"load of {book.title}", book, added=book))
-        self._update_enabled()
-
-    def _create_layout(self) -> None:
-        rows = FormSection()
-        rows.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
-        rows.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
-        self._buttons = {
-            "merge": QPushButton("Merge"),
-            "split": QPushButton("Split"),
-            "delete": QPushButton("Delete"),
-            "refine": QPushButton("Refine"),
-        }
-        self._undo_button, self._redo_button = QPushButton("Undo"), QPushButton("Redo")
-        row = QWidget()
-        layout = QHBoxLayout(row)
-        layout.setContentsMargins(0, 0, 0, 0)
-        for button in self._buttons.values():
-            layout.addWidget(button, stretch=1)
-        self._lay_out(
-            [rows, self.table, row, create_fold("Use elsewhere, save, load", self.elsewhere)],
-            [self._undo_button, self._redo_button, self._stop_button],
-            [],
-        )
-
-    def _connect(self) -> None:
-        for name, button in self._buttons.items():
-            button.clicked.connect(getattr(self, name))
-        self._undo_button.clicked.connect(self.undo)
-        self._redo_button.clicked.connect(self.redo)
-        self._labels.layer_changed.connect(self._on_labels_changed)
-        self._labels.currentIndexChanged.connect(self._on_labels_changed)
-        self._image.layer_changed.connect(self._update_enabled)
-        self._watch.changed.connect(self._measure)
-        self.table.chosen_changed.connect(self._on_chosen_changed)
-        self.table.renamed.connect(self.rename)
-        self.table.lock_asked.connect(self.lock)
-        self.elsewhere.use_clicked.connect(self.use)
-        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
-        self.elsewhere.save_asked.connect(self.save_to)
-        self.elsewhere.load_asked.connect(self.load_from)
-        self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
-
-    def _release(self) -> None:
-        self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
-        self._watch.follow(None)
-        self._labels.disconnect_viewer()
-        self._image.disconnect_viewer()
-        self.elsewhere.release()
-        super()._release()
-
-    def _newest(self) -> Any:
-        found = [layer for layer in self._viewer.layers if isinstance(layer, Labels)]
-        return found[-1] if found else None
-
-    def _fits(self, layer: object) -> bool:
+    def _fits_labels(self, layer: object) -> bool:
         labels = self._labels.layer
         return (
             isinstance(layer, Image)
@@ -216,7 +143,7 @@ class PrototypesWidget(EditDock):
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Turn to a new result, unless there is one to work on."""
-        if isinstance(event.value, Labels) and self.book is None:
+        if isinstance(event.value, Labels) and self.source is None:
             self.choose(event.value)
 
     def _on_labels_changed(self, *changed: object) -> None:
@@ -226,68 +153,219 @@ class PrototypesWidget(EditDock):
             self._sizes = {}
             self.table.clearSelection()
             self._image.refresh()
-            self._choose_own_image()
+            if layer is not None:
+                self._image.choose(labelled_image(self._viewer, layer, self._fits_labels))
             self._show_rows()
-        self._measure()
+        self._count_pixels()
         self._update_enabled()
 
-    def _choose_own_image(self) -> None:
-        labels = self._labels.layer
-        if labels is not None:
-            self._image.choose(labelled_image(self._viewer, labels, self._fits))
+    def _show_rows(self) -> None:
+        source = self.source
+        self.table.show_rows([] if source is None else rows_of(source, self._sizes))
 
-    def _measure(self) -> None:
-        """Count the pixels of each label, in a thread."""
+    def _count_pixels(self) -> None:
+        """Count the pixels of each label in the background, and show the rows."""
         layer = self._labels.layer
         if layer is None or self.controller.is_running:
             return
-        canvas = Canvas.of(layer, None)
+        target = EditTarget.of(layer)
 
         def show(sizes: dict[int, int]) -> None:
             if self._labels.layer == layer:
                 self._sizes = sizes
                 self._show_rows()
-                if self._wanted and sizes.keys() >= {*self._wanted}:
-                    self.table.choose(self._wanted)
-                self._wanted = ()
+                if self._select_next and sizes.keys() >= {*self._select_next}:
+                    self.table.select(self._select_next)
+                    self._select_next = ()
                 self._update_enabled()
 
+        self.run_in_background("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
+
+    def _on_selection_changed(self) -> None:
+        """Show where the label is, if it is one: alone, its largest region in the middle."""
+        selected, layer = self.table.selected(), self._labels.layer
+        self._update_enabled()
+        if layer is None or len(selected) != 1:
+            self._watch.show_all()
+            return
+        self._watch.highlight(selected[0])
+        target = EditTarget.of(layer)
+
+        def center(pixel: tuple[int, ...] | None) -> None:
+            if pixel is not None and layer in self._viewer.layers:
+                rest = iter(pixel)
+                where = (0 if isinstance(at, int) else next(rest) for at in target.index)
+                center_on(self._viewer, layer, tuple(where))
+
         self.run_in_background(
-            "sizes", lambda cancelled: count_pixels(canvas.read(cancelled)), show
+            "centre", lambda stop: deepest_pixel(target.read(stop), selected[0], stop), center
         )
 
-    def _offer_files(self) -> None:
-        self._labels.set_others([(book.title, book) for book in self._files])
-        self._on_labels_changed()
+    def rename(self, number: int, name: str) -> None:
+        """Name a label."""
+        if self.source is not None and self.source.state.name(number) != name.strip():
+            self._edit_state(f"name of label {number}", lambda state: state.renamed(number, name))
 
-    def _show_rows(self) -> None:
-        book = self.book
-        self.table.show_rows([] if book is None else rows_of(book, self._sizes))
+    def lock(self, number: int, locked: bool = True) -> None:
+        """Lock a label, or unlock it."""
+        self._edit_state(f"lock of label {number}", lambda state: state.with_lock(number, locked))
 
-    def _on_chosen_changed(self) -> None:
-        chosen, layer = self.table.chosen(), self._labels.layer
-        if layer is not None and len(chosen) == 1:
-            self._watch.highlight(chosen[0])
-            self._centre(layer, chosen[0])
+    def merge(self) -> None:
+        """Make one label of the selected ones."""
+        chosen = self.table.selected()
+        self._edit("merging", "merge", edits.merge, lambda state: state.merged(chosen, chosen[0]))
+
+    def split(self) -> None:
+        """Divide the selected label in two."""
+        self._edit("splitting", f"split of {self.table.selected()[0]}", edits.split)
+
+    def delete(self) -> None:
+        """Take the selected labels away."""
+        chosen = self.table.selected()
+        self._edit("deleting", "delete", edits.delete, lambda state: state.deleted(chosen))
+
+    def refine(self) -> None:
+        """Continue the flow from the labels as they are."""
+        self._edit("preparing", "refinement", edits.refine)
+
+    def _edit_state(self, name: str, change: Callable[[LabelState], LabelState]) -> None:
+        """Change what is known beside the pixels."""
+        source = self.source
+        if source is not None:
+            self.sources.edit(source, name, change(source.state))
+            self._show_rows()
+            self._update_enabled()
+
+    def _edit(
+        self,
+        words: str,
+        name: str,
+        edit: Callable[[EditTarget, NDArray[Any], Callable[[], bool]], Edited],
+        edit_state: Callable[[LabelState], LabelState] | None = None,
+    ) -> None:
+        """Edit a layer in a thread, then continue the flow; of a file only its state."""
+        source = self.source
+        if source is None or self.is_busy:
+            return
+        if isinstance(source, FileSource):
+            if edit_state is not None:
+                self._edit_state(name, edit_state)
+            return
+        image = self._image.layer
+        target = dataclasses.replace(
+            EditTarget.of(source.layer, image),
+            state=source.state,
+            selected=self.table.selected(),
+            reader=self.controller.reader,
+        )
+
+        def compute(report: object, stop: Callable[[], bool]) -> tuple[Any, ...]:
+            labels = target.read(stop)
+            edited = edit(target, labels, stop)
+            return PackedArray.of(labels), edited, edited.labels != labels
+
+        def show(computed: tuple[PackedArray, Edited, NDArray[np.bool_]]) -> None:
+            layer = source.layer
+            if layer in self._viewer.layers and layer.data is target.data:
+                self.sources.edit(source, name, computed[1].state, computed[0])
+                self._show_edited(name, EditedLayer(self._viewer, image, layer), *computed[1:])
+            else:
+                self.status.reset("the layer has changed meanwhile: nothing was done")
+
+        self.begin_task(words, compute, show)
+
+    def _show_edited(
+        self, name: str, live: EditedLayer, edited: Edited, changed: NDArray[np.bool_]
+    ) -> None:
+        if changed.any():
+            live.write(edited.labels, changed)
+        self._select_next = edited.selection
+        self._show_rows()
+        self.status.reset(f"done: {name}")
+        if edited.run is None:
+            return
+        job, method, start = edited.run
+        self._next_job = RunJob(live.image, job, method, live.placement, live=live, start=start)
+
+        def finish(result: Segmentation, layer: Labels) -> None:
+            # Without the other labels as seeds, a run has its prototypes from the state.
+            if start.others_are_seeds:
+                source = self.sources.of_layer(layer)
+                source.state = source.state.after_run(start.numbers, result.prototypes)
+
+        self._pending = (name, finish)
+
+    def _on_task_finished(self) -> None:
+        super()._on_task_finished()
+        job, self._next_job = self._next_job, None
+        if job is not None and job.image in self._viewer.layers:
+            self.controller.start(job)
         else:
-            self._watch.show_all()
+            self._count_pixels()
+
+    def use(self, finite_only: bool = False) -> None:
+        """Label another image with these prototypes; perhaps without pixels that are not finite."""
+        self._finite_only = finite_only
+        source, image = self.source, self.other_images.image.layer
+        if source is None or image is None or self.is_busy:
+            return
+        state, name = source.state, f"use on {image.name}"
+        try:
+            job = create_job(self._viewer, source, image, self.other_images.brightness.rescale)
+        except SafError as error:
+            self._show_error(str(error))
+            return
+
+        def finish(result: Segmentation, layer: Labels) -> None:
+            self.sources.of_layer(layer).state = LabelState(
+                state.names, prototypes=state.prototypes
+            )
+            self.sources.history.push(UndoStep(name, source, added=layer))
+
+        self._pending = (name, finish)
+        self.controller.start(job.masked() if finite_only else job)
+
+    def save_to(self, path: str) -> None:
+        """Save the prototypes as a small file."""
+        if self.source is not None:
+            try:
+                found = prototype_set(self.source, self.other_images.brightness.rescale)
+                self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
+            except SafError as error:
+                self._show_error(str(error))
+
+    def load_from(self, path: str) -> None:
+        """Show the prototypes of a file as rows."""
+        try:
+            loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
+        except SafError as error:
+            self._show_error(str(error))
+            return
+        self.sources.files.append(loaded)
+        self._offer_files()
+        self.choose(loaded)
+        self.sources.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
         self._update_enabled()
 
-    def _centre(self, layer: Labels, number: int) -> None:
-        """Bring the largest region of a label to the middle of the screen."""
-        canvas = Canvas.of(layer, None)
+    def _offer_files(self) -> None:
+        self._labels.set_others([(one.title, one) for one in self.sources.files])
+        self._on_labels_changed()
 
-        def look(where: tuple[int, ...] | None) -> None:
-            if where is not None and layer in self._viewer.layers:
-                whole, rest = list(canvas.index), iter(where)
-                place = [0 if isinstance(at, int) else next(rest) for at in whole]
-                center_on(self._viewer, layer, tuple(place))
+    def _on_returned(self, result: Segmentation) -> None:
+        live = self.controller.live
+        if self._pending is None or live is None:
+            return
+        name, finish = self._pending
+        words = f"{name}: {STATUS_WORDS[result.status]} in {self.controller.seconds:.1f} s"
+        words = self.controller.outcome_text(words, result)
+        self.status.show_progress(1.0, words, rescale_action(self.controller))
+        if live.layer in self._viewer.layers:
+            finish(result, live.layer)
 
-        self.run_in_background(
-            "centre",
-            lambda cancelled: deepest_pixel(canvas.read(cancelled), number, cancelled),
-            look,
-        )
+    def _on_finished(self) -> None:
+        super()._on_finished()
+        self._pending = None
+        self._count_pixels()
 
     def _on_failed(self, error: Exception) -> None:
         self._show_error(describe_error(error), suggested_action_for(error))
@@ -295,60 +373,77 @@ class PrototypesWidget(EditDock):
     def _on_suggested_action_clicked(self) -> None:
         """Use the prototypes again, without the pixels or the scaling that were in the way."""
         if self.status.suggested_action == RESCALE:
-            self.elsewhere.brightness.choose(True)
+            self.other_images.brightness.choose(True)
+            self.use(self._finite_only)
         else:
-            self._finite_only = True
-        self._use()
+            self.use(finite_only=True)
+
+    def undo(self) -> None:
+        """Take the last edit back."""
+        if self.sources.history.past:
+            self._restore(self.sources.history.past[-1], is_undo=True)
+
+    def redo(self) -> None:
+        """Do again what was taken back."""
+        if self.sources.history.future:
+            self._restore(self.sources.history.future[-1], is_undo=False)
+
+    def _restore(self, step: UndoStep, *, is_undo: bool) -> None:
+        """Bring back what a step holds; pixels in a thread."""
+        if self.is_busy:
+            return
+        layer, pixels = step.source.layer, step.pixels
+        if layer is None or pixels is None:
+            self._show_restored(step, None, is_undo=is_undo)
+            return
+        target = EditTarget.of(layer)
+
+        def compute(report: object, stop: Callable[[], bool]) -> tuple[Any, ...]:
+            now, then = target.read(stop), pixels.unpack()
+            if now.shape != then.shape:
+                raise InvalidInput("the layer has another shape now: this cannot be undone")
+            return PackedArray.of(now), then, now != then
+
+        def apply(computed: tuple[PackedArray, NDArray[Any], NDArray[np.bool_]]) -> None:
+            if layer in self._viewer.layers:
+                EditedLayer(self._viewer, None, layer).write(computed[1], computed[2])
+                self._show_restored(step, computed[0], is_undo=is_undo)
+
+        self.begin_task("undoing" if is_undo else "redoing", compute, apply)
+
+    def _show_restored(self, step: UndoStep, pixels: PackedArray | None, *, is_undo: bool) -> None:
+        self.sources.restore(step, pixels, is_undo=is_undo)
+        if isinstance(step.added, FileSource):
+            self._offer_files()
+        if step.added is None:
+            self.choose(step.source.layer or step.source)
+        elif isinstance(step.added, FileSource) and not is_undo:
+            self.choose(step.added)
+        self._show_rows()
+        self._update_enabled()
+        self.status.reset(f"{'undone' if is_undo else 'done again'}: {step.name}")
 
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
-        book, layer = self.book, self._labels.layer
-        if book is not None and book is not self._brightness_of and book.options is not None:
-            self.elsewhere.brightness.choose(book.options.rescale or book.options.scaling is None)
-        self._brightness_of = book
-        canvas = None if layer is None else Canvas.of(layer, self._image.layer)
-        reasons = self._reasons(book, canvas)
-        for name, button in self._buttons.items():
-            help_words = _HELP[name]
-            if name == "delete" and canvas is not None and canvas.reason:
-                help_words = _DELETE_TO_0
-            _enable(button, reasons[name], help_words)
-        for button, moments, verb in (
-            (self._undo_button, self.history.past, "Take back"),
-            (self._redo_button, self.history.future, "Do again"),
-        ):
-            reason = "" if moments else "nothing was edited here"
-            words = f"{verb}: {moments[-1].words} ({moments[-1].book.title})." if moments else ""
-            _enable(button, "wait for the end, or stop" if self.is_busy else reason, words)
-        no_points = "" if book is not None and book.sheet.points else "these have no prototypes"
-        why_not_use = no_points or ("" if book.options else "their features are not known")  # type: ignore[union-attr]
-        if self.is_busy:
-            why_not_use = "wait for the end, or stop"
-        self.elsewhere.update_enabled(
-            why_not_use, no_points, "labels" if book is None else book.title
-        )
-
-    def _reasons(self, book: Book | None, canvas: Canvas | None) -> dict[str, str]:
-        """Return why each button has nothing to do; empty where it has."""
-        chosen = self.table.chosen()
-        common = _NO_LABELS if book is None else ""
-        if isinstance(book, LayerBook):
-            common = why_no_edit(book.layer)
-        if self.is_busy:
-            common = "wait for the end, or stop"
-        no_flow = "a file has no pixels" if canvas is None else canvas.reason
-        locked = book is not None and bool(book.sheet.locked & set(chosen))
-        own = {
-            "merge": "choose two rows or more, with Ctrl or Shift" if len(chosen) < 2 else "",
-            "split": "choose one row" if len(chosen) != 1 else no_flow,
-            "delete": "" if chosen else "choose a row",
-            "refine": no_flow,
-        }
-        for name in ("merge", "split", "delete"):
-            own[name] = own[name] or (_LOCKED if locked else "")
-        return {name: common or reason for name, reason in own.items()}
-
-
-def _enable(button: QPushButton, reason: str, words: str) -> None:
-    button.setEnabled(not reason)
-    button.setToolTip(f"{reason[:1].upper()}{reason[1:]}." if reason else words)
+        source, layer = self.source, self._labels.layer
+        target = None if layer is None else EditTarget.of(layer, self._image.layer)
+        for name, reason in edits.why_not(source, target, self.table.selected()).items():
+            to_0 = name == "delete" and target is not None and target.reason
+            words = _DELETE_TO_0 if to_0 else _HELP[name]
+            enable(self.buttons[name], _BUSY if self.is_busy else reason, words)
+        past, future = self.sources.history.past, self.sources.history.future
+        for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
+            reason = _BUSY if self.is_busy else "" if steps else "nothing was edited here"
+            words = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
+            enable(self.buttons[name], reason, words)
+        if source is not None and source is not self._brightness_of and source.options is not None:
+            own = source.options
+            self.other_images.brightness.choose(own.rescale or own.scaling is None)
+        self._brightness_of = source
+        why_not_save, why_not_use = "these have no prototypes", ""
+        if source is not None and source.state.prototypes:
+            why_not_save = ""
+            why_not_use = "" if source.options else "their features are not known"
+        why_not_use = _BUSY if self.is_busy else why_not_save or why_not_use
+        title = "labels" if source is None else source.title
+        self.other_images.update_enabled(why_not_use, why_not_save, title)

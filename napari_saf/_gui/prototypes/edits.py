@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy import ndimage
@@ -16,40 +17,41 @@ from napari_saf._gui.layers.alignment import image_region, labelled_axes
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
-from napari_saf._gui.prototypes.history import PackedLabels
-from napari_saf._gui.prototypes.restart import (
-    Restart,
-    count_pixels,
-    free_number,
-    mean_points,
-    split_label,
-)
-from napari_saf._gui.prototypes.sheet import Sheet
+from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
+from napari_saf._gui.runs.start import RunStart
 from napari_saf.errors import InvalidInput
+from napari_saf.graph import GridGraph
+from napari_saf.io import count_labels
+from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod, method_for_warm_start, method_with_prototypes
-from napari_saf.problem import ImageOptions
+from napari_saf.points import distances, k_means
+from napari_saf.problem import ImageOptions, Problem
+from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["Canvas", "Edited", "delete", "merge", "refine", "split", "why_no_edit"]
+__all__ = [
+    "EditTarget",
+    "Edited",
+    "EditedStart",
+    "count_pixels",
+    "delete",
+    "free_number",
+    "merge",
+    "refine",
+    "split",
+    "why_not",
+]
 
-Asked = Callable[[], bool]
+_ODDS = 10.0
+"""How much more a node belongs to its label than to any other at the start."""
+_MOST_SAMPLES = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Canvas:
-    """What an edit works on, as seen at a click.
+class EditTarget:
+    """The labels that an edit works on, as seen at a click.
 
-    Attributes
-    ----------
-    data : array-like
-        Labels.
-    index : tuple of int or slice
-        What to read of them: no axes of length 1 before the plane.
-    job : ImageJob or None
-        What they are labels of; None where that is not known.
-    method : AbstractMethod or None
-        What goes on from edited labels.
-    reason : str
-        Why job and method are not known; empty where they are.
+    The index leaves out axes of length 1 before the plane. `job` is the image under the labels and
+    `method` what continues from edited ones; where these are not known, `reason` says why.
     """
 
     data: Any
@@ -57,29 +59,32 @@ class Canvas:
     job: ImageJob | None = None
     method: AbstractMethod | None = None
     reason: str = ""
+    state: LabelState = dataclasses.field(default_factory=LabelState)
+    selected: Sequence[int] = ()
+    reader: ProblemReader = dataclasses.field(default_factory=ProblemReader)
 
     @classmethod
-    def of(cls, layer: Labels, image: Image | None) -> Canvas:
-        """Return the canvas of a layer and the image under it."""
-        kept = labelled_axes(layer)
-        index = tuple(slice(None) if axis in kept else 0 for axis in range(layer.ndim))
+    def of(cls, layer: Labels, image: Image | None = None) -> EditTarget:
+        """Return the target for a layer and the image under it."""
+        axes = labelled_axes(layer)
+        index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
         data = pixels_of(layer)
         try:
             recipe = recipe_of(layer)
         except InvalidInput as error:
             return cls(data, index, reason=str(error))
-        part = None if image is None else image_region(layer, image, kept)
-        if image is None or part is None:
+        region = None if image is None else image_region(layer, image, axes)
+        if image is None or region is None:
             return cls(data, index, reason="choose the image that was labelled")
         if recipe.options is None:
             return cls(data, index, reason="the labels are of a graph, not of an image")
         options = dataclasses.replace(
-            recipe.options, channel_axis=None if image.rgb else part[1], groups=None
+            recipe.options, channel_axis=None if image.rgb else region[1], groups=None
         )
-        job = ImageJob(pixels_of(image), part[0], options)
+        job = ImageJob(pixels_of(image), region[0], options)
         return cls(data, index, job, method_for_warm_start(recipe.method))
 
-    def read(self, cancelled: Asked) -> NDArray[Any]:
+    def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
         """Return a copy of the labels."""
         return np.array(read_pixels(self.data, self.index, cancelled))
 
@@ -87,153 +92,254 @@ class Canvas:
         """Return the job for the pixels inside."""
         if self.job is None:
             raise InvalidInput(self.reason)
-        mask = None if inside.all() else inside
-        return dataclasses.replace(self.job, mask=mask)
+        return dataclasses.replace(self.job, mask=None if inside.all() else inside)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Edited:
-    """What comes of an edit.
+    """The outcome of an edit: all labels, what to select, and the run that continues from here."""
+
+    labels: NDArray[Any]
+    state: LabelState
+    selection: tuple[int, ...] = ()
+    run: tuple[ImageJob, AbstractMethod, EditedStart] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class EditedStart(RunStart):
+    """Edited labels from which a run continues.
 
     Attributes
     ----------
-    before : PackedLabels
-        The labels as they were.
-    labels : array of int
-    where : array of bool
-        Where they changed.
-    sheet : Sheet
-    job : ImageJob or None
-        With `restart`: the run that goes on from here.
-    restart : Restart or None
-    method : AbstractMethod or None
-        With `restart`: what goes on.
-    chosen : tuple of int
-        Labels to look at.
+    numbers : array of int of shape (n_columns,)
+        The label on screen of each column of the run, ascending; several may be of one label.
+    labels : array of int, image-shaped
+        0 outside and where a label is sought.
+    free : array of bool, image-shaped
+        The pixels that may change.
+    others_are_seeds : bool
+        Whether the other pixels are seeds of the run. If not, they only start it, and keep their
+        labels at the end: seeds would outweigh the features of their neighbours.
     """
 
-    before: PackedLabels
+    is_recorded: ClassVar[bool] = False
+    numbers: NDArray[np.int64]
     labels: NDArray[Any]
-    where: NDArray[np.bool_]
-    sheet: Sheet
-    job: ImageJob | None = None
-    restart: Restart | None = None
-    method: AbstractMethod | None = None
-    chosen: tuple[int, ...] = ()
+    free: NDArray[np.bool_]
+    others_are_seeds: bool = True
+
+    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, NDArray[np.int64]]:
+        """Return the problem, with seeds where pixels are fixed, and the numbers of columns."""
+        if self.others_are_seeds and not self.free.all():
+            is_free = _grid(problem).from_image(self.free.astype(np.uint8)).astype(bool)
+            seeds = np.where(is_free, 0, self._columns_of_nodes(problem) + 1)
+            problem = problem.with_seeds(seeds) if seeds.any() else problem
+        return problem, self.numbers
+
+    def initial(
+        self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
+    ) -> NDArray[np.float32]:
+        """Return an assignment that is uncertain of the labels, so that they can change."""
+        columns = self._columns_of_nodes(problem)
+        start = np.ones((len(columns), len(self.numbers)), dtype=np.float32)
+        known = np.flatnonzero(columns >= 0)
+        start[known, columns[known]] = _ODDS
+        return np.asarray(start / start.sum(axis=1, keepdims=True))
+
+    def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
+        """Return labels on screen; pixels that are not free keep theirs."""
+        table = np.concatenate([[0], self.numbers])
+        new = table.astype(np.min_scalar_type(int(table.max())))[columns]
+        return np.asarray(np.where(self.free, new, self.labels), dtype=self.labels.dtype)
+
+    def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
+        """Return the result with labels as on screen; row l - 1 of the prototypes is label l."""
+        assert not isinstance(result.labels, list)
+        by_rank = np.concatenate([[0], result.columns + 1])
+        labels = self.paint(by_rank[result.labels], numbers)
+        rows = np.full(
+            (int(self.numbers.max()), result.prototypes.shape[1]), np.nan, dtype=np.float32
+        )
+        for number in np.unique(self.numbers):
+            own = result.prototypes[self.numbers[result.columns] == number]
+            own = own[np.isfinite(own).all(axis=1)]
+            if len(own):
+                rows[number - 1] = own.mean(axis=0)
+        return dataclasses.replace(
+            result, labels=labels, prototypes=rows, label_map=LabelMap.identity(len(rows))
+        )
+
+    def prototypes_by_label(
+        self, prototypes: NDArray[np.float32], numbers: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return the prototypes as they are: `finish` has put the rows in order."""
+        return prototypes
+
+    def _columns_of_nodes(self, problem: Problem) -> NDArray[np.int64]:
+        """Return the column of each node, -1 where it has none."""
+        labels = _grid(problem).from_image(self.labels).astype(np.int64)
+        column = np.searchsorted(self.numbers, labels).clip(max=len(self.numbers) - 1)
+        return np.where(self.numbers[column] == labels, column, -1)
 
 
-def merge(canvas: Canvas, sheet: Sheet, numbers: Collection[int], cancelled: Asked) -> Edited:
-    """Give the pixels of some labels to the largest of them."""
-    labels = canvas.read(cancelled)
-    sizes = count_pixels(labels)
+def merge(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
+    """Give the pixels of the selected labels to the largest of them."""
+    sizes, numbers = count_pixels(labels), target.selected
     into = max(sorted(numbers), key=lambda number: sizes.get(number, 0))
-    where = np.isin(labels, sorted({*numbers} - {into}))
-    new = np.where(where, labels.dtype.type(into), labels)
-    before, after = PackedLabels.of(labels), sheet.merged(numbers, into)
-    return Edited(before, new, where, after, chosen=(into,))
+    merged = np.where(np.isin(labels, sorted(numbers)), labels.dtype.type(into), labels)
+    return Edited(merged, target.state.merged(numbers, into), selection=(into,))
 
 
-def delete(
-    canvas: Canvas,
-    sheet: Sheet,
-    numbers: Collection[int],
-    reader: ProblemReader,
-    cancelled: Asked,
-) -> Edited:
-    """Take labels away; the flow gives their pixels to the others, where it can.
+def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
+    """Take the selected labels away; the flow gives their pixels to the others, where it can.
 
     The flow sees these pixels and those around them, as far as the window reaches, and the
     prototypes of the labels that are left.
     """
-    labels = canvas.read(cancelled)
-    before, after = PackedLabels.of(labels), sheet.deleted(numbers)
-    where = np.isin(labels, sorted(numbers))
-    left = sorted({*count_pixels(labels)} - {*numbers})
-    only = left[0] if len(left) == 1 and canvas.job is not None else 0
-    new = np.where(where, labels.dtype.type(only), labels)
-    if canvas.job is None or len(left) < 2 or not where.any():
-        return Edited(before, new, where, after)
-    unknown = sorted({*left} - {*after.points})
+    state, free = target.state.deleted(target.selected), np.isin(labels, sorted(target.selected))
+    left = sorted({*count_pixels(labels)} - {*target.selected})
+    only = left[0] if len(left) == 1 and target.job is not None else 0
+    edited = np.where(free, labels.dtype.type(only), labels)
+    if target.job is None or len(left) < 2 or not free.any():
+        return Edited(edited, state)
+    unknown = sorted({*left} - {*state.prototypes})
     if unknown:
-        problem = reader.read(canvas.job_within(np.isin(labels, unknown)), cancelled)
-        after = after.with_points({**after.points, **mean_points(problem, labels, unknown)})
-    own = [after.points[number] for number in left]
-    job = canvas.job_within((labels > 0) & _widened(where, canvas.job.options))
-    numbers_of = np.repeat(left, [len(rows) for rows in own])
-    restart = Restart(numbers_of, new, where, holds=False)
-    method = method_with_prototypes(np.concatenate(own), canvas.method)
-    return Edited(before, new, where, after, job, restart, method)
+        problem = target.reader.read(target.job_within(np.isin(labels, unknown)), cancelled)
+        means = _mean_prototypes(problem, labels, unknown)
+        state = state.with_prototypes({**state.prototypes, **means})
+    own = [state.prototypes[number] for number in left]
+    method = method_with_prototypes(np.concatenate(own), target.method)
+    columns = np.repeat(left, [len(rows) for rows in own])
+    start = EditedStart(columns, edited, free, others_are_seeds=False)
+    job = target.job_within((labels > 0) & _within_window(free, target.job.options))
+    return Edited(edited, state, run=(job, method, start))
 
 
-def _widened(where: NDArray[np.bool_], options: ImageOptions) -> NDArray[np.bool_]:
-    """Return where a window around a pixel reaches."""
-    window = np.broadcast_to(options.window, where.ndim)
+def _within_window(pixels: NDArray[np.bool_], options: ImageOptions) -> NDArray[np.bool_]:
+    """Return where the window around one of some pixels reaches."""
+    window = np.broadcast_to(options.window, pixels.ndim)
     ratio = 1.0
     if options.max_side is not None:
-        ratio = max(1.0, max(where.shape) / options.max_side)
+        ratio = max(1.0, max(pixels.shape) / options.max_side)
     sides = [2 * math.ceil(ratio * (side // 2)) + 1 for side in window]
-    return np.asarray(ndimage.maximum_filter(where, size=sides))
+    return np.asarray(ndimage.maximum_filter(pixels, size=sides))
 
 
-def split(
-    canvas: Canvas, sheet: Sheet, number: int, reader: ProblemReader, cancelled: Asked
-) -> Edited:
-    """Divide a label in two by its features; the flow then makes the halves smooth.
+def _mean_prototypes(
+    problem: Problem, labels: NDArray[Any], numbers: Collection[int]
+) -> dict[int, NDArray[np.float32]]:
+    """Return the mean features of labels, each of shape (1, n_features)."""
+    nodes = _grid(problem).from_image(labels)
+    own = {number: problem.features[nodes == number] for number in numbers}
+    return {
+        number: rows.mean(axis=0, keepdims=True).astype(np.float32)
+        for number, rows in own.items()
+        if len(rows)
+    }
 
-    Raises
-    ------
-    InvalidInput
-        If its pixels are alike, or no number is left for a new label.
+
+def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
+    """Divide the selected label in two by its features; the flow then makes the halves smooth.
+
+    Two means of the features, averaged over the window within the label: halves are connected.
+    InvalidInput if its pixels are alike, or no number is left for a new label.
     """
-    labels = canvas.read(cancelled)
-    new = free_number({*count_pixels(labels), *sheet.names}, labels.dtype)
+    number, state = target.selected[0], target.state
+    new = free_number({*count_pixels(labels), *state.names}, labels.dtype)
     inside = labels == number
-    job = canvas.job_within(inside)
-    halves, points = split_label(reader.read(job, cancelled), labels, number, new)
-    restart = Restart(np.array(sorted([number, new])), halves, inside)
-    where = halves != labels
+    job = target.job_within(inside)
+    problem = target.reader.read(job, cancelled)
+    grid = _grid(problem)
+    own = np.flatnonzero(grid.from_image(labels) == number)
+    if len(own) < 2:
+        raise InvalidInput(f"label {number}: expected two pixels or more, to split it")
+    is_own = np.zeros((problem.n_nodes, 1), dtype=np.float32)
+    is_own[own] = 1
+    smooth = grid.average(problem.features * is_own)[own] / grid.average(is_own)[own]
+    halves = np.zeros(len(own), dtype=np.int64)
+    if (smooth != smooth[0]).any():
+        sample = smooth[:: max(1, len(own) // _MOST_SAMPLES)]
+        centres = torch.from_numpy(k_means(sample, 2, n_starts=3))
+        halves = distances(torch.from_numpy(smooth), centres).argmin(dim=1).numpy()
+    if halves.all() or not halves.any():
+        raise InvalidInput(f"label {number}: all its pixels are alike, there is nothing to split")
+    if halves.mean() > 0.5:  # the larger half keeps the number
+        halves = 1 - halves
+    nodes = np.zeros(problem.n_nodes, dtype=np.uint8)
+    nodes[own[halves == 1]] = 1
+    is_new = inside & (np.asarray(grid.to_image(nodes)) == 1)
+    edited = np.where(is_new, labels.dtype.type(new), labels)
+    features = problem.features[own]
+    prototypes = {
+        n: features[halves == k].mean(axis=0, keepdims=True).astype(np.float32)
+        for k, n in enumerate((number, new))
+    }
+    assert target.method is not None
+    start = EditedStart(np.array(sorted([number, new])), edited, inside)
     return Edited(
-        PackedLabels.of(labels),
-        halves,
-        where,
-        sheet.split(number, new, points),
-        job,
-        restart,
-        canvas.method,
-        (number, new),
+        edited, state.split(number, new, prototypes), (number, new), (job, target.method, start)
     )
 
 
-def refine(canvas: Canvas, sheet: Sheet, cancelled: Asked) -> Edited:
-    """Let the flow go on from the labels as they are; locked ones stay.
-
-    Raises
-    ------
-    InvalidInput
-        If there are fewer than two labels, or all are locked.
-    """
-    labels = canvas.read(cancelled)
+def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
+    """Continue the flow from the labels as they are; locked ones stay."""
     numbers = sorted(count_pixels(labels))
     if len(numbers) < 2:
         raise InvalidInput("the flow needs two labels or more to go on from")
-    free = (labels > 0) & ~np.isin(labels, sorted(sheet.locked))
+    free = (labels > 0) & ~np.isin(labels, sorted(target.state.locked))
     if not free.any():
         raise InvalidInput("all labels are locked")
-    restart = Restart(np.array(numbers), labels, free)
-    where = np.zeros(labels.shape, dtype=bool)
-    job = canvas.job_within(labels > 0)
-    return Edited(
-        PackedLabels.of(labels), labels, where, sheet.noted("refined"), job, restart, canvas.method
-    )
+    job = target.job_within(labels > 0)
+    assert target.method is not None
+    start = EditedStart(np.array(numbers), labels, free)
+    return Edited(labels, target.state.with_edit("refined"), run=(job, target.method, start))
 
 
-def why_no_edit(layer: Labels) -> str:
-    """Return why the pixels of a layer cannot be changed; empty where they can."""
+def count_pixels(labels: NDArray[Any]) -> dict[int, int]:
+    """Return how many pixels each label above 0 has."""
+    if not labels.size or labels.dtype.kind not in "iub":
+        return {}
+    numbers, sizes = count_labels(labels)
+    return dict(zip(numbers.tolist(), sizes.tolist(), strict=True))
+
+
+def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
+    """Return the smallest label that is not taken; InvalidInput if the type holds no more."""
+    last = int(np.iinfo(dtype).max)
+    found = next((n for n in range(1, min(last, len(taken) + 1) + 1) if n not in taken), None)
+    if found is None:
+        raise InvalidInput(f"labels: {dtype} holds no more than {last} labels")
+    return found
+
+
+def why_not(
+    source: Source | None, target: EditTarget | None, selected: Sequence[int]
+) -> dict[str, str]:
+    """Return why each edit has nothing to do; empty where it has."""
+    common = "run Segment, open a Labels layer, or load prototypes" if source is None else ""
+    if isinstance(source, LayerSource):
+        common = _why_read_only(source.layer)
+    no_flow = "a file has no pixels" if target is None else target.reason
+    is_locked = source is not None and not source.state.locked.isdisjoint(selected)
+    locked = "a chosen label is locked" if is_locked else ""
+    few = "choose two rows or more, with Ctrl or Shift" if len(selected) < 2 else ""
+    return {
+        "merge": common or few or locked,
+        "split": common or ("choose one row" if len(selected) != 1 else no_flow) or locked,
+        "delete": common or ("" if selected else "choose a row") or locked,
+        "refine": common or no_flow,
+    }
+
+
+def _why_read_only(layer: Labels) -> str:
     if layer.multiscale:
         return "labels at several resolutions cannot be edited here"
     data = layer.data
     if not isinstance(data, np.ndarray) or not data.flags.writeable:
         return "these labels lie in a file: duplicate the layer into memory to edit them"
-    if data.dtype.kind not in "iu":
-        return f"expected whole numbers, got {data.dtype}"
-    return ""
+    return "" if data.dtype.kind in "iu" else f"expected whole numbers, got {data.dtype}"
+
+
+def _grid(problem: Problem) -> GridGraph:
+    assert isinstance(problem.graph, GridGraph)
+    return problem.graph

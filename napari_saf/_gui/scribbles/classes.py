@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPixmap
+from qtpy.QtGui import QColor, QKeyEvent
 from qtpy.QtWidgets import (
     QAbstractItemView,
     QColorDialog,
@@ -14,7 +14,9 @@ from qtpy.QtWidgets import (
     QTableWidgetItem,
     QWidget,
 )
+from superqt.utils import signals_blocked
 
+from napari_saf._gui.docks.tables import square_icon, to_qcolor
 from napari_saf._gui.scribbles.strokes import Strokes
 
 __all__ = ["ClassTable"]
@@ -28,6 +30,7 @@ _HELP = (
     "Share of the labelled pixels",
     "Keep the pixels of this class as they are now",
 )
+_COLUMN_WIDTHS = {_COLOR: 30, _SHARE: 62, _LOCK: 44}
 _SWATCH = 16
 _MOST_ROWS_IN_SIGHT = 6
 
@@ -37,10 +40,6 @@ class ClassTable(QTableWidget):
 
     A click chooses the class to paint; a double click renames it; a click on the square changes
     its colour; a locked class keeps its pixels.
-
-    Parameters
-    ----------
-    strokes : Strokes
     """
 
     recolored = Signal()
@@ -62,7 +61,7 @@ class ClassTable(QTableWidget):
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         header.setSectionResizeMode(_NAME, QHeaderView.ResizeMode.Stretch)
-        for column, width in ((_COLOR, 30), (_SHARE, 62), (_LOCK, 44)):
+        for column, width in _COLUMN_WIDTHS.items():
             self.setColumnWidth(column, width)
         self.cellClicked.connect(self._on_clicked)
         self.itemChanged.connect(self._on_item_changed)
@@ -78,16 +77,16 @@ class ClassTable(QTableWidget):
         return [self._number(row) for row in range(self.rowCount())]
 
     def current_number(self) -> int | None:
-        """Return the class of the chosen row, or None."""
+        """Return the class of the selected row, or None."""
         row = self.currentRow()
         return self._number(row) if row >= 0 else None
 
     def step(self, n_rows: int) -> None:
-        """Paint the class so many rows on, around the ends."""
+        """Paint the class so many rows below, around the ends."""
         numbers, now = self.numbers(), self.current_number()
         if numbers:
-            at = -1 if now is None else numbers.index(now)
-            self._strokes.paint_with(numbers[(at + n_rows) % len(numbers)])
+            row = -1 if now is None else numbers.index(now)
+            self._strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
 
     def share_text(self, number: int) -> str:
         """Return what the table says of the share of a class."""
@@ -96,15 +95,13 @@ class ClassTable(QTableWidget):
     def set_shares(self, shares: Mapping[int, float]) -> None:
         """Show the share of each class, 0 to 1."""
         self._shares = dict(shares)
-        blocked = self.blockSignals(True)
-        for row, number in enumerate(self.numbers()):
-            self.item(row, _SHARE).setText(_percent(self._shares.get(number)))
-        self.blockSignals(blocked)
+        with signals_blocked(self):
+            for row, number in enumerate(self.numbers()):
+                self.item(row, _SHARE).setText(self._share_words(number))
 
     def lock(self, number: int, locked: bool = True) -> None:
-        """Lock a class, or let it go."""
-        state = Qt.CheckState.Checked if locked else Qt.CheckState.Unchecked
-        self.item(self.numbers().index(number), _LOCK).setCheckState(state)
+        """Lock a class, or unlock it."""
+        self.item(self.numbers().index(number), _LOCK).setCheckState(_check_state(locked))
 
     def unlock(self) -> None:
         """Lock no class."""
@@ -112,19 +109,15 @@ class ClassTable(QTableWidget):
 
     def refresh(self) -> None:
         """Show the classes that there are now."""
-        blocked, numbers = self.blockSignals(True), self._strokes.classes()
-        counts = self._strokes.counts()
+        numbers, counts = self._strokes.classes(), self._strokes.counts()
         self._locked &= set(numbers)
-        self.setRowCount(len(numbers))
-        for row, number in enumerate(numbers):
-            self._fill_row(row, number, counts.get(number, 0))
-        rows = min(max(len(numbers), 2), _MOST_ROWS_IN_SIGHT)
-        self.setFixedHeight(
-            self.horizontalHeader().sizeHint().height()
-            + rows * self.verticalHeader().defaultSectionSize()
-            + 2 * self.frameWidth()
-        )
-        self.blockSignals(blocked)
+        with signals_blocked(self):
+            self.setRowCount(len(numbers))
+            for row, number in enumerate(numbers):
+                self._fill_row(row, number, counts.get(number, 0))
+            n_shown = min(max(len(numbers), 2), _MOST_ROWS_IN_SIGHT)
+            edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
+            self.setFixedHeight(edges + n_shown * self.verticalHeader().defaultSectionSize())
         self._mark_painted()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -137,43 +130,38 @@ class ClassTable(QTableWidget):
 
     def _fill_row(self, row: int, number: int, n_painted: int) -> None:
         fixed = Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsSelectable
-        for column in range(len(_HEADERS)):
-            item = QTableWidgetItem()
+        items = [QTableWidgetItem() for _ in _HEADERS]
+        for column, item in enumerate(items):
             item.setToolTip(_HELP[column])
             item.setFlags(fixed)
             self.setItem(row, column, item)
-        color = self.item(row, _COLOR)
+        color, name, share, lock = items
         color.setData(Qt.ItemDataRole.UserRole, number)
-        red, green, blue = (round(255 * float(x)) for x in self._strokes.color(number)[:3])
-        square = QPixmap(_SWATCH, _SWATCH)
-        square.fill(QColor(red, green, blue))
-        color.setIcon(QIcon(square))
-        name = self.item(row, _NAME)
+        color.setIcon(square_icon(self._strokes.color(number), _SWATCH))
         name.setText(self._strokes.name(number))
         name.setFlags(fixed | Qt.ItemFlag.ItemIsEditable)
         name.setToolTip(f"{_HELP[_NAME]}. {n_painted} pixels are painted {number}")
-        share = self.item(row, _SHARE)
-        share.setText(_percent(self._shares.get(number)))
+        share.setText(self._share_words(number))
         share.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        lock = self.item(row, _LOCK)
         lock.setFlags(fixed | Qt.ItemFlag.ItemIsUserCheckable)
-        is_locked = number in self._locked
-        lock.setCheckState(Qt.CheckState.Checked if is_locked else Qt.CheckState.Unchecked)
+        lock.setCheckState(_check_state(number in self._locked))
+
+    def _share_words(self, number: int) -> str:
+        return f"{100 * self._shares[number]:.1f} %" if number in self._shares else ""
 
     def _number(self, row: int) -> int:
         return int(self.item(row, _COLOR).data(Qt.ItemDataRole.UserRole))
 
-    def _mark_painted(self) -> None:
-        """Mark the row of the class that is painted, wherever a click was."""
-        if self._strokes.layer is not None:
-            self._select(int(self._strokes.layer.selected_label))
-
     def _select(self, number: int) -> None:
         numbers = self.numbers()
         if number in numbers:
-            blocked = self.blockSignals(True)
-            self.selectRow(numbers.index(number))
-            self.blockSignals(blocked)
+            with signals_blocked(self):
+                self.selectRow(numbers.index(number))
+
+    def _mark_painted(self) -> None:
+        """Select the row of the class that is painted, wherever a click was."""
+        if self._strokes.layer is not None:
+            self._select(int(self._strokes.layer.selected_label))
 
     def _on_clicked(self, row: int, column: int) -> None:
         number = self._number(row)
@@ -184,9 +172,8 @@ class ClassTable(QTableWidget):
         self._mark_painted()
 
     def _ask_color(self, number: int) -> None:
-        red, green, blue = (float(x) for x in self._strokes.color(number)[:3])
-        now = QColor.fromRgbF(red, green, blue)
-        chosen = QColorDialog.getColor(now, self, f"Colour of {self._strokes.name(number)}")
+        title = f"Colour of {self._strokes.name(number)}"
+        chosen: QColor = QColorDialog.getColor(to_qcolor(self._strokes.color(number)), self, title)
         if chosen.isValid():
             self._strokes.set_color(number, (chosen.redF(), chosen.greenF(), chosen.blueF()))
             self.refresh()
@@ -199,14 +186,10 @@ class ClassTable(QTableWidget):
             self.refresh()
             self.renamed.emit()
         elif item.column() == _LOCK:
-            change = self._locked.add if _is_checked(item) else self._locked.discard
-            change(number)
+            is_locked = item.checkState() == Qt.CheckState.Checked
+            (self._locked.add if is_locked else self._locked.discard)(number)
             self.locks_changed.emit()
 
 
-def _is_checked(item: QTableWidgetItem) -> bool:
-    return bool(item.checkState() == Qt.CheckState.Checked)
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+def _check_state(checked: bool) -> Qt.CheckState:
+    return Qt.CheckState.Checked if checked else Qt.CheckState.Unchecked

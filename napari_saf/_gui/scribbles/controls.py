@@ -1,107 +1,143 @@
-"""The buttons of the Scribbles dock, and a section with what is seldom wanted."""
+"""The widgets of the Scribbles dock, and how they are laid out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import napari
-from napari.layers import Labels
-from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QAbstractButton, QCheckBox, QFileDialog, QPushButton
+from napari.layers import Image, Labels
+from qtpy.QtWidgets import QCheckBox, QPushButton, QWidget
 
-from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, PROTOTYPE_FILTER, BrightnessChoice
+from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, BrightnessChoice
+from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layer_choice import LayerChoice
-from napari_saf._gui.forms.layout import FormSection
-from napari_saf._gui.scribbles.kept import RestoreButton
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.method_form import MethodChoice
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.scribbles.classes import ClassTable
+from napari_saf._gui.scribbles.strokes import Strokes
+from napari_saf.methods import METHODS, SweepMethod
+from napari_saf.problem import ImageOptions
 
-__all__ = ["MoreSection", "StrokeButtons"]
+__all__ = ["DEFAULT_OPTIONS", "Controls"]
+
+DEFAULT_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
+"""What objects in photographs are found with best; see ``benchmarks/scribbles.py``."""
 
 
-class StrokeButtons:
-    """What makes, erases and follows strokes.
+class Controls:
+    """The widgets of the Scribbles dock.
 
-    Parameters
-    ----------
-    key_of : callable
-        Returns the key that calls a method of the dock.
+    `base` are labels of an earlier run that become classes, `other` is another image to label;
+    `key_of` returns the key that calls a method of the dock.
     """
-
-    def __init__(self, key_of: Callable[[str], str]) -> None:
-        self.new, self.add, self.erase = (QPushButton(w) for w in ("New", "Add class", "Erase"))
-        self.suggest, self.update = QPushButton("Suggest spot"), QPushButton("Update")
-        self.follow, self.doubt = QCheckBox("Follow"), QCheckBox("Uncertainty")
-        self.restore = RestoreButton()
-        self.follow.setChecked(True)
-        words: dict[QAbstractButton, str] = {
-            self.new: "Add an empty layer to paint strokes on; hide earlier labels.",
-            self.add: "Add a class and paint it.",
-            self.erase: "Erase all strokes of the chosen class (Ctrl+Z brings them back).",
-            self.follow: "Label the image anew after every stroke, undo and redo.",
-            self.doubt: "Show how uncertain each pixel is: bright where a stroke helps most.",
-            self.suggest: f"Mark the place where the next stroke would help most "
-            f"({key_of('suggest')}).",
-            self.update: f"Label the image by the strokes that there are now "
-            f"({key_of('run_or_stop')}).",
-        }
-        for button, tooltip in words.items():
-            button.setToolTip(tooltip)
-
-
-class MoreSection(FormSection):
-    """Where labels start from, and where else the strokes label.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-    is_other_image : callable
-        Tells of a layer whether it can be labelled by the strokes on the image.
-    """
-
-    save_asked = Signal(str)
 
     def __init__(
-        self, viewer: napari.viewer.Viewer, is_other_image: Callable[[object], bool]
+        self,
+        viewer: napari.viewer.Viewer,
+        strokes: Strokes,
+        key_of: Callable[[str], str],
     ) -> None:
-        super().__init__()
+        self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
+        offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
+        offered.sort(key=lambda method: not method().follows_seeds)
+        self.methods = MethodChoice(viewer, offered, asks_prototypes=False)
+        self.classes = ClassTable(strokes)
+        self.new = _button("New", "Add an empty layer to paint strokes on; hide earlier labels.")
+        self.restore = _button("Restore", "Bring back the strokes painted on this image.")
+        self.restore.setVisible(False)
+        self.add = _button("Add class", "Add a class and paint it.")
+        self.erase = _button(
+            "Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."
+        )
+        self.follow = QCheckBox("Follow")
+        self.follow.setChecked(True)
+        self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
+        self.uncertainty = QCheckBox("Uncertainty")
+        self.uncertainty.setToolTip(
+            "Show how uncertain each pixel is: bright where a stroke helps most."
+        )
+        self.suggest = _button(
+            "Suggest spot",
+            f"Mark the place where the next stroke would help most ({key_of('suggest')}).",
+        )
+        self.update = _button(
+            "Update",
+            f"Label the image by the strokes that there are now ({key_of('run_or_stop')}).",
+        )
         self.base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
-        self.other = LayerChoice(viewer, is_other_image, none="choose an image")
-        self.apply, self.go_on = QPushButton("Apply"), QCheckBox()
-        self.save, self.brightness = QPushButton("Save …"), BrightnessChoice()
-        self.add_row(
+        self.warm_start = QCheckBox()
+        self.other = LayerChoice(viewer, self._is_other_image, none="choose an image")
+        self.brightness = BrightnessChoice()
+        self.apply, self.save = QPushButton("Apply"), QPushButton("Save …")
+        self._method = FormSection()
+        self._method.add_row("Method", self.methods.box, "How the strokes teach.")
+        self._method.add_row(
+            "Scale",
+            self.input.scale,
+            "Side of the window over which labels are averaged, in pixels of the size at which the "
+            "dock works (N).",
+        )
+
+    def sections(self) -> list[QWidget]:
+        """Return what stands in the dock from top to bottom."""
+        return [
+            self.input.section,
+            create_row(self.new, self.restore, self.add, self.erase),
+            self.classes,
+            create_row(self.follow, self.uncertainty, self.suggest),
+            self._method,
+            self.methods.basic,
+            create_fold("Start from labels, apply elsewhere", self._create_more()),
+            create_fold("Features", self.input.features),
+            create_fold("Advanced", self.methods.advanced),
+        ]
+
+    def show_window_controls(self, visible: bool) -> None:
+        """Show what only methods with a window use."""
+        self._method.show_row(self.input.scale, visible)
+        self.input.show_weights(visible)
+
+    def release(self) -> None:
+        """Disconnect from the viewer."""
+        self.input.release()
+        self.methods.release()
+        self.base.disconnect_viewer()
+        self.other.disconnect_viewer()
+
+    def _is_other_image(self, layer: object) -> bool:
+        is_image = isinstance(layer, Image) and METADATA_KEY not in layer.metadata
+        return is_image and layer != self.input.image
+
+    def _create_more(self) -> FormSection:
+        section = FormSection()
+        section.add_row(
             "Start from",
             self.base,
             "Labels of an earlier run become classes. A stroke on a label turns it into the class "
             "painted: two labels painted alike are merged; one painted with two classes is split.",
         )
-        self.add_row(
+        section.add_row(
             "Warm start",
-            self.go_on,
+            self.warm_start,
             "Go on from the last labels: faster, but what was painted first then counts for more. "
             "Without it the same strokes give the same labels in whatever order.",
         )
-        self.add_row("Apply to", self.other, "Another image to label by what was taught here.")
-        self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
-        self.add_row("", self.apply, "Label that image by what the classes look like in this one.")
-        self.add_row(
+        section.add_row("Apply to", self.other, "Another image to label by what was taught here.")
+        section.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
+        section.add_row(
+            "", self.apply, "Label that image by what the classes look like in this one."
+        )
+        section.add_row(
             "For others",
             self.save,
             "Keep what the classes look like in a small file, to label other images with: in the "
             "Prototypes dock, or a folder of them on the command line.",
         )
-        self.save.clicked.connect(self._on_save_clicked)
+        return section
 
-    def _on_save_clicked(self) -> None:
-        path, _ = QFileDialog.getSaveFileName(
-            self,
-            "Save what was taught",
-            str(Path.cwd() / "taught.prototypes.json"),
-            PROTOTYPE_FILTER,
-        )
-        if path:
-            self.save_asked.emit(path)
 
-    def release(self) -> None:
-        """Let go of the viewer."""
-        self.base.disconnect_viewer()
-        self.other.disconnect_viewer()
+def _button(text: str, tooltip: str) -> QPushButton:
+    button = QPushButton(text)
+    button.setToolTip(tooltip)
+    return button

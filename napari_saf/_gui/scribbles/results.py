@@ -1,4 +1,4 @@
-"""What came of strokes: labels, how uncertain they are, what of them is locked."""
+"""What came of strokes on each region of an image: labels, their uncertainty, what is locked."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import NAMES_KEY
-from napari_saf._gui.layers.placement import Placement
-from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.layers.placement import Placement, pixels_of
+from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
 from napari_saf._gui.runs.start import WarmStart
-from napari_saf.errors import InvalidInput
+from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, count_labels
+from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 
@@ -31,71 +36,63 @@ _LEAST_RING = 8
 
 @dataclasses.dataclass(slots=True, eq=False)
 class StrokeResult:
-    """The layers that show what came of some strokes on some part of an image.
+    """The layers that show what came of some strokes on a region (index) of an image.
 
-    Attributes
-    ----------
-    index : tuple of int or slice
-        The part of the image.
-    live : LiveLayer
-    uncertainty : UncertaintyLayer
-    warm : WarmStart or None
-        From where the next run may go on.
-    followed : int or None
-        Checksum of the strokes that the last run followed; None where that run was overtaken.
-    words : str
-        How the last run ended, or what is missing.
-    shares : dict of int to float
-        The share of each class among the labelled pixels.
+    The checksum is that of the strokes that the last run followed; None where another run took its
+    place. The summary tells how that ended, or what is missing, the shares those of the classes.
     """
 
     image: Image
     strokes: Labels
-    index: tuple[int | slice, ...]
+    index: Index
     live: LiveLayer
     uncertainty: UncertaintyLayer
-    warm: WarmStart | None = None
-    followed: int | None = None
-    words: str = ""
+    warm_start: WarmStart | None = None
+    checksum: int | None = None
+    summary: str = ""
     shares: dict[int, float] = dataclasses.field(default_factory=dict)
     _last: tuple[Problem, Segmentation] | None = None
     _locked: dict[int, NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def create(
-        cls, viewer: napari.Viewer, image: Image, strokes: Labels, job: ImageJob, place: Placement
+        cls, viewer: napari.Viewer, image: Image, strokes: Labels, index: Index, place: Placement
     ) -> StrokeResult:
-        """Return a result of which nothing is known yet; its layers come with the first run."""
+        """Return a result without labels; its layers come with the first run."""
         live = LiveLayer(viewer, image, TITLE, place, strokes)
         uncertainty = UncertaintyLayer(viewer, f"{image.name} uncertainty", place, strokes)
-        return cls(image, strokes, job.index, live, uncertainty)
+        return cls(image, strokes, index, live, uncertainty)
 
     @property
-    def is_known(self) -> bool:
+    def has_labels(self) -> bool:
         """Whether a run came to its end."""
         return self._last is not None
 
-    def is_of(self, image: Image, strokes: Labels, index: tuple[int | slice, ...]) -> bool:
-        """Tell whether this came of some strokes on some part of an image."""
-        known = (self.image, self.strokes, self.index) == (image, strokes, index)
-        return known and not self.live.is_lost
-
-    def keep(self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64]) -> None:
-        """Keep how a run ended."""
+    def update(self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64]) -> None:
+        """Take over the outcome of a run on classes of these numbers."""
         self._last = (problem, result)
-        self.warm = WarmStart(result.assignment, numbers)
+        self.warm_start = WarmStart(result.assignment, numbers)
 
-    def taught(
+    def summarize(self, result: Segmentation, summary: str) -> None:
+        """Measure the shares of the classes."""
+        numbers, sizes = count_labels(np.asarray(result.labels))
+        shares = (sizes / max(1, int(sizes.sum()))).tolist()
+        self.summary, self.shares = summary, dict(zip(numbers.tolist(), shares, strict=True))
+
+    def clear(self, summary: str) -> None:
+        """Show no labels; the summary says why."""
+        self.summary, self.shares = summary, {}
+        self.live.clear()
+        self.uncertainty.hide()
+        self._last = self.warm_start = None
+
+    def prototypes(
         self, names: Mapping[int, str], colors: Mapping[int, Sequence[float]], rescale: bool
     ) -> PrototypeSet:
         """Return what the classes look like, to label other images with.
 
         These are scaled by their own values if `rescale` says so, else as this one was.
-
-        Raises
-        ------
-        InvalidInput
-            If the features are of this image alone.
+        InvalidInput if the features are of this image alone.
         """
         assert self._last is not None
         problem, result = self._last
@@ -111,21 +108,8 @@ class StrokeResult:
         options = dataclasses.replace(found.options, rescale=rescale)
         return dataclasses.replace(found, options=options)
 
-    def measure(self, result: Segmentation, words: str) -> None:
-        """Keep the words for how a run ended, and the shares of the classes."""
-        numbers, sizes = count_labels(np.asarray(result.labels))
-        shares = (sizes / max(1, int(sizes.sum()))).tolist()
-        self.words, self.shares = words, dict(zip(numbers.tolist(), shares, strict=True))
-
-    def clear(self, words: str) -> None:
-        """Show no labels, and know of none; the words say why."""
-        self.words, self.shares = words, {}
-        self.live.clear()
-        self.uncertainty.hide()
-        self._last = self.warm = None
-
     def uncertainty_image(self) -> NDArray[np.floating]:
-        """Return how uncertain the pixels of the part are, 0 to 1."""
+        """Return how uncertain the pixels of the region are, 0 to 1."""
         assert self._last is not None
         problem, result = self._last
         assert result.uncertainty is not None
@@ -133,19 +117,19 @@ class StrokeResult:
 
     def show_uncertainty(self, visible: bool) -> None:
         """Show how uncertain pixels are, where that is known, or hide it."""
-        if visible and self.is_known:
+        if visible and self.has_labels:
             self.uncertainty.show(self.uncertainty_image())
         else:
             self.uncertainty.hide()
 
     def lock(self, numbers: Iterable[int]) -> None:
-        """Keep the pixels of these classes, newly named ones as they are now; let others go.
+        """Fix the pixels of these classes, newly named ones as they are now; free others.
 
-        Those of a class that has none yet are kept from the first run on that gives it some.
+        Those of a class that has none yet are fixed from the first run on that gives it some.
         """
         wanted = set(numbers)
         self._locked = {n: pixels for n, pixels in self._locked.items() if n in wanted}
-        if self.is_known:
+        if self.has_labels:
             now = {n: self.live.labels() == n for n in wanted - set(self._locked)}
             self._locked |= {n: pixels for n, pixels in now.items() if pixels.any()}
 
@@ -159,88 +143,150 @@ class StrokeResult:
 
 
 class StrokeResults:
-    """The results whose layers are there: one for each part of an image with strokes."""
+    """The results whose layers are there, and what is painted on the region on screen.
 
-    def __init__(self) -> None:
+    The `base` are labels of an earlier run that become classes, if any; `finite_only` leaves out
+    pixels of the image that are NaN or infinite.
+    """
+
+    def __init__(self, chosen: ImageInput, base: LayerChoice, strokes: Strokes) -> None:
+        self._input, self._base, self._strokes = chosen, base, strokes
         self._results: list[StrokeResult] = []
+        self.finite_only = False
 
     def add(self, result: StrokeResult) -> None:
-        """Keep one more."""
+        """Add a result."""
         self._results.append(result)
-
-    def at(
-        self, image: Image, strokes: Labels, index: tuple[int | slice, ...]
-    ) -> StrokeResult | None:
-        """Return what came of some strokes on some part of an image, if anything."""
-        self._results = [result for result in self._results if not result.live.is_lost]
-        return next((r for r in self._results if r.is_of(image, strokes, index)), None)
-
-    def shown_on(self, live: LiveLayer | None) -> StrokeResult | None:
-        """Return the result that a layer shows, if it is one of them."""
-        return next((result for result in self._results if result.live is live), None)
 
     def of(self, strokes: Labels | None) -> list[StrokeResult]:
         """Return the results of some strokes."""
         return [result for result in self._results if result.strokes == strokes]
 
-    def strokes_on(self, image: Image) -> Labels | None:
-        """Return the strokes of the newest result on an image, if there is one."""
-        return next((r.strokes for r in reversed(self._results) if r.image == image), None)
+    def shown_on(self, live: LiveLayer | None) -> StrokeResult | None:
+        """Return the result that a layer shows, if it is one of them."""
+        return next((result for result in self._results if result.live is live), None)
 
-    def recolor(self, strokes: Labels | None) -> None:
-        """Give the labels of some strokes the colours that these have now."""
-        for result in self.of(strokes):
-            result.live.recolor()
+    @property
+    def index(self) -> Index | None:
+        """What is read of the image for the region on screen; None without an image."""
+        return None if self._input.image is None else self._input.job().index
 
-    def name(self, strokes: Labels | None, names: Mapping[int, str]) -> None:
+    @property
+    def current(self) -> StrokeResult | None:
+        """The result of the present strokes on the region on screen, if there is one."""
+        key = (self._input.image, self._input.strokes, self.index)
+        if None in key[:2]:
+            return None
+        self._results = [result for result in self._results if not result.live.is_lost]
+        found = (r for r in self._results if (r.image, r.strokes, r.index) == key)
+        return next(found, None)
+
+    def fitting_strokes(self) -> Labels | None:
+        """Return the strokes that labelled the image last, else the present ones if they fit it."""
+        image, strokes = self._input.image, self._input.strokes
+        last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
+        if last is not None or strokes is None:
+            return last
+        sides, whole = pixels_of(strokes).shape, self._input.whole()[1]
+        # Any axis may be that of the channels, which is still to be chosen.
+        cut = [(whole[:axis], whole[axis + 1 :]) for axis in range(len(whole))]
+        without_one = [(*before, *n, *after) for before, after in cut for n in ((), (1,))]
+        return strokes if sides in (whole, *without_one) else None
+
+    def read(self, layer: Labels) -> NDArray[Any]:
+        """Return the pixels of a Labels layer over the region on screen."""
+        return read_pixels(pixels_of(layer), self._input.index_of(layer), not_cancelled)
+
+    def checksum(self) -> int:
+        """Return a checksum of the strokes on the region on screen."""
+        return fingerprint(self.read(self._input.strokes), None)
+
+    def given(self) -> NDArray[Any] | None:
+        """Return the labels that hold where nothing is painted: locked ones, earlier ones.
+
+        InvalidInput if earlier labels have another shape than the strokes.
+        """
+        given = None
+        if self._base.layer is not None:
+            base = self.read(self._base.layer)
+            given = follow_strokes(base, self.read(self._input.strokes))
+        current = self.current
+        return given if current is None else current.with_locked(given)
+
+    def job(self) -> ImageJob:
+        """Return what to label; see `given` for errors."""
+        job = self._input.job(finite_only=self.finite_only)
+        return dataclasses.replace(job, given=self.given())
+
+    def why_no_strokes(self) -> str:
+        """Return what to do before there can be strokes; empty if there are."""
+        if self._input.image is None:
+            return "no image: open or choose an image layer first"
+        return "press New, then paint two classes" if self._input.strokes is None else ""
+
+    def why_too_few(self, job: ImageJob, method: AbstractMethod) -> str:
+        """Return what to paint before anything can be labelled; empty if nothing."""
+        seeds = job.read_seeds(not_cancelled)
+        assert seeds is not None
+        return self._strokes.why_too_few(seeds, method.follows_seeds)
+
+    def why_no_labels(self, form: MethodForm) -> str:
+        """Return what to do to have labels with the method of a form."""
+        try:
+            reason = self.why_no_strokes() or self.why_too_few(self.job(), form.read())
+        except SafError as error:
+            return str(error)
+        return reason or "no labels yet: press Update"
+
+    def taught(self, rescale: bool, is_running: bool) -> PrototypeSet:
+        """Return what the classes look like; InvalidInput if labels do not follow the strokes."""
+        current, strokes = self.current, self._strokes
+        if current is None or not current.has_labels:
+            raise InvalidInput("there are no labels to learn from yet: press Update")
+        if current.checksum != self.checksum() or is_running:
+            raise InvalidInput("strokes were painted since the last labels: press Update first")
+        colors = {number: strokes.color(number)[:3].tolist() for number in strokes.classes()}
+        return current.prototypes(strokes.names, colors, rescale)
+
+    def rename_labels(self) -> None:
         """Write the names of the classes where tables and figures look for them."""
-        for result in self.of(strokes):
+        names = {number: self._strokes.name(number) for number in self._strokes.classes()}
+        for result in self.of(self._strokes.layer):
             if result.live.layer is not None:
                 result.live.layer.metadata[NAMES_KEY] = names
 
 
 class SpotMarker:
-    """A ring around the place where the next stroke helps most.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-    """
+    """A ring around the place where the next stroke helps most."""
 
     def __init__(self, viewer: napari.Viewer) -> None:
         self._viewer = viewer
         self._ring: Any = None
 
     def mark(self, result: StrokeResult, spot: tuple[int, ...]) -> None:
-        """Put the ring around a pixel of the part that was labelled, and bring it into view."""
-        place = result.live.placement
+        """Put the ring around a pixel of the region that was labelled, and bring it into view."""
+        place, layer = result.live.placement, result.live.layer
         where = np.array(place.shape(spot), dtype=float)
         where[list(place.singletons)] = 0
         if self._ring is None or self._ring not in self._viewer.layers:
-            self._ring = self._create_ring(result, where)
+            shortest = min(side for side in layer.data.shape if side > 1)
+            self._ring = self._viewer.add_points(
+                where[None],
+                name="suggested spot",
+                face_color="transparent",
+                border_color="white",
+                border_width=0.15,
+                size=max(_LEAST_RING, shortest * _RING_SHARE),
+                **place.transform,
+            )
         else:
             self._ring.data = where[None]
         self._viewer.layers.selection.active = result.strokes
-        self._show(self._ring.data_to_world(where), where, result.live.layer.corner_pixels)
-
-    def _create_ring(self, result: StrokeResult, where: NDArray[np.floating]) -> Any:
-        shortest = min(side for side in result.live.layer.data.shape if side > 1)
-        return self._viewer.add_points(
-            where[None],
-            name="suggested spot",
-            face_color="transparent",
-            border_color="white",
-            border_width=0.15,
-            size=max(_LEAST_RING, shortest * _RING_SHARE),
-            **result.live.placement.transform,
-        )
-
-    def _show(self, world: Any, where: NDArray[np.floating], in_sight: NDArray[np.integer]) -> None:
-        """Go to the slice of a place, and centre it if it is out of sight."""
-        dims = self._viewer.dims
+        dims, world = self._viewer.dims, self._ring.data_to_world(where)
         here = np.round(self._ring.world_to_data(dims.point[-self._ring.ndim :]))
         for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
             if here[k] != where[k]:
                 dims.set_point(axis, world[k])
-        if ((where < in_sight[0]) | (where > in_sight[1])).any():
+        first, last = layer.corner_pixels
+        if ((where < first) | (where > last)).any():  # out of sight
             self._viewer.scene.camera.center = (0, *world)[-3:]

@@ -22,8 +22,8 @@ from napari_saf.io import PaintedClass
 
 __all__ = ["Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
 
-_REST_MILLISECONDS = 30
-_WATCHED_VALUES = 20_000_000
+_DEBOUNCE_MILLISECONDS = 30
+_COMPARED_VALUES = 20_000_000
 _NEAR = 1e-3
 """Share of painted pixels around a place above which it counts as painted."""
 
@@ -47,7 +47,7 @@ def add_strokes(
 
 
 class Strokes(QObject):
-    """The strokes on one layer at a time; tells when they changed, by whatever way.
+    """The strokes on one layer at a time.
 
     Painting sends an event of its own; undo and redo send only the event that every change of
     slice sends too, so the pixels are compared.
@@ -59,13 +59,13 @@ class Strokes(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.layer: Any = None
-        self._seen = 0
+        self._checksum = 0
         self._is_painted = False
-        self._erased: dict[int, str] = {}
-        self._rest = QTimer(self)
-        self._rest.setSingleShot(True)
-        self._rest.setInterval(_REST_MILLISECONDS)
-        self._rest.timeout.connect(self._on_rest)
+        self._erased_names: dict[int, str] = {}
+        self._debounce = QTimer(self)
+        self._debounce.setSingleShot(True)
+        self._debounce.setInterval(_DEBOUNCE_MILLISECONDS)
+        self._debounce.timeout.connect(self._compare)
 
     def follow(self, layer: Labels | None) -> None:
         """Follow another layer, or none."""
@@ -74,15 +74,14 @@ class Strokes(QObject):
             self.layer.events.set_data.disconnect(self._on_event)
             self.layer.events.selected_label.disconnect(self._on_selected)
         self.layer = layer
-        self._rest.stop()
+        self._debounce.stop()
         self._is_painted = False
-        self._erased.clear()
-        if layer is None:
-            return
-        self._seen = self._fingerprint()
-        layer.events.paint.connect(self._on_paint)
-        layer.events.set_data.connect(self._on_event)
-        layer.events.selected_label.connect(self._on_selected)
+        self._erased_names.clear()
+        if layer is not None:
+            self._checksum = fingerprint(layer.data, _COMPARED_VALUES)
+            layer.events.paint.connect(self._on_paint)
+            layer.events.set_data.connect(self._on_event)
+            layer.events.selected_label.connect(self._on_selected)
 
     @property
     def names(self) -> dict[int, str]:
@@ -96,15 +95,15 @@ class Strokes(QObject):
         """Return how many pixels of each class are painted."""
         if self.layer is None:
             return {}
-        found, counts = np.unique(_painted(self.layer.data), return_counts=True)
-        return {int(n): int(k) for n, k in zip(found, counts, strict=True) if n > 0}
+        numbers, counts = np.unique(_painted(self.layer.data), return_counts=True)
+        return {int(n): int(k) for n, k in zip(numbers, counts, strict=True) if n > 0}
 
     def classes(self) -> list[int]:
         """Return the numbers of the classes that have a name or strokes."""
         return sorted({*self.names, *self.counts()})
 
-    def missing(self, seeds: NDArray[Any], follows_seeds: bool) -> str:
-        """Return what a person should do before these strokes label anything; empty if nothing."""
+    def why_too_few(self, seeds: NDArray[Any], follows_seeds: bool) -> str:
+        """Return what to paint before these strokes label anything; empty if nothing."""
         classes = np.unique(_painted(seeds))
         classes = classes[classes > 0]
         if not len(classes):
@@ -122,30 +121,28 @@ class Strokes(QObject):
         if name.strip():
             self.names[number] = name.strip()
 
-    def add_class(self) -> int:
-        """Add a class, choose it for painting, and return its number."""
+    def add_class(self) -> None:
+        """Add a class and choose it for painting."""
         number = max(self.classes(), default=0) + 1
         self.names[number] = f"class {number}"
         self.paint_with(number)
-        return number
 
     def erase_class(self, number: int) -> None:
         """Erase the strokes of a class; its name comes back with them when that is undone."""
-        self._erased[number] = self.name(number)
+        self._erased_names[number] = self.name(number)
         self.names.pop(number, None)
-        places = np.nonzero(np.asarray(self.layer.data) == number)
-        if len(places[0]):
+        pixels = np.nonzero(np.asarray(self.layer.data) == number)
+        if len(pixels[0]):
             # napari fails on one that was hidden while it was turned.
             self.layer.visible = True
-            self.layer.data_setitem(places, 0)
+            self.layer.data_setitem(pixels, 0)
 
     def paint_with(self, number: int) -> None:
         """Choose the class that the brush paints."""
-        if self.layer is None:
-            return
-        self.layer.selected_label = number
-        if self.layer.mode not in ("paint", "polygon", "fill"):
-            self.layer.mode = "paint"
+        if self.layer is not None:
+            self.layer.selected_label = number
+            if self.layer.mode not in ("paint", "polygon", "fill"):
+                self.layer.mode = "paint"
 
     def color(self, number: int) -> NDArray[np.float32]:
         """Return the colour (r, g, b, a) of a class."""
@@ -158,7 +155,7 @@ class Strokes(QObject):
         table = np.concatenate([np.zeros((1, 4)), colors])
         self.layer.colormap = CyclicLabelColormap(colors=table, background_value=0)
 
-    def describe(self) -> dict[int, PaintedClass]:
+    def named_classes(self) -> dict[int, PaintedClass]:
         """Return names and colours of the classes that have a name."""
         names = self.names
         # A colormap that shows the chosen class alone would leave the others black.
@@ -180,25 +177,22 @@ class Strokes(QObject):
 
     def _on_paint(self, event: Any) -> None:
         # Of a large stack only a sample is compared, which may miss a thin stroke.
-        self._is_painted = np.size(self.layer.data) > _WATCHED_VALUES
-        self._rest.start()
+        self._is_painted = np.size(self.layer.data) > _COMPARED_VALUES
+        self._debounce.start()
 
     def _on_event(self, event: Any) -> None:
-        self._rest.start()
-
-    def _on_rest(self) -> None:
-        now = self._fingerprint()
-        if now != self._seen or self._is_painted:
-            self._seen, self._is_painted = now, False
-            for number in self._erased.keys() & self.counts():
-                self.names.setdefault(number, self._erased.pop(number))
-            self.changed.emit()
+        self._debounce.start()
 
     def _on_selected(self, event: Any) -> None:
         self.selected.emit(int(self.layer.selected_label))
 
-    def _fingerprint(self) -> int:
-        return fingerprint(self.layer.data, _WATCHED_VALUES)
+    def _compare(self) -> None:
+        checksum = fingerprint(self.layer.data, _COMPARED_VALUES)
+        if checksum != self._checksum or self._is_painted:
+            self._checksum, self._is_painted = checksum, False
+            for number in self._erased_names.keys() & self.counts():
+                self.names.setdefault(number, self._erased_names.pop(number))
+            self.changed.emit()
 
 
 def _painted(pixels: Any) -> NDArray[np.integer]:
@@ -212,28 +206,14 @@ def follow_strokes(
 ) -> NDArray[np.int64]:
     """Return the labels of an earlier result as strokes merge and split them.
 
-    Parameters
-    ----------
-    base : array of unsigned int
-        The earlier labels, 0 where there are none.
-    strokes : array of unsigned int of that shape
-        What was painted, 0 where nothing was.
-
-    Returns
-    -------
-    array of int of that shape
-        A label on which one class was painted has become that class; a label on which several
-        were painted is 0, to be divided between them; others are what they were.
-
-    Raises
-    ------
-    InvalidInput
-        If the shapes differ.
+    A label on which one class was painted becomes that class; a label on which several were
+    painted becomes 0, to be divided between them; others are what they were.
     """
     if base.shape != strokes.shape:
+        of_base, of_strokes = (" x ".join(map(str, own.shape)) for own in (base, strokes))
         raise InvalidInput(
-            f"start from: expected labels of {_sides(strokes)} pixels, as many as the strokes "
-            f"have, got {_sides(base)}"
+            f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
+            f"have, got {of_base}"
         )
     becomes = np.arange(int(base.max(initial=0)) + 1)
     both = (base > 0) & (strokes > 0)
@@ -243,10 +223,6 @@ def follow_strokes(
     return np.asarray(becomes[base])
 
 
-def _sides(pixels: NDArray[Any]) -> str:
-    return " x ".join(map(str, pixels.shape))
-
-
 def suggest_spot(
     uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
 ) -> tuple[int, ...] | None:
@@ -254,10 +230,9 @@ def suggest_spot(
 
     None where nothing is uncertain.
     """
-    width = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
-    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), width)
-    near = gaussian_filter((strokes > 0).astype(np.float32), width)
-    around[near > _NEAR] = 0
+    sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
+    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)
+    around[gaussian_filter((strokes > 0).astype(np.float32), sigma) > _NEAR] = 0
     best = int(around.argmax())
     if around.flat[best] <= 0:
         return None

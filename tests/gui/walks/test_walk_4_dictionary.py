@@ -18,22 +18,22 @@ def test_walk(hands, take_picture, tmp_path):
     dock = hands.open_dock("Patch dictionary")
     hands.type(hands.field(dock, "Atoms up to"), "8")
     hands.press(dock, "Learn")
-    hands.wait_until(lambda: dock.edition is not None)
+    hands.wait_until(lambda: dock.current is not None)
     hands.wait_for_end(dock)
-    dictionary = dock.edition.dictionary
+    dictionary = dock.current.dictionary
     assert 4 <= dictionary.n_atoms <= 8 and dictionary.images == ("wall",)
 
     gallery = hands.part(dock, AtomGallery)
     shown = gallery.tiles
     assert [tile.count for tile in shown] == list(dictionary.usage)
-    hands.click(gallery, gallery.place(shown[1].identity).center())
+    hands.click(gallery, gallery.place(shown[1].atom_id).center())
     layer = hands.viewer.layers["wall [dictionary]"]
     alphas = [layer.colormap.map(number)[3] for number in (1, 2, 3)]
     assert layer.selected_label == 2 and alphas[1] > 2 * max(alphas[0], alphas[2])
     hands.go_home()
     take_picture(hands, "walk_4_dictionary")
 
-    hands.click(gallery, gallery.place(shown[1].identity).center())
+    hands.click(gallery, gallery.place(shown[1].atom_id).center())
     with hands.answer(tmp_path / "wall.safetensors"):
         hands.press(dock, "Save …")
     hands.wait_until(lambda: "saved" in dock.status.text)

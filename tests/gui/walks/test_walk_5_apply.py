@@ -28,7 +28,7 @@ def apply_dictionary(hands, folder, walls) -> None:
     layers, dock = hands.viewer.layers, hands.open_dock("Patch dictionary")
     with hands.answer(folder / "wall.safetensors"):
         hands.press(dock, "Load …")
-    hands.wait_until(lambda: dock.edition is not None)
+    hands.wait_until(lambda: dock.current is not None)
     hands.press(hands.field(dock, "Apply to"), "Apply")
     hands.wait_until(lambda: "wall [partition]" in layers)
     hands.wait_for_end(dock)

@@ -23,8 +23,9 @@ from qtpy.QtCore import (
 from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
 from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView, QWidget
 
+from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf._gui.forms.swatches import fill_color
-from napari_saf._gui.prototypes.sheet import FileBook, LayerBook
+from napari_saf._gui.prototypes.labels import Source
 
 __all__ = ["LabelRow", "LabelTable", "rows_of"]
 
@@ -37,9 +38,9 @@ _HELP = (
     "Pixels of the label",
     "Keep pixels and prototype of this label as they are",
 )
-_WIDTHS = {_SWATCH: 54, _SHARE: 58, _SIZE: 66, _LOCK: 40}
-_WIDTH, _HEIGHT, _FRAME = 44, 20, 3
-_BACK, _LINE = QColor(30, 32, 36), QColor(235, 235, 235)
+_COLUMN_WIDTHS = {_SWATCH: 54, _SHARE: 58, _SIZE: 66, _LOCK: 40}
+_SWATCH_WIDTH, _SWATCH_HEIGHT, _FRAME = 44, 20, 3
+_PROFILE_BACK, _PROFILE_LINE = QColor(30, 32, 36), QColor(235, 235, 235)
 _LEAST_ROWS, _MOST_ROWS = 5, 16
 
 
@@ -47,21 +48,8 @@ _LEAST_ROWS, _MOST_ROWS = 5, 16
 class LabelRow:
     """A label on screen.
 
-    Attributes
-    ----------
-    number : int
-    name : str
-    size : int or None
-        Pixels; None where there are none to count.
-    share : float or None
-        Of all labelled pixels.
-    color : array of shape (4,)
-        Of the label.
-    fills : sequence of array of shape (3,)
-        Colours of its prototypes, where they are colours.
-    profile : array of shape (n_features,) or None
-        Its prototype, 0 to 1, where it is no colour.
-    locked : bool
+    Size and share are None where there are no pixels. The fills are its prototypes where they are
+    colours, else the profile is its prototype, 0 to 1.
     """
 
     number: int
@@ -74,60 +62,52 @@ class LabelRow:
     locked: bool = False
 
 
-def rows_of(book: LayerBook | FileBook, sizes: Mapping[int, int]) -> list[LabelRow]:
-    """Return the rows of a layer, or of a file.
-
-    Parameters
-    ----------
-    book : LayerBook or FileBook
-        What is known of the labels.
-    sizes : mapping of int to int
-        Pixels of each label of the layer.
-    """
-    sheet, options = book.sheet, book.options
-    numbers = np.array(sorted(sheet.points if book.layer is None else sizes), dtype=np.int64)
+def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
+    """Return the rows of a layer whose labels have so many pixels, or of a file."""
+    state, options = source.state, source.options
+    numbers = np.array(sorted(state.prototypes if source.layer is None else sizes), dtype=np.int64)
     if not len(numbers):
         return []
     features = "" if options is None else options.features
     total = max(1, sum(sizes.values()))
-    every = np.concatenate([*sheet.points.values()]) if sheet.points else np.zeros((1, 1))
+    every = np.concatenate([*state.prototypes.values()]) if state.prototypes else np.zeros((1, 1))
     low, high = float(every.min()), float(every.max())
     rows = []
-    for number, color in zip(numbers.tolist(), book.colors(numbers), strict=True):
-        own = list(sheet.points.get(number, []))
-        fills = [fill_color(point, features, color) for point in own]
+    for number, color in zip(numbers.tolist(), source.colors(numbers), strict=True):
+        own = list(state.prototypes.get(number, []))
+        fills = [fill_color(prototype, features, color) for prototype in own]
         has_colors = bool(fills) and fills[0] is not color
-        size = None if book.layer is None else sizes[number]
+        size = None if source.layer is None else sizes[number]
         row = LabelRow(
             number,
-            sheet.name(number),
+            state.name(number),
             size,
             None if size is None else size / total,
             color,
             fills if has_colors else (),
             None if has_colors or not fills else (own[0] - low) / max(high - low, 1e-12),
-            number in sheet.locked,
+            number in state.locked,
         )
         rows.append(row)
     return rows
 
 
 class _RowsModel(QAbstractTableModel):
-    """Rows in an order that a click on a header changes."""
+    """Rows in an order that a click on a header changes; swatches are drawn when they are seen."""
 
     renamed = Signal(int, str)
-    lock_asked = Signal(int, bool)
+    lock_toggled = Signal(int, bool)
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.rows: list[LabelRow] = []
-        self._pictures: dict[int, QIcon] = {}
+        self.swatches: dict[int, QIcon] = {}
         self._order = (-1, Qt.SortOrder.AscendingOrder)
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
-        """Show rows; those that stay keep their places in a selection."""
+        """Show rows; without a reset where they are the same labels."""
         new = self._sorted(rows)
-        self._pictures.clear()
+        self.swatches.clear()
         if [row.number for row in new] != [row.number for row in self.rows]:
             self.beginResetModel()
             self.rows = new
@@ -143,27 +123,32 @@ class _RowsModel(QAbstractTableModel):
         self.rows = self._sorted(self.rows)
         self.endResetModel()
 
+    def _sorted(self, rows: Sequence[LabelRow]) -> list[LabelRow]:
+        column, order = self._order
+        keys: dict[int, Any] = {
+            _NAME: lambda row: row.name.lower(),
+            _SHARE: lambda row: row.size or 0,
+            _SIZE: lambda row: row.size or 0,
+            _LOCK: lambda row: not row.locked,
+        }
+        key = keys.get(column, lambda row: row.number)
+        return sorted(rows, key=key, reverse=order == Qt.SortOrder.DescendingOrder)
+
     def rowCount(self, parent: QModelIndex | None = None) -> int:
-        """Return the number of rows."""
         return 0 if parent is not None and parent.isValid() else len(self.rows)
 
     def columnCount(self, parent: QModelIndex | None = None) -> int:
-        """Return the number of columns."""
         return 0 if parent is not None and parent.isValid() else len(_HEADERS)
 
     def flags(self, index: QModelIndex) -> Qt.ItemFlag:
-        """Return that names can be edited and locks ticked."""
-        found = super().flags(index)
-        if index.column() == _NAME:
-            found |= Qt.ItemFlag.ItemIsEditable
-        if index.column() == _LOCK:
-            found |= Qt.ItemFlag.ItemIsUserCheckable
-        return found
+        """Allow names to be edited and locks to be ticked."""
+        own = {_NAME: Qt.ItemFlag.ItemIsEditable, _LOCK: Qt.ItemFlag.ItemIsUserCheckable}
+        flags = super().flags(index)
+        return flags | own[index.column()] if index.column() in own else flags
 
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
     ) -> Any:
-        """Return the words above a column."""
         if orientation == Qt.Orientation.Horizontal:
             if role == Qt.ItemDataRole.DisplayRole:
                 return _HEADERS[section]
@@ -177,12 +162,9 @@ class _RowsModel(QAbstractTableModel):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole):
             return _text(row, column)
         if role == Qt.ItemDataRole.DecorationRole and column == _SWATCH:
-            if row.number not in self._pictures:
-                picture, icon = _draw(row), QIcon()
-                for mode in (QIcon.Mode.Normal, QIcon.Mode.Selected):
-                    icon.addPixmap(picture, mode)
-                self._pictures[row.number] = icon
-            return self._pictures[row.number]
+            if row.number not in self.swatches:
+                self.swatches[row.number] = _draw_swatch(row)
+            return self.swatches[row.number]
         if role == Qt.ItemDataRole.CheckStateRole and column == _LOCK:
             return Qt.CheckState.Checked if row.locked else Qt.CheckState.Unchecked
         if role == Qt.ItemDataRole.TextAlignmentRole and column in (_SHARE, _SIZE):
@@ -192,91 +174,86 @@ class _RowsModel(QAbstractTableModel):
         return None
 
     def setData(self, index: QModelIndex, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        """Ask for another name or another lock."""
-        number = self.rows[index.row()].number
-        if role == Qt.ItemDataRole.EditRole and index.column() == _NAME:
+        """Tell of another name or another lock; who listens shows the rows anew."""
+        number, column = self.rows[index.row()].number, index.column()
+        if (role, column) == (Qt.ItemDataRole.EditRole, _NAME):
             self.renamed.emit(number, str(value))
-            return True
-        if role == Qt.ItemDataRole.CheckStateRole and index.column() == _LOCK:
-            self.lock_asked.emit(number, Qt.CheckState(value) == Qt.CheckState.Checked)
-            return True
-        return False
-
-    def _sorted(self, rows: Sequence[LabelRow]) -> list[LabelRow]:
-        column, order = self._order
-        keys: dict[int, Any] = {
-            _NAME: lambda row: row.name.lower(),
-            _SHARE: lambda row: row.size or 0,
-            _SIZE: lambda row: row.size or 0,
-            _LOCK: lambda row: not row.locked,
-        }
-        key = keys.get(column, lambda row: row.number)
-        return sorted(rows, key=key, reverse=order == Qt.SortOrder.DescendingOrder)
+        elif (role, column) == (Qt.ItemDataRole.CheckStateRole, _LOCK):
+            self.lock_toggled.emit(number, Qt.CheckState(value) == Qt.CheckState.Checked)
+        else:
+            return False
+        return True
 
 
 class LabelTable(QTableView):
     """The labels of a layer.
 
-    A click on a row chooses it; with Ctrl or Shift more. A second click on the only chosen row,
-    or Esc, chooses none.
+    A click on a row selects it; with Ctrl or Shift more. A second click on the only selected row,
+    or Esc, selects none.
     """
 
-    chosen_changed = Signal()
+    selection_changed = Signal()
     renamed = Signal(int, str)
-    lock_asked = Signal(int, bool)
+    lock_toggled = Signal(int, bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._rows = _RowsModel(self)
-        self._clicked = (0.0, 0)
-        self._is_restoring = False
+        self._last_click = (0.0, 0)
+        self._before_reset: list[int] | None = None
         self.setModel(self._rows)
+        self._set_look()
+        self._rows.renamed.connect(self.renamed)
+        self._rows.lock_toggled.connect(self.lock_toggled)
+        self._rows.modelAboutToBeReset.connect(self._on_about_to_reset)
+        self._rows.modelReset.connect(self._on_reset)
+        self.selectionModel().selectionChanged.connect(self._on_selection_changed)
+        self.clicked.connect(self._on_clicked)
+
+    def _set_look(self) -> None:
         self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(_HEIGHT + 6)
-        self.setIconSize(QSize(_WIDTH, _HEIGHT))
+        self.verticalHeader().setDefaultSectionSize(_SWATCH_HEIGHT + 6)
+        self.setIconSize(QSize(_SWATCH_WIDTH, _SWATCH_HEIGHT))
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setEditTriggers(
-            QAbstractItemView.EditTrigger.DoubleClicked
-            | QAbstractItemView.EditTrigger.EditKeyPressed
-        )
+        triggers = QAbstractItemView.EditTrigger
+        self.setEditTriggers(triggers.DoubleClicked | triggers.EditKeyPressed)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         header.setSectionResizeMode(_NAME, QHeaderView.ResizeMode.Stretch)
         header.setHighlightSections(False)
-        for column, width in _WIDTHS.items():
+        for column, width in _COLUMN_WIDTHS.items():
             self.setColumnWidth(column, width)
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self.setSortingEnabled(True)
-        self._rows.renamed.connect(self.renamed)
-        self._rows.lock_asked.connect(self.lock_asked)
-        self._rows.modelAboutToBeReset.connect(self._on_about_to_reset)
-        self._rows.modelReset.connect(self._on_reset)
-        self.selectionModel().selectionChanged.connect(self._on_selection_changed)
-        self.clicked.connect(self._on_clicked)
-        self._kept: list[int] = []
 
     @property
     def rows(self) -> list[LabelRow]:
         """The rows, as on screen."""
         return list(self._rows.rows)
 
+    @property
+    def n_swatches_drawn(self) -> int:
+        """How many swatches were drawn, of the rows that were in sight."""
+        return len(self._rows.swatches)
+
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
-        """Show labels; those that were chosen stay so."""
+        """Show labels; those that were selected stay so."""
         self._rows.show_rows(rows)
         n_shown = min(max(len(rows), _LEAST_ROWS), _MOST_ROWS)
         edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
         self.setMinimumHeight(edges + n_shown * self.verticalHeader().defaultSectionSize())
 
-    def chosen(self) -> list[int]:
-        """Return the labels of the chosen rows, in their order."""
-        return [self._rows.rows[index.row()].number for index in self._chosen_indices()]
+    def selected(self) -> list[int]:
+        """Return the labels of the selected rows, in their order."""
+        indices = self.selectionModel().selectedRows()
+        return [self._rows.rows[row].number for row in sorted(index.row() for index in indices)]
 
-    def choose(self, numbers: Collection[int]) -> None:
-        """Choose labels."""
+    def select(self, numbers: Collection[int]) -> None:
+        """Select labels."""
         selection, model = QItemSelection(), self._rows
         for k, row in enumerate(model.rows):
             if row.number in numbers:
@@ -285,41 +262,39 @@ class LabelTable(QTableView):
         self.selectionModel().select(selection, flags)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Choose none at Esc."""
+        """Select none at Esc."""
         is_editing = self.state() == QAbstractItemView.State.EditingState
         if event.key() == Qt.Key.Key_Escape and not is_editing:
             self.clearSelection()
         else:
             super().keyPressEvent(event)
 
-    def _chosen_indices(self) -> list[QModelIndex]:
-        return sorted(self.selectionModel().selectedRows(), key=lambda index: index.row())
-
     def _on_about_to_reset(self) -> None:
-        self._kept, self._is_restoring = self.chosen(), True
+        self._before_reset = self.selected()
 
     def _on_reset(self) -> None:
-        self.choose(self._kept)
-        self._is_restoring = False
-        if self.chosen() != self._kept:
-            self.chosen_changed.emit()
+        before = self._before_reset or []
+        self.select(before)
+        self._before_reset = None
+        if self.selected() != before:
+            self.selection_changed.emit()
 
     def _on_selection_changed(self, *changed: object) -> None:
-        self._clicked = (self._clicked[0], 0)
-        if not self._is_restoring:
-            self.chosen_changed.emit()
+        self._last_click = (self._last_click[0], 0)
+        if self._before_reset is None:
+            self.selection_changed.emit()
 
     def _on_clicked(self, index: QModelIndex) -> None:
-        """Choose none where the only chosen row is clicked again, not double-clicked."""
+        """Select none where the only selected row is clicked again, not double-clicked."""
         number, now = self._rows.rows[index.row()].number, time.monotonic()
-        then, before = self._clicked
-        self._clicked = (now, number)
-        rests = now - then > QApplication.doubleClickInterval() / 1000
+        then, before = self._last_click
+        self._last_click = (now, number)
+        is_double = now - then <= QApplication.doubleClickInterval() / 1000
         has_keys = QApplication.keyboardModifiers() != Qt.KeyboardModifier.NoModifier
-        if index.column() == _LOCK or has_keys or number != before or not rests:
+        if index.column() == _LOCK or has_keys or number != before or is_double:
             return
-        if self.chosen() == [number]:
-            self._clicked = (now, 0)
+        if self.selected() == [number]:
+            self._last_click = (now, 0)
             self.clearSelection()
 
 
@@ -341,36 +316,31 @@ def _short(number: int) -> str:
     return f"{number:,}".replace(",", "\u2009")
 
 
-def _draw(row: LabelRow) -> QPixmap:
-    """Return the picture of a label: the colours or the profile of what it stands for."""
-    picture = QPixmap(_WIDTH, _HEIGHT)
+def _draw_swatch(row: LabelRow) -> QIcon:
+    """Draw the colours or the profile of the prototypes, in the frame of the label's colour."""
+    picture = QPixmap(_SWATCH_WIDTH, _SWATCH_HEIGHT)
     picture.fill(Qt.GlobalColor.transparent)
     painter = QPainter(picture)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setPen(Qt.PenStyle.NoPen)
-    own = _as_color(row.color)
-    painter.setBrush(own)
-    painter.drawRoundedRect(0, 0, _WIDTH, _HEIGHT, 4, 4)
+    painter.setBrush(to_qcolor(row.color))
+    painter.drawRoundedRect(0, 0, _SWATCH_WIDTH, _SWATCH_HEIGHT, 4, 4)
     inner = QRectF(picture.rect()).adjusted(_FRAME, _FRAME, -_FRAME, -_FRAME)
-    if len(row.fills):
+    for k, fill in enumerate(row.fills):
         width = inner.width() / len(row.fills)
-        for k, fill in enumerate(row.fills):
-            part = QRectF(inner.left() + k * width, inner.top(), width, inner.height())
-            painter.fillRect(part, _as_color(fill))
-    elif row.profile is not None:
-        painter.fillRect(inner, _BACK)
-        painter.setPen(QPen(_LINE, 1.2))
-        painter.drawPolyline(_polyline(row.profile, inner.adjusted(1, 1, -1, -1)))
+        place = QRectF(inner.left() + k * width, inner.top(), width, inner.height())
+        painter.fillRect(place, to_qcolor(fill))
+    if row.profile is not None:
+        painter.fillRect(inner, _PROFILE_BACK)
+        painter.setPen(QPen(_PROFILE_LINE, 1.2))
+        values = np.repeat(row.profile, 2) if len(row.profile) == 1 else row.profile
+        place = inner.adjusted(1, 1, -1, -1)
+        across = np.linspace(place.left(), place.right(), len(values))
+        up = place.bottom() - np.clip(values, 0, 1) * place.height()
+        points = [QPointF(float(x), float(y)) for x, y in zip(across, up, strict=True)]
+        painter.drawPolyline(QPolygonF(points))
     painter.end()
-    return picture
-
-
-def _polyline(profile: NDArray[np.floating], place: QRectF) -> QPolygonF:
-    values = np.repeat(profile, 2) if len(profile) == 1 else profile
-    across = np.linspace(place.left(), place.right(), len(values))
-    up = place.bottom() - np.clip(values, 0, 1) * place.height()
-    return QPolygonF([QPointF(float(x), float(y)) for x, y in zip(across, up, strict=True)])
-
-
-def _as_color(color: NDArray[np.floating]) -> QColor:
-    return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
+    icon = QIcon()
+    for mode in (QIcon.Mode.Normal, QIcon.Mode.Selected):
+        icon.addPixmap(picture, mode)
+    return icon

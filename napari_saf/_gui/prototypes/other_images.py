@@ -1,0 +1,100 @@
+"""Prototypes for other images: the controls, and the job that labels one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import napari
+import numpy as np
+from napari.layers import Image
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QFileDialog, QPushButton
+
+from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, PROTOTYPE_FILTER, BrightnessChoice
+from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.layout import FormSection, create_row
+from napari_saf._gui.layers.alignment import labelled_axes
+from napari_saf._gui.layers.live import N_COLORS, LiveLayer
+from napari_saf._gui.prototypes.labels import Source, prototype_set
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.jobs import prototypes_job
+from napari_saf.io import file_stem
+
+__all__ = ["OtherImagesSection", "create_job"]
+
+
+class OtherImagesSection(FormSection):
+    """An image to label with prototypes, and buttons to label it, to save and to load them."""
+
+    save_requested = Signal(str)
+    load_requested = Signal(str)
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__()
+        self.image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self.brightness = BrightnessChoice()
+        self.use, self.save = QPushButton("Label it"), QPushButton("Save …")
+        self.load = QPushButton("Load …")
+        self.load.setToolTip("Open prototypes from a file, to use them on an image.")
+        self.add_row("Use on", self.image, "The image to label with these prototypes.")
+        self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
+        self.layout().addWidget(create_row(self.use, self.save, self.load))
+        self._title = "labels"
+        self.save.clicked.connect(self._on_save_clicked)
+        self.load.clicked.connect(self._on_load_clicked)
+
+    def update_enabled(self, why_not_use: str, why_not_save: str, title: str) -> None:
+        """Enable the buttons, or say why not; a file is named after the title."""
+        self._title = title
+        if not why_not_use and self.image.layer is None:
+            why_not_use = "open an image first"
+        enable(
+            self.use,
+            why_not_use,
+            "Label that image with these prototypes, in the same features (f*).",
+        )
+        enable(
+            self.save,
+            why_not_save,
+            "Keep prototypes, names, colours, features and scaling in a small file.",
+        )
+
+    def _on_save_clicked(self) -> None:
+        start = Path.cwd() / f"{file_stem(self._title)}.prototypes.json"
+        path, _ = QFileDialog.getSaveFileName(self, "Save prototypes", str(start), PROTOTYPE_FILTER)
+        if path:
+            self.save_requested.emit(path)
+
+    def _on_load_clicked(self) -> None:
+        start = str(Path.cwd())
+        path, _ = QFileDialog.getOpenFileName(self, "Load prototypes", start, PROTOTYPE_FILTER)
+        if path:
+            self.load_requested.emit(path)
+
+
+def enable(button: QPushButton, why_not: str, tooltip: str) -> None:
+    """Enable a button, or disable it and let its tooltip say why."""
+    button.setEnabled(not why_not)
+    button.setToolTip(f"{why_not[:1].upper()}{why_not[1:]}." if why_not else tooltip)
+
+
+def create_job(viewer: napari.viewer.Viewer, source: Source, image: Image, rescale: bool) -> RunJob:
+    """Return the run that labels an image with prototypes, in their colours.
+
+    InvalidInput if there are none, their features are not known, or the image has too few axes.
+    """
+    found = prototype_set(source)
+    if source.layer is not None:
+        n_axes = len(labelled_axes(source.layer))
+    elif found.options is not None and isinstance(found.options.window, tuple):
+        n_axes = len(found.options.window)
+    else:  # as on screen
+        has_channel_axis = getattr(found.options, "channel_axis", None) is not None
+        n_channel_axes = int(has_channel_axis and not image.rgb)
+        n_axes = min(int(viewer.dims.ndisplay), int(image.ndim) - n_channel_axes)
+    job = prototypes_job(viewer, found, image, n_axes, source.layer, rescale)
+    colors = np.zeros((N_COLORS + 1, 4), dtype=np.float32)
+    colors[1:] = source.colors(np.arange(1, N_COLORS + 1))
+    live = LiveLayer(viewer, image, job.method.name.upper(), job.placement, colors=colors)
+    return dataclasses.replace(job, live=live)
