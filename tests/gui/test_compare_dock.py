@@ -154,7 +154,7 @@ def test_names_on_screen_say_what_differs_in_the_words_of_the_form(window, qtbot
     frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
     viewer.window._qt_window.show()
     dock.input.choose_extent("each")
-    dock.choice.tick("saf", "slk")
+    dock.choice.choose_methods("saf", "slk")
     dock.choice.vary(0, "window", "3, 5")
     dock.choice.vary(1, "max_labels", "2, 3")
     run(qtbot, dock)
@@ -278,10 +278,10 @@ def test_stop_keeps_what_is_finished(docked, qtbot, window):
 
 def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
     box = next(b for b in compare.findChildren(QComboBox) if b.findData("max_labels") >= 0)
-    compare.choice.tick("slk")
+    compare.choice.choose_methods("slk")
     assert box.findData("n_clusters") >= 0 and box.findData("max_labels") < 0
     assert compare.choice.axis_names == []
-    compare.choice.tick("saf")
+    compare.choice.choose_methods("saf")
     compare.choice.vary(0, "max_labels")
     typed = next(one for one in compare.findChildren(QLineEdit) if one.text() == "8, 16, 32")
     typed.selectAll()
@@ -290,7 +290,7 @@ def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
     click(qtbot, button(compare, "Compare"))
     assert compare.status.is_error and "max_labels" in compare.status.text
     compare.choice.vary(0, "max_labels", "2")
-    compare.choice.tick("saf", "bavardage")
+    compare.choice.choose_methods("saf", "bavardage")
     assert button(compare, "Compare").text() == "Compare 2 runs"
     compare.choose_truth(viewer.add_labels(np.ones((5, 5), np.uint8)))
     run(qtbot, compare)
@@ -329,7 +329,7 @@ def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
     strokes = np.zeros(IMAGE.shape[:2], np.uint8)
     strokes[:3, :3], strokes[-3:, -3:] = 1, 4
     compare.input.choose_strokes(viewer.add_labels(strokes, name="strokes"))
-    compare.choice.tick("laplacianshot", "af")
+    compare.choice.choose_methods("laplacianshot", "af")
     run(qtbot, compare)
     assert len(results(viewer)) == 2, compare.status.text
     for layer in results(viewer):

@@ -80,8 +80,8 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     layer, entropy = result_of(viewer), result.history.entropy
     before = layer.data.copy()
     names = {"undecided", "label shares", "labels in use, at most", "objective", "changed"}
-    assert set(diagnostics.plot.words) == names
-    assert diagnostics.plot.words["undecided"] == f"{entropy[-1]:.3g} nats"
+    assert set(diagnostics.plot.values_at_cursor) == names
+    assert diagnostics.plot.values_at_cursor["undecided"] == f"{entropy[-1]:.3g} nats"
     assert diagnostics.times[0] == 0
     assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
     assert diagnostics.minimumSizeHint().width() <= 380
@@ -90,7 +90,7 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
     assert "step 3" in diagnostics._description.text()
-    assert diagnostics.plot.words["undecided"] == f"{entropy[3]:.3g} nats"
+    assert diagnostics.plot.values_at_cursor["undecided"] == f"{entropy[3]:.3g} nats"
     own = diagnostics._run.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
         np.testing.assert_array_equal(earlier.data == number, own == column + 1)
@@ -271,7 +271,7 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
     dock.form.set_values({"n_clusters": 2})
     run(dock, dock.start_sweep)
     assert not diagnostics._runs
-    assert "balance" in diagnostics.plot.words
+    assert "balance" in diagnostics.plot.values_at_cursor
 
 
 def test_edits_leave_the_recording_of_the_run_as_it_is(viewer, diagnostics, dock, run, qtbot):
@@ -341,7 +341,7 @@ def test_the_cursor_leaves_no_trace(qtbot):
         for time in (9, 0, 3):
             plot.move_cursor(time)
         np.testing.assert_array_equal(np.array(canvas.buffer_rgba()), before)
-    assert plot.words == {"a": "9"}
+    assert plot.values_at_cursor == {"a": "9"}
 
 
 def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_run, qtbot):
@@ -365,9 +365,9 @@ def test_plots_are_there_before_the_first_run(dock, diagnostics, run, qtbot):
     """To make them all takes 130 ms, which is too long a pause while something runs."""
     qtbot.waitUntil(lambda: len(diagnostics.plot._rows) == 5, timeout=TIMEOUT)
     rows = list(diagnostics.plot._rows)
-    assert not diagnostics.plot.words
+    assert not diagnostics.plot.values_at_cursor
     run(dock)
-    assert diagnostics.plot._rows == rows and len(diagnostics.plot.words) == 5
+    assert diagnostics.plot._rows == rows and len(diagnostics.plot.values_at_cursor) == 5
 
 
 def test_a_run_ends_others_that_write_to_its_layer():

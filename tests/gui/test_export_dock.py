@@ -395,7 +395,7 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     assert "bright: 1" in text and "of the values lie outside" in text, text
     assert dock.status.suggested_action == "Scale this image by itself"
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.status._suggested_action.click()
+        dock.status.action_button.click()
     assert dock.repeat.brightness.rescale and not dock.status.suggested_action
     for by_itself in (True, False):
         dock.repeat.brightness.choose(by_itself)
@@ -425,7 +425,7 @@ def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
     repeat(qtbot, dock)
     assert "3 of 256 pixels" in dock.status.text
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.status._suggested_action.click()
+        dock.status.action_button.click()
     np.testing.assert_array_equal(viewer.layers["other [SAF]"].data == 0, np.isnan(holes))
 
 

@@ -58,7 +58,7 @@ def test_a_labels_layer_is_taken_as_groups_only_when_asked(viewer, opens_image_f
     viewer.add_image(blocks(), name="blocks")
     dock = dock or add_dock()
     dock.choose_method("fair")
-    assert dock.input.group_words() == "red: low and high"
+    assert dock.input.group_label() == "red: low and high"
 
 
 def test_a_labels_layer_makes_groups(fair, viewer, run):
@@ -75,7 +75,7 @@ def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, ru
     viewer.add_image(stack(), name="stack")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
     dock.choose_method("fair")
-    assert "slices" not in dock.input.group_words()
+    assert "slices" not in dock.input.group_label()
     dock.input.choose_extent("each")
     dock.input.choose_groups("axis:0")
     dock.form.set_values({"n_clusters": 2})

@@ -15,6 +15,7 @@ from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
 
@@ -26,24 +27,32 @@ def add(viewer, dock, data, **options):
 
 
 @pytest.fixture
-def model():
-    """A viewer without a window that has an RGB image."""
-    viewer = ViewerModel()
-    viewer.add_image(blocks(), name="blocks")
-    return viewer
+def viewer():
+    """A viewer without a window."""
+    return ViewerModel()
 
 
 @pytest.fixture
-def chosen(model, qtbot):
-    """The controls that say what to label."""
-    found = ImageInput(model)
+def dock(viewer, qtbot):
+    """The Segment dock, in a viewer that has an RGB image."""
+    viewer.add_image(blocks(), name="blocks")
+    found = SegmentWidget(viewer)
+    qtbot.addWidget(found, before_close_func=SegmentWidget.shut_down)
+    return found
+
+
+@pytest.fixture
+def chosen(viewer, qtbot):
+    """The controls that say what to label, in a viewer that has an RGB image."""
+    viewer.add_image(blocks(), name="blocks")
+    found = ImageInput(viewer)
     for widget in (found.section, found.features, found.scale):
         qtbot.addWidget(widget)
     return found
 
 
-def offer(model, chosen, data, **options):
-    layer = model.add_image(data, **options)
+def offer(viewer, chosen, data, **options):
+    layer = viewer.add_image(data, **options)
     chosen.choose_image(layer)
     return layer
 
@@ -82,7 +91,8 @@ def test_every_kind_of_image(viewer, dock, run, data):
 
 
 @pytest.mark.parametrize("name", ["Segment", "Scribbles", "Compare"])
-def test_a_dock_starts_with_the_active_image(viewer, name):
+def test_a_dock_starts_with_the_active_image(make_napari_viewer, name):
+    viewer = make_napari_viewer()
     active = [viewer.add_image(blocks()) for _ in range(3)][1]
     viewer.layers.selection.active = active
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", name)
@@ -91,28 +101,31 @@ def test_a_dock_starts_with_the_active_image(viewer, name):
     assert dock.input.image is active
 
 
-def test_a_dictionary_is_learned_from_the_selected_images(viewer):
+def test_a_dictionary_is_learned_from_the_selected_images(make_napari_viewer):
+    viewer = make_napari_viewer()
     images = [viewer.add_image(gray()) for _ in range(3)]
     viewer.layers.selection = {images[1], images[2]}
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
     assert dock.images.chosen() == images[1:]
 
 
-def test_an_active_layer_that_is_no_image_leaves_the_first(viewer):
+def test_an_active_layer_that_is_no_image_leaves_the_first(viewer, qtbot):
     first = viewer.add_image(blocks())
     viewer.add_image(blocks())
     viewer.add_labels(np.ones((32, 32), int))
-    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
-    assert dock.input.image is first
+    found = ImageInput(viewer)
+    for widget in (found.section, found.features, found.scale):
+        qtbot.addWidget(widget)
+    assert found.image is first
 
 
-def test_lab_only_with_three_channels(model, chosen):
+def test_lab_only_with_three_channels(viewer, chosen):
     assert "lab" in chosen.feature_names()
     chosen.choose_features("lab")
     assert chosen.job().options.features == "lab"
-    offer(model, chosen, gray())
+    offer(viewer, chosen, gray())
     assert "lab" not in chosen.feature_names()
-    offer(model, chosen, np.moveaxis(blocks(), -1, 0), name="planes")
+    offer(viewer, chosen, np.moveaxis(blocks(), -1, 0), name="planes")
     assert "lab" not in chosen.feature_names()
     chosen.choose_channels(0)
     assert "lab" in chosen.feature_names()
@@ -128,31 +141,31 @@ def test_channels_in_front(viewer, dock, run):
     np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
 
 
-def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(model, chosen):
-    first = offer(model, chosen, np.zeros((3, 20, 24)), name="first")
+def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(viewer, chosen):
+    first = offer(viewer, chosen, np.zeros((3, 20, 24)), name="first")
     chosen.choose_channels(0)
-    offer(model, chosen, np.ones((3, 16, 18)), name="second")
+    offer(viewer, chosen, np.ones((3, 16, 18)), name="second")
     assert chosen.job().options.channel_axis == 0
-    offer(model, chosen, np.ones((7, 16, 18)), name="of seven")
+    offer(viewer, chosen, np.ones((7, 16, 18)), name="of seven")
     assert chosen.job().options.channel_axis is None
     chosen.choose_image(first)
     assert chosen.job().options.channel_axis is None
 
 
-def test_rows_appear_only_where_there_is_a_choice(model, chosen):
+def test_rows_appear_only_where_there_is_a_choice(viewer, chosen):
     section = chosen.section
     assert not section.is_shown(chosen.channels)
     assert not section.is_shown(chosen.extent)
-    offer(model, chosen, stack())
+    offer(viewer, chosen, stack())
     assert section.is_shown(chosen.channels)
     assert section.is_shown(chosen.extent)
     chosen.choose_channels(0)
     assert not section.is_shown(chosen.extent)
 
 
-def test_axes_are_called_as_beside_their_sliders(model, chosen):
+def test_axes_are_called_as_beside_their_sliders(viewer, chosen):
     blocks = chosen.image
-    image = offer(model, chosen, stack(), name="stack")
+    image = offer(viewer, chosen, stack(), name="stack")
     assert chosen.channels.itemText(1) == "-3  (5 channels)"
     image.axis_labels = ("z", "y", "x")
     chosen.choose_image(blocks)
@@ -251,7 +264,7 @@ def test_nan_pixels_are_counted_and_can_be_masked(viewer, dock, run):
     assert run(dock) is None
     assert dock.status.is_error and "7 of 1024 pixels" in dock.status.text
     assert dock.status.suggested_action == "Mask them and run"
-    run(dock, start=dock.status._suggested_action.click)
+    run(dock, start=dock.status.action_button.click)
     assert not dock.status.is_error
     assert dock.status.suggested_action == ""
     np.testing.assert_array_equal(result_of(viewer, image).data == 0, np.isnan(data))
@@ -265,11 +278,11 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
     mask[:, :16] = 1
     dock.input.choose_mask(viewer.add_labels(mask))
     assert run(dock) is None
-    result = run(dock, start=dock.status._suggested_action.click)
+    result = run(dock, start=dock.status.action_button.click)
     np.testing.assert_array_equal(result.labels > 0, (mask > 0) & np.isfinite(data))
     dock.input.choose_mask(viewer.add_labels(np.ones((9, 9), int)))
     assert run(dock) is None
-    assert run(dock, start=dock.status._suggested_action.click) is None
+    assert run(dock, start=dock.status.action_button.click) is None
     assert "mask: expected the image's shape" in dock.status.text
 
 
@@ -370,8 +383,8 @@ def test_even_numbers_become_odd(chosen):
         (4, "slice", 5),
     ],
 )
-def test_the_scale_is_no_larger_than_the_image(model, chosen, n_slices, extent, window):
-    offer(model, chosen, stack(n_slices), name="stack")
+def test_the_scale_is_no_larger_than_the_image(viewer, chosen, n_slices, extent, window):
+    offer(viewer, chosen, stack(n_slices), name="stack")
     chosen.choose_extent(extent)
     job = chosen.job()
     assert job.options.window == window
@@ -388,10 +401,10 @@ def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
     assert not run(dock).recipe["input"]["window"] == 25
 
 
-def test_no_suggested_action_where_masking_pixels_would_not_help(viewer, run):
+def test_no_suggested_action_where_masking_pixels_would_not_help(viewer, dock, run):
     image = np.full((16, 16), np.nan, dtype=np.float32)
     layer = viewer.add_image(image, contrast_limits=(0, 1))
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock.input.choose_image(layer)
     run(dock)
     assert "all of them are NaN or infinite" in dock.status.text
     assert dock.status.suggested_action == ""

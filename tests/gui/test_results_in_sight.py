@@ -113,7 +113,7 @@ def test_results_of_other_slices_stay(viewer, dock, run):
 
 def test_results_side_by_side_are_left_alone(viewer, dock, qtbot, run):
     compare = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
-    compare.choice.tick("slk")
+    compare.choice.choose_methods("slk")
     compare.choice.vary(0, None)
     compare.choice.vary(1, None)
     compare.start()

@@ -104,8 +104,8 @@ class ComparisonChoice(QWidget):
         """Whether the parameters of the Segment dock count."""
         return bool(self._settings.currentData() == "segment")
 
-    def tick(self, *names: str) -> None:
-        """Tick these methods and no others."""
+    def choose_methods(self, *names: str) -> None:
+        """Choose these methods and no others."""
         for name, box in self._boxes.items():
             box.setChecked(name in names)
 

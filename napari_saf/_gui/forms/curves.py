@@ -108,7 +108,7 @@ class CurvePlot(QWidget):
         self.setVisible(False)
 
     @property
-    def words(self) -> dict[str, str]:
+    def values_at_cursor(self) -> dict[str, str]:
         """The value at the cursor, by the name of its curve."""
         shown = [row for row in self._rows if not row.isHidden()]
         return {str(row.name.text()): str(row.value.text()) for row in shown}

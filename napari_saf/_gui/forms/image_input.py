@@ -215,7 +215,7 @@ class ImageInput(QObject):
         """Ask how neighbours count, or do not."""
         self.features.show_row(self._weights, visible)
 
-    def group_words(self) -> str:
+    def group_label(self) -> str:
         """Return what stands for the groups on screen."""
         return str(self._groups.currentText())
 
