@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import napari_saf as saf
+from napari_saf import recording
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, to_plain, values_of
-from napari_saf.recording import Recording, SampledSeries
+from napari_saf.recording import PackedArray, Recording, SampledSeries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,3 +211,12 @@ def test_values_by_name_make_the_same_method_again():
         assert to_plain(build(kind, values_of(method))) == to_plain(method)
     euler = saf.SelfAssignmentFlow(s=0.3, stepper=saf.GeometricEuler(step=0.2))
     assert to_plain(build(saf.SelfAssignmentFlow, values_of(euler))) == to_plain(euler)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int32, np.float16])
+def test_a_packed_array_comes_back(kind, monkeypatch):
+    monkeypatch.setattr(recording, "_BLOCK_BYTES", 16)  # several blocks
+    array = np.random.default_rng(0).integers(0, 9, (7, 5)).astype(kind)[::2]
+    again = PackedArray.of(array).unpack()
+    np.testing.assert_array_equal(again, array)
+    assert again.dtype == array.dtype

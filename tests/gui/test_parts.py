@@ -8,6 +8,7 @@ import napari_saf as saf
 from napari_saf._gui.export.source import source_of
 from napari_saf._gui.layers.alignment import image_region, labelled_axes, labelled_image
 from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.layers.view import deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource
 from napari_saf._gui.prototypes.other_images import create_job
@@ -209,3 +210,10 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     job = create_job(viewer, source, layer, None)
     assert job.image_job.read(not_cancelled).n_nodes == 144
     assert image_region(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None
+
+
+def test_the_deepest_pixel_lies_in_the_largest_region():
+    labels = np.zeros((20, 20), dtype=int)
+    labels[0, 0] = labels[5:14, 5:14] = 3
+    assert deepest_pixel(labels, 3, not_cancelled) == (9, 9)
+    assert deepest_pixel(labels, 4, not_cancelled) is None
