@@ -66,8 +66,10 @@ class Mailbox:
 
     def take(self) -> Frame | None:
         """Return the frame and ask for another; None if there is none."""
-        frame, self._frame = self._frame, None
+        frame = self._frame
         if frame is not None:
+            # Cleared only here: a frame put while there was none to take is not lost.
+            self._frame = None
             self._wanted.set()
         return frame
 
