@@ -1,4 +1,4 @@
-"""What napari needs from a plugin that is no part of its documented interface, and why.
+"""Workarounds that rest on private interfaces of napari, with their reasons.
 
 Each entry names the versions that need it; it goes with them.
 """

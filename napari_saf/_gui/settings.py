@@ -28,7 +28,7 @@ class Settings:
     frames : float
         How often a second labels on screen are refreshed, at most.
     keeps_strokes : bool
-        Whether strokes are kept on disk while they are painted.
+        Whether strokes are autosaved while they are painted.
     """
 
     device: str = "auto"
@@ -44,7 +44,7 @@ class Settings:
 
 
 def current_settings() -> Settings:
-    """Return the settings as they are now; the defaults where napari cannot tell them."""
+    """Return the current settings; the defaults where napari has none."""
     try:
         found = get_plugin_settings(_PLUGIN)
         return Settings(

@@ -260,7 +260,7 @@ def panel_names(variants: Sequence[Variant]) -> list[str]:
         return [whole_name(variant) for variant in variants]
     sides = [_sides(dict(variant.place).get("window", "")) for variant in variants]
     is_short = len(set(sides)) == len({dict(variant.place).get("window") for variant in variants})
-    parts = [
+    groups = [
         [
             (_label(variant, axis), side if is_short and axis == "window" else value)
             for axis, value in variant.place
@@ -273,7 +273,7 @@ def panel_names(variants: Sequence[Variant]) -> list[str]:
     for n_words in (None, 1, 0):
         names = [
             _join((" ".join(label.split()[:n_words]), value) for label, value in pairs)
-            for pairs in parts
+            for pairs in groups
         ]
         if max(map(len, names)) <= most:
             break

@@ -47,15 +47,8 @@ _FILTERS = "Page (*.html);;Picture (*.png *.svg *.pdf);;Table (*.csv)"
 class CompareWidget(RunDock):
     """Choose an image and what to compare; run; see results side by side, and their numbers.
 
-    Parameters
-    ----------
-    viewer : napari.Viewer
-
     Attributes
     ----------
-    input : ImageInput
-    choice : ComparisonChoice
-    table : ComparisonTable
     outcome : Outcome or None
         Of the last comparison.
     """

@@ -36,7 +36,6 @@ class ComparisonLayers:
 
     Parameters
     ----------
-    viewer : napari.Viewer
     widget : QWidget
         In the window of the viewer.
     image : Image
@@ -95,7 +94,7 @@ class ComparisonLayers:
         return [layer for layer in map(self.layer, self._names) if layer is not None]
 
     def name(self, variant: Variant) -> str:
-        """Return what tells a variant from the others."""
+        """Return the name by which a variant is distinguished from the others."""
         return self._names[variant]
 
     def color(self, number: int) -> tuple[float, ...]:
@@ -215,7 +214,7 @@ class ComparisonTable(QTableWidget):
 
 
 class _Item(QTableWidgetItem):
-    """An entry that is sorted by its value, not by its words; the best one is bold."""
+    """A table item sorted by its value, not by its text; the best one is bold."""
 
     def __init__(self, column: Column, row: Row, text: str, best: float | None) -> None:
         super().__init__(text)

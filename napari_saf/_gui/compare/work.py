@@ -85,12 +85,10 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ComparisonWork:
-    """What a click on Compare asks for, as read at that moment.
+    """The job of a comparison, as read from the form on click.
 
     Attributes
     ----------
-    job : ImageJob
-    variants : sequence of Variant
     title : str
         The name of the image.
     truth : array-like or None
@@ -146,8 +144,8 @@ class ComparisonWork:
             channels = [k for k, at in enumerate(index) if isinstance(at, slice)][channels]
         axes = [axis for axis in range(len(index)) if axis != channels]
         fixed = {axis: at for axis, at in enumerate(index) if isinstance(at, int)}
-        part = labels_index(self.truth.shape, len(index), axes, fixed, channels)
-        truth = read_pixels(self.truth, part, cancelled).copy()
+        region = labels_index(self.truth.shape, len(index), axes, fixed, channels)
+        truth = read_pixels(self.truth, region, cancelled).copy()
         expected = tuple(self.job.data.shape[axis] for axis in axes if axis not in fixed)
         if truth.shape != expected:
             raise InvalidInput(f"truth: expected the shape {expected}, got {truth.shape}")

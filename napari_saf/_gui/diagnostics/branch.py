@@ -1,4 +1,4 @@
-"""The form of a branch: a recorded run goes on from a recorded state with other parameters."""
+"""The form of a branch: continue from a recorded state with other parameters."""
 
 from __future__ import annotations
 
@@ -21,12 +21,7 @@ _SCALE_HELP = "Side of the window over which labels are averaged (N)."
 
 
 class BranchForm(QWidget):
-    """The parameters of a run, to be changed, and a button.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-    """
+    """The parameters of a run, to be changed, and a button."""
 
     clicked = Signal()
 

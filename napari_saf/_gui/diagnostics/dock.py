@@ -32,7 +32,7 @@ __all__ = ["DiagnosticsWidget"]
 _REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
 _MOST_RUNS = 2
-"""Recordings kept: of the newest run and of the one before, to go back and forth between."""
+"""Number of recordings in memory: the newest run and the one before."""
 _NOTHING = "Run a method in any dock: its curves come up here."
 _NOT_RECORDED = (
     "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
@@ -40,19 +40,12 @@ _NOT_RECORDED = (
 
 
 class DiagnosticsWidget(RunDock):
-    """Follow runs of all docks; look at any time of them; go on from there.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
+    """Record the runs of all docks, show any recorded state and branch from it.
 
     Attributes
     ----------
-    plot : CurvePlot
     earlier : EarlierLayers
         What shows labels and entropy at the time of the slider.
-    separability : SeparabilityTable
-    branch : BranchForm
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -325,7 +318,7 @@ class DiagnosticsWidget(RunDock):
         self._show_separability()
 
     def _show_time(self) -> None:
-        """Put the cursor at the time of the slider and say what time it is."""
+        """Move the cursor to the time of the slider and update its label."""
         self.plot.move_cursor(self.time)
         self._description.setText(self._describe())
         state = self._state()
@@ -342,9 +335,9 @@ class DiagnosticsWidget(RunDock):
             return "preparing …"
         recorded = self._recorded_labels[self._slider.value()]
         shares = self._run.recording.record(recorded.step).label_shares
-        words = count_labels(int(np.count_nonzero(shares)))
+        labels = count_labels(int(np.count_nonzero(shares)))
         last = self._run.recording.record(-1).time
-        return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {words}"
+        return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
 
     def _show_labels(self) -> None:
         """Show the labels at the time of the slider; at the end the result itself."""
@@ -417,8 +410,8 @@ class DiagnosticsWidget(RunDock):
             self._show_chosen()
 
     def _on_returned(self, result: Segmentation) -> None:
-        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        text = f"{words} in {self.controller.seconds:.1f} s"
+        outcome = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{outcome} in {self.controller.seconds:.1f} s"
         self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 
     def _update_enabled(self) -> None:

@@ -27,10 +27,8 @@ class RecordedRun:
     ----------
     controller : RunController or None
         Whose run it is; None once it is over.
-    job : RunJob
     live : LiveLayer
         Shows its labels.
-    recording : Recording
     problem : Problem or None
         What was labelled, once it was read.
     numbers : array of int
@@ -90,10 +88,6 @@ class EarlierLayers:
     """Layers with the labels, and the entropy, of a run at an earlier time.
 
     The result stays as it is; it is out of sight as long as earlier labels are shown.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:

@@ -55,9 +55,9 @@ class SeparabilityTable(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._words = QLabel()
-        self._words.setWordWrap(True)
-        self._words.setToolTip(
+        self._summary = QLabel()
+        self._summary.setWordWrap(True)
+        self._summary.setToolTip(
             "How far apart labels are in colour or whatever describes a pixel: the scatter "
             "between them over the scatter within them; larger is better (tr S_B / tr S_W)."
         )
@@ -70,18 +70,18 @@ class SeparabilityTable(QWidget):
         self._table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._words)
+        layout.addWidget(self._summary)
         layout.addWidget(self._table)
         self.say("")
 
     @property
     def words(self) -> str:
         """The line."""
-        return str(self._words.text())
+        return str(self._summary.text())
 
     def say(self, words: str) -> None:
         """Show a line and no table."""
-        self._words.setText(words)
+        self._summary.setText(words)
         self._table.hide()
 
     def show_separability(
@@ -97,7 +97,7 @@ class SeparabilityTable(QWidget):
             return
         one, other, least = rows[0]
         first, second = sorted((int(numbers[one]), int(numbers[other])))
-        self._words.setText(
+        self._summary.setText(
             f"All labels: {found.whole:.3g}. Least apart: {first} and {second} ({least:.2g})."
         )
         self._table.setRowCount(len(rows))

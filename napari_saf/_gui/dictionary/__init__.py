@@ -1,1 +1,1 @@
-"""The Patch dictionary dock: learn atoms, look at them, apply them."""
+"""The Patch dictionary dock: learn atoms, inspect them, apply them."""

@@ -60,7 +60,7 @@ class Applied:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """What tells two dictionaries apart on an image.
+    """The comparison of two dictionaries on an image.
 
     The gain is the error of the other less that of this one: above 0 where this one is closer.
     Most sizes of the gain are below the limit.
@@ -151,8 +151,8 @@ class FolderSummary:
         return [outcome for outcome in self.outcomes if outcome.state == state]
 
     @property
-    def words(self) -> str:
-        """The summary in words; images that failed are named."""
+    def text(self) -> str:
+        """The summary as text, with the names of images that failed."""
         done, skipped, failed = (self.of(state) for state in ("done", "skipped", "failed"))
         lines = [f"{len(done)} of {self.n_images} images done"]
         psnrs = [outcome.result.psnr for outcome in done if outcome.result is not None]
@@ -177,7 +177,7 @@ def apply_to_folder(
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> FolderSummary:
-    """Apply a dictionary to the images of one folder; report a fraction and words."""
+    """Apply a dictionary to the images of one folder; report a fraction and a text."""
     source, results = folders
     paths = find_images([source])
     report((0.0, f"0 of {len(paths)}"))
@@ -192,6 +192,6 @@ def apply_to_folder(
     outcomes: list[Outcome[ImageMeasures]] = []
     for outcome in run_batch(task, task.plan(paths), cancelled=cancelled):
         outcomes.append(outcome)
-        words = f"{len(outcomes)} of {len(paths)}: {outcome.job.title} {outcome.state}"
-        report((len(outcomes) / len(paths), words))
+        text = f"{len(outcomes)} of {len(paths)}: {outcome.job.title} {outcome.state}"
+        report((len(outcomes) / len(paths), text))
     return FolderSummary(tuple(outcomes), len(paths))

@@ -70,8 +70,8 @@ class ApplySection(QWidget):
         self._reconstruction, self._other = QComboBox(), QComboBox()
         for box in (self._reconstruction, self._other):
             box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        for name, words in _RECONSTRUCTIONS.items():
-            self._reconstruction.addItem(words, name)
+        for name, text in _RECONSTRUCTIONS.items():
+            self._reconstruction.addItem(text, name)
         self._overwrite = QCheckBox("redo what is there")
         self.kinds = {kind: QPushButton(kind) for kind in _KINDS}
         for kind, button in self.kinds.items():

@@ -90,12 +90,12 @@ class AtomView(QWidget):
         return self._places[self._index(atom_id)]
 
     def tooltip(self, atom_id: int) -> str:
-        """Return what the mouse over an atom tells, as HTML."""
+        """Return the tooltip of an atom, as HTML."""
         k = self._index(atom_id)
         tile = self._tiles[k]
-        words = f"atom {k + 1}: {tile.count:,} pixels ({100 * tile.share:.1f} %)"
+        text = f"atom {k + 1}: {tile.count:,} pixels ({100 * tile.share:.1f} %)"
         picture = _to_html(_draw_transforms(tile.atom))
-        return f"{words.replace(',', '&#8239;')}<br>turned and mirrored:<br>{picture}"
+        return f"{text.replace(',', '&#8239;')}<br>turned and mirrored:<br>{picture}"
 
     def _index(self, atom_id: int) -> int:
         return [tile.atom_id for tile in self._tiles].index(atom_id)
@@ -175,7 +175,7 @@ class AtomView(QWidget):
 class AtomGallery(AtomView):
     """Atoms side by side in lines, with their counts below.
 
-    Grows in height with what it shows, for a scroll area; `height_changed` tells how high it is.
+    Grows in height with what it shows, for a scroll area; `height_changed` carries the new height.
     """
 
     height_changed = Signal(int)
@@ -219,7 +219,7 @@ class AtomGallery(AtomView):
             below = QRect(place.left(), place.bottom() + 1, place.width(), _TEXT_HEIGHT)
             flags = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop
             painter.setPen(self.palette().color(self.foregroundRole()))
-            painter.drawText(below, int(flags), _count_words(self._tiles[k].count))
+            painter.drawText(below, int(flags), _count_text(self._tiles[k].count))
 
 
 class AtomMap(AtomView):
@@ -253,7 +253,7 @@ class AtomMap(AtomView):
         )
 
 
-def _count_words(count: int) -> str:
+def _count_text(count: int) -> str:
     """Return a count in at most five characters: 940, 9.4k, 94k, 1.2M."""
     for size, unit in ((10**6, "M"), (10**3, "k")):
         if count >= size:

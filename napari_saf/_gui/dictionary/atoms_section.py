@@ -66,10 +66,10 @@ class ColoredDictionary:
 
     @property
     def title(self) -> str:
-        """What tells this dictionary from others, in a line."""
-        words = f"{self.dictionary.n_atoms} atoms, {self.dictionary.patch_size} px"
+        """A one-line description of the dictionary."""
+        text = f"{self.dictionary.n_atoms} atoms, {self.dictionary.patch_size} px"
         names = ", ".join(self.dictionary.images)
-        return f"{words}: {names}" if names else words
+        return f"{text}: {names}" if names else text
 
     def tiles(self) -> list[AtomTile]:
         """Return the atoms as they are shown."""
@@ -84,7 +84,7 @@ class ColoredDictionary:
 
 
 def describe_dictionary(dictionary: PatchDictionary) -> str:
-    """Return the number and the size of the atoms in words."""
+    """Return the number and the size of the atoms as text."""
     n_atoms, side = dictionary.n_atoms, dictionary.patch_size
     kind = {1: "grey", 3: "RGB"}.get(dictionary.n_channels, f"{dictionary.n_channels} channels")
     return f"{n_atoms} atom{'s' * (n_atoms != 1)} of {side} × {side} px, {kind}"
@@ -115,7 +115,7 @@ class AtomsSection(QWidget):
         self._fit_height()
 
     def _create_controls(self) -> None:
-        self._words = QLabel()
+        self._heading = QLabel()
         self.show_gallery, self.show_map = QPushButton("Gallery"), QPushButton("Map")
         self.show_gallery.setToolTip("All atoms, the most used first, with the pixels they label.")
         self.show_map.setToolTip("Atoms that are alike lie near each other.")
@@ -156,7 +156,7 @@ class AtomsSection(QWidget):
         self._stack.setToolTip(_HELP)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._words)
+        layout.addWidget(self._heading)
         layout.addWidget(create_row(self.show_gallery, self.show_map, self.zoom))
         layout.addWidget(self._stack)
         layout.addWidget(create_row(self.drop, self.undo, self.load, self.save))
@@ -174,7 +174,7 @@ class AtomsSection(QWidget):
     def show_dictionary(self, shown: ColoredDictionary | None) -> None:
         """Show a dictionary, or none."""
         self._current = shown
-        self._words.setText("Atoms" if shown is None else describe_dictionary(shown.dictionary))
+        self._heading.setText("Atoms" if shown is None else describe_dictionary(shown.dictionary))
         self._show([] if shown is None else shown.tiles(), is_locked=False)
 
     def show_live(
@@ -188,7 +188,7 @@ class AtomsSection(QWidget):
             for k in order
             if np.isfinite(atoms[k]).all()
         ]
-        self._words.setText(f"{len(tiles)} atoms so far")
+        self._heading.setText(f"{len(tiles)} atoms so far")
         self._show(tiles, is_locked=True)
 
     def _show(self, tiles: list[AtomTile], is_locked: bool) -> None:

@@ -1,4 +1,4 @@
-"""The Patch dictionary dock: learn atoms, look at them, save them, apply them."""
+"""The Patch dictionary dock: learn atoms, inspect, save and apply them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
 
 class DictionaryWidget(RunDock):
-    """Learn a dictionary of patches from images; look at its atoms; apply it to other images."""
+    """Learn a dictionary of patches from images; inspect its atoms; apply it to other images."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -96,8 +96,8 @@ class DictionaryWidget(RunDock):
             "Side of the window over which labels are averaged: small keeps detail, large smooths.",
         )
         fold = create_fold("Advanced", self.form.advanced)
-        parts = [section, self.form.basic, fold, self.atoms, self.applying]
-        self._lay_out(parts, [self.learn, self._stop_button], [])
+        widgets = [section, self.form.basic, fold, self.atoms, self.applying]
+        self._lay_out(widgets, [self.learn, self._stop_button], [])
 
     def _connect(self) -> None:
         self.learn.clicked.connect(self.start)
@@ -169,8 +169,8 @@ class DictionaryWidget(RunDock):
         axes = max(map(channel_axes, self.images.chosen()), key=len, default=[])
         self._channels.clear()
         self._channels.addItem("none", None)
-        for words, axis in axes:
-            self._channels.addItem(words, axis - len(axes))
+        for text, axis in axes:
+            self._channels.addItem(text, axis - len(axes))
         self._channels.setCurrentIndex(max(0, self._channels.findData(before)))
         self._section.show_row(self._channels, bool(axes))
 
@@ -179,7 +179,7 @@ class DictionaryWidget(RunDock):
         self._channels.setCurrentIndex(self._channels.findData(axis))
 
     def channel_choices(self) -> list[str]:
-        """Return the axes that may hold the channels, in words."""
+        """Return the axes that may hold the channels, as texts and numbers."""
         return [str(self._channels.itemText(k)) for k in range(self._channels.count())]
 
     def _on_began(self) -> None:
@@ -215,8 +215,8 @@ class DictionaryWidget(RunDock):
         if live.layer is not None and not live.is_lost:
             self._atom_labels.add(live.layer, job.image, new)
         self._show_new(new)
-        words = f"{STATUS_WORDS[result.status]}: {_count_atoms(dictionary.n_atoms)}"
-        lines = [f"{words} in {self.controller.seconds:.1f} s", *result.notes]
+        text = f"{STATUS_WORDS[result.status]}: {_count_atoms(dictionary.n_atoms)}"
+        lines = [f"{text} in {self.controller.seconds:.1f} s", *result.notes]
         self.status.show_progress(1.0, "\n".join(lines))
 
     def _on_abandoned(self) -> None:
@@ -283,7 +283,7 @@ class DictionaryWidget(RunDock):
         if len(atom_ids) != 1:
             return
         (atom_id,) = atom_ids
-        found = self._atom_labels.find(atom_id)
+        found = self._atom_labels.labels_of(atom_id)
         if found is None:
             self.status.reset("apply the dictionary to an image to see where its atoms are used")
             return
@@ -321,11 +321,11 @@ class DictionaryWidget(RunDock):
         if plane.layer not in self._viewer.layers:
             self.status.reset("the image is gone")
             return
-        words = f"{plane.layer.name}: {applied.psnr:.1f} dB"
+        text = f"{plane.layer.name}: {applied.psnr:.1f} dB"
         n_unused = int(np.count_nonzero(applied.usage == 0))
         if n_unused:
-            words += f", {n_unused} of {len(applied.usage)} atoms not used"
-        self.status.show_progress(1.0, words)
+            text += f", {n_unused} of {len(applied.usage)} atoms not used"
+        self.status.show_progress(1.0, text)
 
         layers = create_applied_layers(applied, plane)
         added = [self._viewer.add_layer(layer) for layer in layers]
@@ -378,9 +378,9 @@ class DictionaryWidget(RunDock):
 
     def _on_folder_done(self, summary: FolderSummary) -> None:
         if summary.of("failed"):
-            self.status.show_error(summary.words)
+            self.status.show_error(summary.text)
         else:
-            self.status.show_progress(1.0, summary.words)
+            self.status.show_progress(1.0, summary.text)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.applying.forget_layer(event.value)

@@ -33,7 +33,7 @@ DICTIONARY_KEY = "dictionary"
 _DIMMED_ALPHA = 0.12
 LayerData = list[tuple[Any, ...]]
 _NO_LAYER: LayerData = [(None,)]
-"""What tells napari that a file was read and that no layer comes of it."""
+"""The layer data by which a napari reader returns no layer."""
 
 
 def create_applied_layers(applied: Applied, plane: Plane) -> list[Layer]:
@@ -140,7 +140,7 @@ class AtomLabelsList:
         for one in self._known:
             one.highlight(atom_ids)
 
-    def find(self, atom_id: int) -> AtomLabels | None:
+    def labels_of(self, atom_id: int) -> AtomLabels | None:
         """Return where an atom is used: on the selected layer, or the newest."""
         able = [one for one in self._known if one.label_of(atom_id) is not None]
         active = self._viewer.layers.selection.active

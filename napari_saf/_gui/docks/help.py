@@ -43,13 +43,7 @@ def frame_of(dock: QWidget) -> QDockWidget | None:
 
 
 class HelpButton(QObject):
-    """Puts the button into the title of the frame around a dock, whenever that is made anew.
-
-    Parameters
-    ----------
-    dock : QWidget
-        Owns this object.
-    """
+    """Puts the button into the title of the frame around a dock, whenever that is made anew."""
 
     def __init__(self, dock: QWidget) -> None:
         super().__init__(dock)
@@ -57,7 +51,7 @@ class HelpButton(QObject):
         self._frame: Callable[[], QDockWidget | None] = lambda: None
 
     def follow(self) -> None:
-        """Look for the frame, now that the dock is in sight."""
+        """Install the button in the frame of the dock once it is visible."""
         frame = frame_of(self._dock)
         if frame is not None and frame is not self._frame():
             self._frame = weakref.ref(frame)
@@ -86,7 +80,7 @@ class HelpButton(QObject):
 
 
 _FOLDERS = ("_docs", "../docs")
-"""In a wheel the pages lie inside the package, in a checkout beside it."""
+"""In a wheel the pages lie inside the package, in a checkout next to it."""
 _DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
 _SIZE = QSize(820, 720)
 _MARGIN = 90

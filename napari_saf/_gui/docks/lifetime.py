@@ -23,17 +23,13 @@ class DockLifetime(QObject):
 
     Parameters
     ----------
-    viewer : napari.Viewer
-    dock : QWidget
-        Owns this object.
     ended : callable
         Called once.
 
     Attributes
     ----------
-    has_ended : bool
     has_joined : bool
-        Whether it has its place beside the other docks.
+        Whether it was tabbed with the other docks.
     """
 
     def __init__(
@@ -99,11 +95,11 @@ class DockLifetime(QObject):
         window = frame.parentWidget()
         area, together = window.dockWidgetArea(frame), window.tabifiedDockWidgets(frame)
         for other in window.findChildren(QDockWidget):
-            is_beside = other is not frame and other not in together and not other.isHidden()
+            is_docked = other is not frame and other not in together and not other.isHidden()
             is_in_area = not other.isFloating() and window.dockWidgetArea(other) == area
             lifetime = other.findChild(DockLifetime)
             # One that is still to join would take this one's place, and not its tabs with it.
-            if is_beside and is_in_area and lifetime is not None and lifetime.has_joined:
+            if is_docked and is_in_area and lifetime is not None and lifetime.has_joined:
                 window.tabifyDockWidget(other, frame)
                 frame.raise_()
                 break

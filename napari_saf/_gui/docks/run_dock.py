@@ -17,7 +17,7 @@ from qtpy.QtWidgets import (
 )
 
 from napari_saf._gui.docks.lifetime import DockLifetime
-from napari_saf._gui.docks.shortcuts import Shortcuts, in_words
+from napari_saf._gui.docks.shortcuts import Shortcuts, shortcut_text
 from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.runs.background import FunctionTask
@@ -157,7 +157,7 @@ class RunDock(QWidget):
 
     def _key_of(self, method: str) -> str:
         """Return the key that calls a method, as a tooltip names it."""
-        return next(in_words(key) for key, name in self.shortcuts.items() if name == method)
+        return next(shortcut_text(key) for key, name in self.shortcuts.items() if name == method)
 
     def _connect_controller(self) -> None:
         self._stop_button.clicked.connect(self._on_stop_clicked)

@@ -10,7 +10,7 @@ import napari
 from napari.utils.key_bindings import coerce_keybinding
 from qtpy.QtWidgets import QWidget
 
-__all__ = ["Shortcuts", "in_words"]
+__all__ = ["Shortcuts", "shortcut_text"]
 
 
 class Shortcuts:
@@ -21,9 +21,6 @@ class Shortcuts:
 
     Parameters
     ----------
-    viewer : napari.Viewer
-    dock : QWidget
-        Owns this object.
     keys : mapping of str to str
         From keys, as napari writes them, to names of methods of the dock; one that returns False
         leaves the key to another dock.
@@ -64,7 +61,7 @@ _visits: list[weakref.ref[Shortcuts]] = []
 """Of all docks; that of the dock that was visited last comes last."""
 
 
-def in_words(key: str) -> str:
+def shortcut_text(key: str) -> str:
     """Return a key as a tooltip names it."""
     return key.replace("-", "+")
 

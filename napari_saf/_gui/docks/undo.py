@@ -21,7 +21,7 @@ class UndoHistory(Generic[Step]):
     size_of : callable, optional
         Returns the bytes that a step keeps; without it steps count as 0.
     most_bytes : int
-        What all steps may keep together; the latest is kept in any case.
+        Limit on the memory of all steps; the latest step always stays.
     """
 
     def __init__(

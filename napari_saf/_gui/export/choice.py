@@ -107,7 +107,7 @@ class ExportChoice(QWidget):
         return Wanted(**found)  # type: ignore[arg-type]
 
     def offer(self, name: str, reason: str) -> None:
-        """Offer a kind of file, or do not for a reason that is told."""
+        """Enable a kind of file, or disable it with a reason as tooltip."""
         kind = next(kind for kind in _KINDS if kind.name == name)
         tick = self._ticks[name]
         tick.setEnabled(not reason)

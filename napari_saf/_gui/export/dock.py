@@ -48,15 +48,8 @@ _NOT_OURS = "These labels come without prototypes: they were not computed here."
 class ExportWidget(RunDock):
     """Save labels for other programs, and repeat what made them.
 
-    Parameters
-    ----------
-    viewer : napari.Viewer
-
     Attributes
     ----------
-    choice : ExportChoice
-        What to save.
-    repeat : RepeatSection
     button : QPushButton
         Writes what is ticked.
     """
@@ -106,7 +99,7 @@ class ExportWidget(RunDock):
         self._write(may_replace=False)
 
     def run_or_stop(self) -> bool:
-        """Stop what goes on; a shortcut writes no files."""
+        """Stop the task that is running; the shortcut writes no files."""
         return self.is_busy and super().run_or_stop()
 
     def start_repeat(self) -> None:

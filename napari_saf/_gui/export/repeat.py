@@ -44,7 +44,6 @@ class RepeatSection(QWidget):
 
     Parameters
     ----------
-    viewer : napari.Viewer
     status : StatusArea
         Says how saving went.
 
@@ -52,7 +51,6 @@ class RepeatSection(QWidget):
     ----------
     button : QPushButton
         To repeat; the dock does it.
-    brightness : BrightnessChoice
     """
 
     def __init__(self, viewer: napari.Viewer, status: StatusArea) -> None:

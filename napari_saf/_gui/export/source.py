@@ -117,36 +117,36 @@ def write_files(
 
 
 def source_of(viewer: napari.Viewer, layer: Labels, image: Image | None) -> LabelSource:
-    """Return what is exported of a layer; axes of length 1 beside the plane are left out."""
-    kept = squeezed_axes(layer)
-    part = None if image is None else image_region(layer, image)
+    """Return what is exported of a layer, without its singleton axes outside the plane."""
+    axes_kept = squeezed_axes(layer)
+    region = None if image is None else image_region(layer, image)
     points = points_of(layer)
     known = Labelling(
         np.empty(0),
-        scale=tuple(abs(float(layer.scale[axis])) for axis in kept),
-        units=tuple(str(layer.units[axis]) for axis in kept),
-        axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in kept]),
+        scale=tuple(abs(float(layer.scale[axis])) for axis in axes_kept),
+        units=tuple(str(layer.units[axis]) for axis in axes_kept),
+        axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in axes_kept]),
         names=class_names(layer),
         prototypes=PrototypeSet.from_points(points) if points else None,
         recipe=metadata_of(layer).get("recipe"),
-        plane=tuple(positions_on_screen(viewer, layer, kept[:-2]).values()),
+        plane=tuple(positions_on_screen(viewer, layer, axes_kept[:-2]).values()),
         title="" if image is None else image.name,
-        channel_axis=None if part is None else part[1],
+        channel_axis=None if region is None else region[1],
     )
     # A colormap that shows the chosen label alone would leave the others black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     return LabelSource(
         pixels_of(layer),
-        tuple(slice(None) if axis in kept else 0 for axis in range(layer.ndim)),
+        tuple(slice(None) if axis in axes_kept else 0 for axis in range(layer.ndim)),
         colormap,
-        None if image is None or part is None else pixels_of(image),
-        () if part is None else part[0],
+        None if image is None or region is None else pixels_of(image),
+        () if region is None else region[0],
         known,
     )
 
 
 def _letters(axes: list[tuple[str, str]]) -> str | None:
-    """Return a letter for each axis by its name and unit, or None where they say nothing."""
+    """Return a letter for each axis by its name and unit, None for an unnamed axis."""
     letters = ["t" if unit in _TIMES else _LETTERS.get(name.lower(), name) for name, unit in axes]
     known = [letter for letter in letters if len(letter) == 1]
     rest = iter([letter for letter in "xyz" if letter not in known])

@@ -33,8 +33,6 @@ class Curve:
 
     Attributes
     ----------
-    name, help : str
-    values : array of shape (n_steps,) or, for shares that are stacked, (n_steps, n_columns)
     format : callable
         Returns the value of a step as text.
     """

@@ -201,7 +201,7 @@ class PrototypesChoice(LayerChoice):
         return np.concatenate(list(points.values())) if points else None
 
     def show_value(self, value: object) -> None:
-        """Choose nothing; an array does not say of which layer it is."""
+        """Choose nothing: the layer of an array is unknown."""
         if value is None:
             self.choose(None)
 
@@ -213,7 +213,7 @@ class PrototypesChoice(LayerChoice):
         return None if np.array_equal(labels, np.arange(1, len(labels) + 1)) else labels
 
     def input_entry(self, name: str) -> object:
-        """Return what the recipe of the chosen result says of its input, or None."""
+        """Return an entry of the input in the recipe of the chosen result, or None."""
         layer = self.layer
         options = None if layer is None else layer.metadata[METADATA_KEY]["recipe"].get("input")
         return None if options is None else options.get(name)

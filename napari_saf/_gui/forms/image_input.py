@@ -1,4 +1,4 @@
-"""What to label: the image, the part of it, the scale, the features, the mask."""
+"""Form of the input: image, region, scale, features, mask."""
 
 from __future__ import annotations
 
@@ -52,11 +52,10 @@ _HELP = {
 
 
 class ImageInput(QObject):
-    """The controls that say what to label, in two sections and a scale.
+    """Controls of the image input, in two sections and a scale.
 
     Parameters
     ----------
-    viewer : napari.Viewer
     options : ImageOptions, optional
         What to begin with.
     strokes : str, optional
@@ -66,7 +65,6 @@ class ImageInput(QObject):
     ----------
     section, features : FormSection
         Image and its axes; features, neighbours and mask. To be laid out by the owner.
-    scale : OddSlider
     channels, extent : QComboBox
         The axis of the channels; what to label of a stack.
     """
@@ -163,7 +161,7 @@ class ImageInput(QObject):
         return self._selection().whole()
 
     def index_of(self, layer: Labels) -> Index:
-        """Return what to read of a layer of labels, over the part of the image."""
+        """Return the index of a layer of labels over the region of the image."""
         return self._selection().over(layer)[1]
 
     def choose_image(self, layer: Layer) -> None:

@@ -1,4 +1,4 @@
-"""Which part of an image layer is labelled, and what of other layers goes with it."""
+"""The labelled region of an image layer, and the aligned regions of other layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class ImageSelection:
 
     Attributes
     ----------
-    image : Image
     channel_axis : int or None
         The axis that holds channels.
     fixed : mapping of int to int
@@ -58,7 +57,7 @@ class ImageSelection:
         return found, found.shape(tuple(shape[axis] for axis in self.axes))
 
     def over(self, layer: Labels | None) -> tuple[Any, Index]:
-        """Return the pixels of labels, and what to read of them over the part of the image."""
+        """Return the pixels of labels and the index of those over the region of the image."""
         if layer is None:
             return None, ()
         pixels, n_axes = pixels_of(layer), self.image.ndim
@@ -73,7 +72,7 @@ class ImageSelection:
         return pixels_of(layer), *feature_index(axis, self.axes, self.fixed)
 
     def feature_axis(self, layer: Layer) -> int | None:
-        """Return the axis that a layer has beside those of the image; None if it does not fit."""
+        """Return the one axis that a layer has more than the image; None if it does not fit."""
         sides = [pixels_of(self.image).shape[axis] for axis in self.axes]
         return feature_axis(pixels_of(layer).shape, sides)
 

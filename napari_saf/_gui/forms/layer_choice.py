@@ -34,7 +34,6 @@ class LayerChoice(QComboBox):
 
     Parameters
     ----------
-    viewer : napari.Viewer
     wanted : callable
         Whether a layer is offered.
     none : str, optional
@@ -119,10 +118,6 @@ class ImageList(QListWidget):
 
     Images that were computed here are not offered. At first those that are selected in the viewer
     are ticked, or else the first.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
     """
 
     changed = Signal()

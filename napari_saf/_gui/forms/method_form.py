@@ -27,8 +27,6 @@ class MethodForm(QObject):
 
     Parameters
     ----------
-    method : type
-    viewer : napari.Viewer
     asks_prototypes : bool
         Whether prototypes of an earlier result may be chosen.
     has_seeds : bool
@@ -162,7 +160,6 @@ class MethodChoice(QObject):
 
     Parameters
     ----------
-    viewer : napari.Viewer
     methods : iterable of type
         What is offered.
     asks_prototypes, has_seeds : bool
@@ -170,7 +167,6 @@ class MethodChoice(QObject):
 
     Attributes
     ----------
-    box : QComboBox
     form : MethodForm
         Of the chosen method.
     basic, advanced : FormSection

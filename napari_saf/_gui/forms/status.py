@@ -99,5 +99,5 @@ class StatusArea(QWidget):
 
 
 def _breakable(text: str) -> str:
-    """Return a text whose long words, such as names of files, can go on in a new line."""
+    """Return a text whose long words, such as file names, can wrap."""
     return _LONG_WORD.sub(lambda match: _BREAK.join(match[0]), text)

@@ -43,9 +43,9 @@ def channel_axis_of(layer: Labels) -> int | None:
 
 def labelled_axes(layer: Labels) -> list[int]:
     """Return the axes along which pixels were labelled; where not known, those to keep."""
-    origin, shape = image_axes_of(layer), pixels_of(layer).shape
-    if origin is not None:
-        return [axis for axis in range(len(shape)) if axis not in origin[1]]
+    recorded, shape = image_axes_of(layer), pixels_of(layer).shape
+    if recorded is not None:
+        return [axis for axis in range(len(shape)) if axis not in recorded[1]]
     last = len(shape) - 2
     return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
 
@@ -68,39 +68,39 @@ def labelled_image(
 
 
 def image_region(
-    layer: Labels, image: Image, kept: list[int] | None = None
+    layer: Labels, image: Image, spatial: list[int] | None = None
 ) -> tuple[Index, int | None] | None:
-    """Return which part of an image lies under labels, and its axis of channels; or None.
+    """Return the region of an image under labels and its channel axis; None if not aligned.
 
-    Of the axes of the labels `kept` stay, by default those that `squeezed_axes` names.
+    Of the axes of the labels `spatial` stay, by default those that `squeezed_axes` names.
     """
-    kept = squeezed_axes(layer) if kept is None else kept
+    spatial = squeezed_axes(layer) if spatial is None else spatial
     own_channels = channel_axis_of(layer)
     if image.ndim == layer.ndim and own_channels is not None and not image.rgb:
-        return _part_with_channels(layer, image, own_channels, kept)
+        return _region_with_channels(layer, image, own_channels, spatial)
     if image.ndim == layer.ndim:
-        index = _part(layer, image, list(enumerate(range(image.ndim))), kept)
+        index = _region(layer, image, list(enumerate(range(image.ndim))), spatial)
         channel = -1 if image.rgb else None
         return None if index is None else (index, channel)
     if image.ndim != layer.ndim + 1 or image.rgb:
         return None
-    origin = image_axes_of(layer)
-    own = origin[0] if origin is not None else ()
+    recorded = image_axes_of(layer)
+    own = recorded[0] if recorded is not None else ()
     # Where the image is of the same kind, the axis that is none of the labels' holds channels.
     for channel in sorted(range(image.ndim), key=lambda axis: axis in own):
         axes = [axis for axis in range(image.ndim) if axis != channel]
-        index = _part(layer, image, list(enumerate(axes)), kept)
+        index = _region(layer, image, list(enumerate(axes)), spatial)
         if index is not None:
             return _with_channels(index, channel)
     return None
 
 
-def _part_with_channels(
-    layer: Labels, image: Image, channel: int, kept: list[int]
+def _region_with_channels(
+    layer: Labels, image: Image, channel: int, spatial: list[int]
 ) -> tuple[Index, int | None] | None:
-    """Return the part of an image under labels that have its axis of channels, too; or None."""
+    """Return the region of an image under labels that have its channel axis, too; or None."""
     pairs = [(axis, axis) for axis in range(image.ndim) if axis != channel]
-    index = _part(layer, image, pairs, kept)
+    index = _region(layer, image, pairs, spatial)
     return None if index is None else _with_channels(index, channel)
 
 
@@ -109,8 +109,8 @@ def _with_channels(index: Index, channel: int) -> tuple[Index, int | None]:
     return (*index[:channel], slice(None), *index[channel:]), n_before
 
 
-def _part(
-    layer: Labels, image: Image, pairs: list[tuple[int, int]], kept: list[int]
+def _region(
+    layer: Labels, image: Image, pairs: list[tuple[int, int]], spatial: list[int]
 ) -> Index | None:
     """Return the index of some axes of an image that the labels cover, or None.
 
@@ -124,5 +124,5 @@ def _part(
             start = round((layer.translate[k] - image.translate[axis]) / image.scale[axis])
         if start < 0 or start + side > whole:
             return None
-        found.append(slice(start, start + side) if k in kept else start)
+        found.append(slice(start, start + side) if k in spatial else start)
     return tuple(found)

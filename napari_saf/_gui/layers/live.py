@@ -29,7 +29,7 @@ _FIRST = (
     (0.84, 0.37, 0.00),
     (0.00, 0.45, 0.70),
 )
-"""Okabe and Ito, told apart by all people; those of napari begin nearly black."""
+"""Palette of Okabe and Ito, safe for colour blindness; that of napari begins nearly black."""
 
 
 def label_colors() -> NDArray[np.float32]:
@@ -47,7 +47,6 @@ class LiveLayer:
 
     Parameters
     ----------
-    viewer : napari.Viewer
     image : Image
         The layer that is labelled.
     title : str
@@ -95,7 +94,7 @@ class LiveLayer:
 
     @property
     def source(self) -> dict[str, Any]:
-        """What the layer's metadata say of the part of the image that was labelled."""
+        """The metadata of the layer about the labelled region of the image."""
         return {
             "image": str(self.image.unique_id),
             "axes": self.placement.axes,
@@ -144,8 +143,10 @@ class LiveLayer:
     def labels(self) -> LabelImage:
         """Return the labels on screen, in the shape of what was labelled."""
         assert self._pixels is not None
-        kept = [n for k, n in enumerate(self._pixels.shape) if k not in self.placement.singletons]
-        return self._pixels.reshape(kept)
+        labelled = [
+            n for k, n in enumerate(self._pixels.shape) if k not in self.placement.singletons
+        ]
+        return self._pixels.reshape(labelled)
 
     def clear(self) -> None:
         """Show no labels."""
@@ -229,7 +230,6 @@ class EditedLayer(LiveLayer):
 
     Parameters
     ----------
-    viewer : napari.Viewer
     image : Image
         What was labelled.
     layer : Labels
@@ -237,8 +237,8 @@ class EditedLayer(LiveLayer):
     """
 
     def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
-        kept = labelled_axes(layer)
-        alone = tuple(axis for axis in range(layer.ndim) if axis not in kept)
+        labelled = labelled_axes(layer)
+        alone = tuple(axis for axis in range(layer.ndim) if axis not in labelled)
         super().__init__(viewer, image, "", Placement(alone, (), {}))
         self.layer, self._pixels = layer, layer.data
 
@@ -263,10 +263,6 @@ class UncertaintyLayer:
 
     Parameters
     ----------
-    viewer : napari.Viewer
-    name : str
-    placement : Placement
-    strokes : Labels, optional
     full : float
         The uncertainty that is brightest, at most 1.
     covers : bool
@@ -282,9 +278,9 @@ class UncertaintyLayer:
         full: float = 0.5,
         covers: bool = False,
     ) -> None:
-        self._look = {"blending": "additive", "opacity": 0.7}
+        self._appearance = {"blending": "additive", "opacity": 0.7}
         if covers:
-            self._look = {"blending": "translucent", "opacity": 1.0}
+            self._appearance = {"blending": "translucent", "opacity": 1.0}
         self._full = full
         self._viewer, self._name = viewer, name
         self._placement, self._strokes = placement, strokes
@@ -301,7 +297,7 @@ class UncertaintyLayer:
             pixels,
             name=self._name,
             colormap="magma",
-            **self._look,
+            **self._appearance,
             contrast_limits=(0, self._full),
             metadata={METADATA_KEY: {}},
             **self._placement.transform,
@@ -316,7 +312,7 @@ class UncertaintyLayer:
 
 
 def put_below(viewer: napari.Viewer, layer: Layer, strokes: Labels) -> None:
-    """Put a layer below the strokes, and let the person go on painting those."""
+    """Insert a layer below the strokes, which stay the active layer."""
     if strokes in viewer.layers:
         viewer.layers.move(viewer.layers.index(layer), viewer.layers.index(strokes))
         viewer.layers.selection.active = strokes

@@ -136,7 +136,6 @@ class Plane:
 
     Attributes
     ----------
-    layer : Image
     index : tuple of int or slice
         What to read, one entry per axis.
     channel_axis : int or None
@@ -197,7 +196,7 @@ def positions_on_screen(viewer: napari.Viewer, layer: Layer, axes: Iterable[int]
 
 
 def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
-    """Return the axes of a layer that may hold channels, each in words and as a number."""
+    """Return the axes of a layer that may hold channels, each as a text and its number."""
     if layer is None or layer.rgb or layer.ndim < 3:
         return []
     named = zip(layer.axis_labels, pixels_of(layer).shape, strict=True)

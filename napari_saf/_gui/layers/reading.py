@@ -49,7 +49,7 @@ class ImageJob:
     mask_index : tuple of int or slice
         What to read of the mask.
     groups : array-like or None
-        Group of each pixel, 0 for none; beside those that the options name.
+        Group of each pixel, 0 for none; in addition to those of the options.
     groups_index : tuple of int or slice
         What to read of the groups.
     seeds : array-like or None
@@ -59,7 +59,7 @@ class ImageJob:
     finite_only : bool
         Whether to leave out NaN and infinite pixels instead of refusing the image.
     features : array-like or None
-        Features that were computed elsewhere, in place of those that the options name.
+        Precomputed features, in place of those that the options name.
     features_index : tuple of int or slice
         What to read of them.
     features_axis : int
@@ -229,7 +229,7 @@ class ProblemReader:
 
 
 def _key_of(job: ImageJob) -> tuple[object, ...]:
-    """Return what tells whether two jobs differ in more than strokes.
+    """Return a key by which jobs that differ in strokes alone are equal.
 
     Images count by identity and by a sample of their values; layers that are painted on, by all
     their values.
@@ -256,7 +256,7 @@ _SAMPLE = 100_000
 
 
 def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArray[Any]:
-    """Return a part of an array as numpy; of a lazy one slab by slab, so that it can be ended.
+    """Return a region of an array as numpy; a lazy array is read by slabs, cancellable between.
 
     Raises
     ------
@@ -265,19 +265,19 @@ def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArr
     ComputeError
         If a lazy one does not fit into memory.
     """
-    part = data[index]
-    chunks = getattr(part, "chunks", None)
-    if isinstance(part, np.ndarray) or not chunks:
-        return np.asarray(part)
+    block = data[index]
+    chunks = getattr(block, "chunks", None)
+    if isinstance(block, np.ndarray) or not chunks:
+        return np.asarray(block)
     # Beside the pixels there is their copy in float32.
-    need = float(part.size) * (part.dtype.itemsize + 4)
+    need = float(block.size) * (block.dtype.itemsize + 4)
     check_memory(need, torch.device("cpu"), _SMALLER)
-    whole = np.empty(part.shape, part.dtype)
+    whole = np.empty(block.shape, block.dtype)
     start = 0
     for length in chunks[0]:
         if cancelled():
             raise Cancelled
-        whole[start : start + length] = np.asarray(part[start : start + length])
+        whole[start : start + length] = np.asarray(block[start : start + length])
         start += length
     return whole
 
@@ -315,7 +315,7 @@ def labels_index(
 
 
 def feature_axis(shape: tuple[int, ...], sides: Sequence[int]) -> int | None:
-    """Return the axis that a shape has beside given sides; the last one that may be meant."""
+    """Return the axis of a shape whose removal leaves the given sides; the last one that fits."""
     found = [k for k in range(len(shape)) if [*shape[:k], *shape[k + 1 :]] == list(sides)]
     return found[-1] if found and len(shape) == len(sides) + 1 else None
 

@@ -26,7 +26,7 @@ _SLIDERS_REST_MILLISECONDS = 100
 
 
 def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
-    """Return the events that tell when layers come, go or are renamed."""
+    """Return the events of layers being inserted, removed or renamed."""
     events = viewer.layers.events
     return events.inserted, events.removed, events.renamed
 
@@ -75,13 +75,7 @@ class LayerWatch(QObject):
 
 
 class SliceWatch(QObject):
-    """Tells when another slice may be on screen, once the sliders rest.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-    parent : QObject
-    """
+    """Tells when another slice may be on screen, once the sliders rest."""
 
     changed = Signal()
 
@@ -119,7 +113,6 @@ class SideBySide:
 
     Parameters
     ----------
-    viewer : napari.Viewer
     on_left : callable
         Called when the grid was left, by whatever button.
     """

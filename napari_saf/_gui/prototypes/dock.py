@@ -59,7 +59,7 @@ _DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
 
 
 class PrototypesWidget(RunDock):
-    """A row for each label: what it stands for, to look at, edit, use and save."""
+    """A table of the labels with their prototypes; edits, applies and saves them."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -89,8 +89,8 @@ class PrototypesWidget(RunDock):
         self.buttons = {name: QPushButton(name.capitalize()) for name in names}
         *edit_buttons, undo, redo = self.buttons.values()
         fold = create_fold("Use elsewhere, save, load", self.other_images)
-        parts = [choices, self.table, create_row(*edit_buttons), fold]
-        self._lay_out(parts, [undo, redo, self._stop_button], [])
+        widgets = [choices, self.table, create_row(*edit_buttons), fold]
+        self._lay_out(widgets, [undo, redo, self._stop_button], [])
 
     def _connect(self) -> None:
         for name, button in self.buttons.items():
@@ -229,7 +229,7 @@ class PrototypesWidget(RunDock):
         self._edit("preparing", "refinement", edits.refine)
 
     def _edit_state(self, name: str, change: Callable[[LabelState], LabelState]) -> None:
-        """Change what is known beside the pixels."""
+        """Change the metadata of the labels, not their pixels."""
         source = self.source
         if source is not None:
             self.sources.edit(source, name, change(source.state))
@@ -238,7 +238,7 @@ class PrototypesWidget(RunDock):
 
     def _edit(
         self,
-        words: str,
+        text: str,
         name: str,
         edit: Callable[[EditTarget, NDArray[Any], Callable[[], bool]], Edited],
         edit_state: Callable[[LabelState], LabelState] | None = None,
@@ -272,7 +272,7 @@ class PrototypesWidget(RunDock):
             else:
                 self.status.reset("the layer has changed meanwhile: nothing was done")
 
-        self.begin_task(words, compute, show)
+        self.begin_task(text, compute, show)
 
     def _show_edited(
         self, name: str, live: EditedLayer, edited: Edited, changed: NDArray[np.bool_]
@@ -356,9 +356,9 @@ class PrototypesWidget(RunDock):
         if self._pending is None or live is None:
             return
         name, finish = self._pending
-        words = f"{name}: {STATUS_WORDS[result.status]} in {self.controller.seconds:.1f} s"
-        words = self.controller.outcome_text(words, result)
-        self.status.show_progress(1.0, words, rescale_action(self.controller))
+        text = f"{name}: {STATUS_WORDS[result.status]} in {self.controller.seconds:.1f} s"
+        text = self.controller.outcome_text(text, result)
+        self.status.show_progress(1.0, text, rescale_action(self.controller))
         if live.layer in self._viewer.layers:
             finish(result, live.layer)
 
@@ -429,13 +429,13 @@ class PrototypesWidget(RunDock):
         target = None if layer is None else EditTarget.of(layer, self._image.layer)
         for name, reason in edits.why_not(source, target, self.table.selected()).items():
             to_0 = name == "delete" and target is not None and target.reason
-            words = _DELETE_TO_0 if to_0 else _HELP[name]
-            enable(self.buttons[name], _BUSY if self.is_busy else reason, words)
+            text = _DELETE_TO_0 if to_0 else _HELP[name]
+            enable(self.buttons[name], _BUSY if self.is_busy else reason, text)
         past, future = self.sources.history.past, self.sources.history.future
         for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
             reason = _BUSY if self.is_busy else "" if steps else "nothing was edited here"
-            words = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
-            enable(self.buttons[name], reason, words)
+            text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
+            enable(self.buttons[name], reason, text)
         if source is not None and source is not self._brightness_of and source.options is not None:
             own = source.options
             self.other_images.brightness.choose(own.rescale or own.scaling is None)

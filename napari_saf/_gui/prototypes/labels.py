@@ -45,7 +45,7 @@ Prototypes = Mapping[int, NDArray[np.float32]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelState:
-    """What is known of labels beside their pixels.
+    """The metadata of a layer of labels.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class LabelState:
     prototypes : mapping of int to array of shape (n_own, n_features)
         Merged labels keep those of all that they were.
     edits : tuple of str
-        What was done by hand, in words.
+        Descriptions of the manual edits.
     """
 
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
@@ -130,9 +130,9 @@ class LabelState:
                 prototypes[number] = np.asarray(rows[number - 1 : number], dtype=np.float32)
         return self.with_prototypes(prototypes)
 
-    def with_edit(self, words: str) -> LabelState:
+    def with_edit(self, description: str) -> LabelState:
         """Add a line to the list of edits."""
-        return dataclasses.replace(self, edits=(*self.edits, words))
+        return dataclasses.replace(self, edits=(*self.edits, description))
 
     def mean_rows(self) -> NDArray[np.float32] | None:
         """Return the mean prototype of label l in row l - 1, NaN where there is none."""
@@ -304,7 +304,7 @@ class SourceList:
 def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
     """Return the prototypes of a layer or a file, as a file stores them.
 
-    Other images are scaled as `rescale` says; None: as was said before.
+    `rescale` selects how other images are scaled; None keeps the earlier choice.
     """
     state, options = source.state, source.options
     numbers = np.array(sorted(state.prototypes), dtype=np.int64)

@@ -74,7 +74,7 @@ class OtherImagesSection(FormSection):
 
 
 def enable(button: QPushButton, why_not: str, tooltip: str) -> None:
-    """Enable a button, or disable it and let its tooltip say why."""
+    """Enable a button, or disable it with the reason as its tooltip."""
     button.setEnabled(not why_not)
     button.setToolTip(f"{why_not[:1].upper()}{why_not[1:]}." if why_not else tooltip)
 

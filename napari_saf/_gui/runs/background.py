@@ -1,4 +1,4 @@
-"""Work in a thread of its own that can be told to end."""
+"""Cancellable work in a background thread."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def repeat_job(
     axes = tuple(axis for axis in range(image.ndim) if axis != channel)
     kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
     window, note = _fitting(recipe, image, [axis for axis in axes if axis not in fixed])
-    kept = recipe.options.for_others(rescale)
-    options = dataclasses.replace(kept, channel_axis=kept_channel, window=window)
+    options_of_recipe = recipe.options.for_others(rescale)
+    options = dataclasses.replace(options_of_recipe, channel_axis=kept_channel, window=window)
     job = ImageJob(data, index, options)
     return RunJob(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
 
@@ -120,10 +120,10 @@ _Cut = tuple[tuple[int, ...], int | None]
 
 def _axes_like(labels: Any, image: Image, has_channels: bool) -> _Cut | None:
     """Return how an image is cut that has the axes of the one that was labelled first, or None."""
-    origin = None if labels is None else image_axes_of(labels)
-    if origin is None:
+    recorded = None if labels is None else image_axes_of(labels)
+    if recorded is None:
         return None
-    axes, singletons = origin
+    axes, singletons = recorded
     own_channels = channel_axis_of(labels)
     if own_channels is not None:
         across = tuple(axis for axis in singletons if axis != own_channels)

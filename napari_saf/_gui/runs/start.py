@@ -21,7 +21,7 @@ _SOFTENING = 0.1
 
 
 class RunStart:
-    """From nothing, with labels numbered as the strokes are; others begin elsewhere.
+    """From nothing, with labels numbered as the strokes are; subclasses begin at other states.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class RunStart:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WarmStart(RunStart):
-    """The end of an earlier run, from which another may go on.
+    """The final state of an earlier run, to continue from.
 
     This saves evaluations, and some pixels get another label than from a fresh start: what was
     painted first counts for more.
@@ -98,7 +98,7 @@ class WarmStart(RunStart):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedStart(RunStart):
-    """A recorded state, from which a run goes on as it is."""
+    """A recorded state, from which a run continues unchanged."""
 
     continues: ClassVar[bool] = True
     state: RecordedState

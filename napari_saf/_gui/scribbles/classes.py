@@ -89,7 +89,7 @@ class ClassTable(QTableWidget):
             self._strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
 
     def share_text(self, number: int) -> str:
-        """Return what the table says of the share of a class."""
+        """Return the text of the share of a class."""
         return str(self.item(self.numbers().index(number), _SHARE).text())
 
     def set_shares(self, shares: Mapping[int, float]) -> None:
@@ -97,7 +97,7 @@ class ClassTable(QTableWidget):
         self._shares = dict(shares)
         with signals_blocked(self):
             for row, number in enumerate(self.numbers()):
-                self.item(row, _SHARE).setText(self._share_words(number))
+                self.item(row, _SHARE).setText(self._share_text(number))
 
     def lock(self, number: int, locked: bool = True) -> None:
         """Lock a class, or unlock it."""
@@ -141,12 +141,12 @@ class ClassTable(QTableWidget):
         name.setText(self._strokes.name(number))
         name.setFlags(fixed | Qt.ItemFlag.ItemIsEditable)
         name.setToolTip(f"{_HELP[_NAME]}. {n_painted} pixels are painted {number}")
-        share.setText(self._share_words(number))
+        share.setText(self._share_text(number))
         share.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         lock.setFlags(fixed | Qt.ItemFlag.ItemIsUserCheckable)
         lock.setCheckState(_check_state(number in self._locked))
 
-    def _share_words(self, number: int) -> str:
+    def _share_text(self, number: int) -> str:
         return f"{100 * self._shares[number]:.1f} %" if number in self._shares else ""
 
     def _number(self, row: int) -> int:

@@ -225,7 +225,7 @@ class ScribblesWidget(RunDock):
         self.autosave.schedule(self.input.image)
 
     def _on_locks_changed(self) -> None:
-        """Fix the pixels of locked classes as they are at this moment, on all slices."""
+        """Fix the current pixels of locked classes, on all slices."""
         for result in self._results.of(self.strokes.layer):
             result.lock(self.classes.locked)
 
@@ -303,9 +303,9 @@ class ScribblesWidget(RunDock):
         shares = {} if result is None else result.shares
         self._show_shares(shares)
         if not self.controller.is_running:
-            words = "" if result is None else result.summary
-            words = words or self._results.why_no_labels(self.form)
-            self.status.show_progress(1.0 if shares else 0.0, words)
+            text = "" if result is None else result.summary
+            text = text or self._results.why_no_labels(self.form)
+            self.status.show_progress(1.0 if shares else 0.0, text)
 
     def _show_shares(self, shares: Mapping[int, float]) -> None:
         absent = dict.fromkeys(self.classes.numbers() if shares else (), 0.0)
@@ -360,9 +360,9 @@ class ScribblesWidget(RunDock):
             self.classes.set_shares({int(n): float(share) for n, share in shares})
 
     def _on_returned(self, result: Segmentation) -> None:
-        words = f"{STATUS_WORDS[result.status]} in {self.controller.seconds:.2g} s"
-        words = self.controller.outcome_text(words, result)
-        self.status.show_progress(1.0, words, rescale_action(self.controller))
+        text = f"{STATUS_WORDS[result.status]} in {self.controller.seconds:.2g} s"
+        text = self.controller.outcome_text(text, result)
+        self.status.show_progress(1.0, text, rescale_action(self.controller))
         shown, problem = self._result_of_run(), self.controller.problem
         if shown is None or problem is None:
             return
@@ -370,7 +370,7 @@ class ScribblesWidget(RunDock):
             shown.update(problem, result, self.controller.numbers)
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self.controls.uncertainty.isChecked())
-        shown.summarize(result, words)
+        shown.summarize(result, text)
         self._mark_replaced()
         if shown is self._results.current:
             self._show_shares(shown.shares)
@@ -397,7 +397,7 @@ class ScribblesWidget(RunDock):
             self.start()
 
     def apply_to(self, layer: Image, finite_only: bool = False) -> None:
-        """Label another image by what the classes look like in this one."""
+        """Label another image by the class prototypes of this one."""
         self._finite_only_other, strokes = finite_only, self.input.strokes
         try:
             prototypes = self._taught()
@@ -412,7 +412,7 @@ class ScribblesWidget(RunDock):
         self.controller.start(job.masked() if finite_only else job)
 
     def save_taught(self, path: str) -> None:
-        """Save what the classes look like as prototypes, to label other images with."""
+        """Save the class prototypes, to label other images with."""
         try:
             saved = save_prototypes(json_path(path), self._taught())
         except SafError as error:

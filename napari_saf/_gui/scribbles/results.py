@@ -80,7 +80,7 @@ class StrokeResult:
         self.summary, self.shares = summary, dict(zip(numbers.tolist(), shares, strict=True))
 
     def clear(self, summary: str) -> None:
-        """Show no labels; the summary says why."""
+        """Clear the labels; the summary gives the reason."""
         self.summary, self.shares = summary, {}
         self.live.clear()
         self.uncertainty.hide()
@@ -89,9 +89,9 @@ class StrokeResult:
     def prototypes(
         self, names: Mapping[int, str], colors: Mapping[int, Sequence[float]], rescale: bool
     ) -> PrototypeSet:
-        """Return what the classes look like, to label other images with.
+        """Return the class prototypes, to label other images with.
 
-        These are scaled by their own values if `rescale` says so, else as this one was.
+        With `rescale` those are scaled by their own values, else as this one was.
         InvalidInput if the features are of this image alone.
         """
         assert self._last is not None
@@ -239,7 +239,7 @@ class StrokeResults:
         return reason or "no labels yet: press Update"
 
     def taught(self, rescale: bool, is_running: bool) -> PrototypeSet:
-        """Return what the classes look like; InvalidInput if labels do not follow the strokes."""
+        """Return the class prototypes; InvalidInput if labels do not follow the strokes."""
         current, strokes = self.current, self._strokes
         if current is None or not current.has_labels:
             raise InvalidInput("there are no labels to learn from yet: press Update")
@@ -249,7 +249,7 @@ class StrokeResults:
         return current.prototypes(strokes.names, colors, rescale)
 
     def rename_labels(self) -> None:
-        """Write the names of the classes where tables and figures look for them."""
+        """Store the class names in the layer metadata, from where tables and figures read them."""
         names = {number: self._strokes.name(number) for number in self._strokes.classes()}
         for result in self.of(self._strokes.layer):
             if result.live.layer is not None:

@@ -47,17 +47,8 @@ _SCALE_HELP = (
 class SegmentWidget(RunDock):
     """Choose an image, a method and a scale; run; watch the labels form.
 
-    Parameters
-    ----------
-    viewer : napari.Viewer
-
     Attributes
     ----------
-    input : ImageInput
-    methods : MethodChoice
-    controller : RunController
-    status : StatusArea
-    swatches : Swatches
     fairness : FairnessSection
         In sight for methods that spread labels over groups.
     """
@@ -93,7 +84,7 @@ class SegmentWidget(RunDock):
         return self.form.read()
 
     def start(self) -> None:
-        """Start a run with what the form says."""
+        """Start a run with the parameters of the form."""
         self._finite_only = False
         self._start()
 
@@ -219,12 +210,12 @@ class SegmentWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         is_whole = result.status is not Status.CANCELLED or self._frame is None
-        words = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
-        words = f"{words} in {self.controller.seconds:.1f} s"
+        text = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{text} in {self.controller.seconds:.1f} s"
         problem, live, request = self.controller.problem, self.controller.live, self.controller.job
         self.status.show_progress(
             1.0 if is_whole or self._frame is None else self._frame.fraction,
-            self.controller.outcome_text(words, result),
+            self.controller.outcome_text(text, result),
             rescale_action(self.controller),
         )
         if len(result.history):
@@ -267,8 +258,8 @@ class SegmentWidget(RunDock):
         live, problem, _ = self._shown
         assert not isinstance(result.labels, list)
         error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
-        words = f"fairness error {error:.3g}, balance {balance:.2g}"
-        self.fairness.show_result(problem, result.labels, result.columns, words, live.color)
+        text = f"fairness error {error:.3g}, balance {balance:.2g}"
+        self.fairness.show_result(problem, result.labels, result.columns, text, live.color)
 
     def _show_prototypes(
         self,
@@ -291,8 +282,8 @@ class SegmentWidget(RunDock):
             border = color(numbers.get(column, column + 1) - 1)
             if shares[column] > 0:
                 fill = fill_color(prototypes[k], features, border)
-                words = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
-                swatches.append(Swatch(fill, border, f"{words} of the pixels"))
+                text = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
+                swatches.append(Swatch(fill, border, f"{text} of the pixels"))
         self.swatches.show_swatches(swatches)
 
     def _on_failed(self, error: Exception) -> None:

@@ -47,10 +47,6 @@ class FairnessSection(QWidget):
 
     `sweep_clicked` asks for a sweep over the fairness weight; `chosen` sends the solution that
     a person chose on the plot or with the slider.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
     """
 
     sweep_clicked = Signal()
@@ -70,8 +66,8 @@ class FairnessSection(QWidget):
         )
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
-        self._words = QLabel()
-        self._words.setWordWrap(True)
+        self._summary = QLabel()
+        self._summary.setWordWrap(True)
         self._table = create_table(
             "Share of each group in each label: in the plain clustering, and now. The last row is "
             "the share of the group in the data."
@@ -80,7 +76,7 @@ class FairnessSection(QWidget):
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.addWidget(self._button)
         self._layout.addLayout(self._create_slider_row())
-        for widget in (self._words, self._table):
+        for widget in (self._summary, self._table):
             self._layout.addWidget(widget)
         self._button.clicked.connect(self.sweep_clicked)
         self._slider.valueChanged.connect(self._on_slider_moved)
@@ -94,14 +90,14 @@ class FairnessSection(QWidget):
     @property
     def words(self) -> str:
         """The line under the slider."""
-        return str(self._words.text())
+        return str(self._summary.text())
 
     def reset(self) -> None:
         """Forget what was shown."""
         self._trade_off = self._problem = self._before = None
         if self._plot is not None:
             self._plot.hide()
-        for widget in (*self._slider_row, self._words, self._table):
+        for widget in (*self._slider_row, self._summary, self._table):
             widget.hide()
 
     def begin(self, problem: Problem, labels: LabelImage, n_columns: int) -> None:
@@ -142,8 +138,8 @@ class FairnessSection(QWidget):
         """Show the shares of the groups in each label, before and after."""
         n_columns = int(columns.max()) + 1 if self._before is None else len(self._before)
         after = shares_by_column(problem, labels, columns, n_columns)
-        self._words.setText(words)
-        self._words.show()
+        self._summary.setText(words)
+        self._summary.show()
         assert problem.groups is not None
         numbers, sizes = count_labels(problem.groups)
         wanted = sizes / sizes.sum()
