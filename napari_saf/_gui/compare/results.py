@@ -90,7 +90,6 @@ class ComparisonLayers:
         return layer if layer is not None and layer in self._viewer.layers else None
 
     def layers(self) -> list[Any]:
-        """Return the layers that are there."""
         return [layer for layer in map(self.layer, self._names) if layer is not None]
 
     def name(self, variant: Variant) -> str:

@@ -103,7 +103,6 @@ class EarlierLayers:
 
     @property
     def entropy(self) -> Any:
-        """The layer of the entropy, or None."""
         return None if self._entropy is None else self._entropy.layer
 
     def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
@@ -147,7 +146,6 @@ class EarlierLayers:
             self._viewer.layers.selection.active = run.live.layer
 
     def hide_entropy(self) -> None:
-        """Hide the entropy."""
         if self._entropy is not None:
             self._entropy.hide()
 

@@ -147,7 +147,6 @@ class FolderSummary:
     n_images: int
 
     def of(self, state: str) -> list[Outcome[ImageMeasures]]:
-        """Return the outcomes of one state."""
         return [outcome for outcome in self.outcomes if outcome.state == state]
 
     @property

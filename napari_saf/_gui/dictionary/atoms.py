@@ -70,7 +70,6 @@ class AtomView(QWidget):
         return self._chosen
 
     def show_tiles(self, tiles: Sequence[AtomTile]) -> None:
-        """Show atoms."""
         self._tiles = list(tiles)
         self._images = [_to_qimage(_to_rgb(tile.atom)) for tile in self._tiles]
         self._arrange()
@@ -181,7 +180,6 @@ class AtomGallery(AtomView):
     height_changed = Signal(int)
 
     def show_tiles(self, tiles: Sequence[AtomTile]) -> None:
-        """Show atoms."""
         if not tiles:
             self._grow(0)
         super().show_tiles(tiles)

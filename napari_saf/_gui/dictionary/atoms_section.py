@@ -172,7 +172,6 @@ class AtomsSection(QWidget):
         self.show_dictionary(new)
 
     def show_dictionary(self, shown: ColoredDictionary | None) -> None:
-        """Show a dictionary, or none."""
         self._current = shown
         self._heading.setText("Atoms" if shown is None else describe_dictionary(shown.dictionary))
         self._show([] if shown is None else shown.tiles(), is_locked=False)
@@ -200,7 +199,6 @@ class AtomsSection(QWidget):
         self._update_enabled()
 
     def choose(self, atom_ids: Collection[int]) -> None:
-        """Choose atoms."""
         for view in (self.gallery, self.map):
             view.set_chosen(atom_ids)
         self._update_enabled()

@@ -72,7 +72,6 @@ class FolderField(QWidget):
 
     @property
     def path(self) -> Path | None:
-        """The folder, or None."""
         text = self._line.text().strip()
         return Path(text).expanduser() if text else None
 

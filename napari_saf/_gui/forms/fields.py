@@ -98,7 +98,6 @@ class _NumberBox(QDoubleSpinBox):
         self.valueChanged.connect(self.edited)
 
     def read(self) -> float | None:
-        """Return the number, or None."""
         value = self.value()
         if value < self._least:
             return None
@@ -139,7 +138,6 @@ class _NumbersLine(QLineEdit):
             ) from error
 
     def show_value(self, value: object) -> None:
-        """Show numbers."""
         numbers = () if value is None else np.atleast_1d(np.asarray(value, dtype=float))
         self.setText(", ".join(f"{number:g}" for number in numbers))
 

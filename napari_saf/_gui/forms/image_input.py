@@ -165,11 +165,9 @@ class ImageInput(QObject):
         return self._selection().over(layer)[1]
 
     def choose_image(self, layer: Layer) -> None:
-        """Choose an image."""
         self._image.choose(layer)
 
     def choose_channels(self, axis: int | None) -> None:
-        """Choose the axis of the channels."""
         self.channels.setCurrentIndex(self.channels.findData(axis))
 
     def choose_extent(self, extent: str) -> None:
@@ -177,7 +175,6 @@ class ImageInput(QObject):
         self.extent.setCurrentIndex(self.extent.findData(extent))
 
     def choose_strokes(self, layer: Layer | None) -> None:
-        """Choose strokes."""
         self._strokes.choose(layer)
 
     def choose_groups(self, value: object) -> None:
@@ -201,7 +198,6 @@ class ImageInput(QObject):
         self._max_side.setCurrentIndex(self._max_side.findData(side))
 
     def choose_mask(self, layer: Layer | None) -> None:
-        """Choose a mask."""
         self._mask.choose(layer)
 
     def show_groups(self, visible: bool) -> None:

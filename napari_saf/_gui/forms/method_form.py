@@ -198,7 +198,6 @@ class MethodChoice(QObject):
         self.form.changed.connect(self.form_changed)
 
     def choose(self, name: str) -> None:
-        """Choose a method by its name."""
         self.box.setCurrentIndex(self.box.findData(name))
 
     def set_has_seeds(self, has_seeds: bool) -> None:

@@ -306,7 +306,6 @@ class UncertaintyLayer:
             put_below(self._viewer, self.layer, self._strokes)
 
     def hide(self) -> None:
-        """Hide the layer, if there is one."""
         if self.layer is not None and self.layer in self._viewer.layers:
             self.layer.visible = False
 

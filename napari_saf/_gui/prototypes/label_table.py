@@ -253,7 +253,6 @@ class LabelTable(QTableView):
         return [self._rows.rows[row].number for row in sorted(index.row() for index in indices)]
 
     def select(self, numbers: Collection[int]) -> None:
-        """Select labels."""
         selection, model = QItemSelection(), self._rows
         for k, row in enumerate(model.rows):
             if row.number in numbers:

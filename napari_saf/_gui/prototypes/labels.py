@@ -65,7 +65,6 @@ class LabelState:
     edits: tuple[str, ...] = ()
 
     def name(self, number: int) -> str:
-        """Return the name of a label."""
         return self.names.get(number, f"label {number}")
 
     def renamed(self, number: int, name: str) -> LabelState:

@@ -89,7 +89,6 @@ class ClassTable(QTableWidget):
             self._strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
 
     def share_text(self, number: int) -> str:
-        """Return the text of the share of a class."""
         return str(self.item(self.numbers().index(number), _SHARE).text())
 
     def set_shares(self, shares: Mapping[int, float]) -> None:

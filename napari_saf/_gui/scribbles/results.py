@@ -155,7 +155,6 @@ class StrokeResults:
         self.finite_only = False
 
     def add(self, result: StrokeResult) -> None:
-        """Add a result."""
         self._results.append(result)
 
     def of(self, strokes: Labels | None) -> list[StrokeResult]:
