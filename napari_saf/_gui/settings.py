@@ -1,4 +1,4 @@
-"""What a person set in napari's Preferences, under Plugin Preferences > napari-saf."""
+"""The plugin's settings in napari's Preferences, under Plugin Preferences > napari-saf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLUGIN = "napari-saf"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """How runs behave, whatever they compute; the manifest has bounds and the same defaults.
+    """Settings of all runs; the manifest has bounds and the same defaults.
 
     Attributes
     ----------

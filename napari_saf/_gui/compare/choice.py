@@ -285,7 +285,7 @@ def _join(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _label(variant: Variant, axis: str) -> str:
-    """Return what the form calls an axis; nothing for the method, whose name says what it is."""
+    """Return the label of an axis in the form; empty for the method, whose name is enough."""
     if axis in _OPTIONS:
         return _OPTIONS[axis].label
     item = parameter_named(type(variant.method), axis)

@@ -102,7 +102,7 @@ class ComparisonLayers:
         return tuple(float(x) for x in live.color(number - 1)[:3])
 
     def release(self) -> None:
-        """Do no more, and let go of the layers."""
+        """Stop updating and release the layers."""
         self._timer.stop()
         self._steps.clear()
         self._lives.clear()

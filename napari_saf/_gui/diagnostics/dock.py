@@ -269,7 +269,7 @@ class DiagnosticsWidget(RunDock):
         self._show_separability()
 
     def _show_branch(self) -> None:
-        """Ask for the parameters of a branch once they are in sight: most runs have none."""
+        """Build the form of a branch once it is visible: most runs are not branched."""
         if self._run is not None and self._branch_fold.isExpanded():
             self.branch.show_job(self._run.job)
 

@@ -163,7 +163,7 @@ class ApplySection(QWidget):
             layer.visible = kind == own
 
     def show_labels(self, layer: Layer) -> None:
-        """Bring a layer of labels into sight."""
+        """Show a layer of labels."""
         if self._layers and layer == self._layers[2]:
             self.show_kind("Labels")
         layer.visible = True

@@ -43,7 +43,7 @@ def frame_of(dock: QWidget) -> QDockWidget | None:
 
 
 class HelpButton(QObject):
-    """Puts the button into the title of the frame around a dock, whenever that is made anew."""
+    """Adds the help button to the title bar of a dock widget, again when napari recreates it."""
 
     def __init__(self, dock: QWidget) -> None:
         super().__init__(dock)

@@ -39,7 +39,7 @@ class Shortcuts:
         _visits.append(weakref.ref(self))
 
     def release(self) -> None:
-        """Let go of the dock, and of keys that no other dock has."""
+        """Unregister the dock, and unbind keys that no other dock has."""
         self._forget()
         left = {key for other in _latest_first(self._viewer) for key in other._keys}
         for key in set(self._keys) - left:
@@ -48,7 +48,7 @@ class Shortcuts:
                 self._viewer.bind_key(key, None)
 
     def act(self, key: str) -> bool:
-        """Do what a key is for; return whether the dock is in sight and has a use for it."""
+        """Handle a key; return whether the dock is visible and accepted it."""
         if key not in self._keys or not self._dock.isVisible():
             return False
         return getattr(self._dock, self._keys[key])() is not False
@@ -58,11 +58,11 @@ class Shortcuts:
 
 
 _visits: list[weakref.ref[Shortcuts]] = []
-"""Of all docks; that of the dock that was visited last comes last."""
+"""The shortcuts of all docks, the most recently visited one last."""
 
 
 def shortcut_text(key: str) -> str:
-    """Return a key as a tooltip names it."""
+    """Return a key as shown in a tooltip."""
     return key.replace("-", "+")
 
 

@@ -201,7 +201,7 @@ class MethodChoice(QObject):
         self.box.setCurrentIndex(self.box.findData(name))
 
     def set_has_seeds(self, has_seeds: bool) -> None:
-        """Ask for what acts on strokes alone, or do not, whatever the method."""
+        """Show or hide the parameters that act on strokes alone, for all methods."""
         self.form.set_has_seeds(has_seeds)
 
     def release(self) -> None:

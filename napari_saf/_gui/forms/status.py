@@ -73,15 +73,15 @@ class StatusArea(QWidget):
         self._show(0, text)
 
     def show_progress(self, fraction: float, text: str, suggested_action: str = "") -> None:
-        """Show how much is done and, where there is one, an action."""
+        """Show the fraction done and an optional action."""
         self._show(fraction, text, suggested_action)
 
     def show_error(self, text: str, suggested_action: str = "") -> None:
-        """Show an error and, where there is one, an action."""
+        """Show an error and an optional action."""
         self._show(0, text, suggested_action, _ERROR_STYLE)
 
     def set_text(self, text: str) -> None:
-        """Change the line alone."""
+        """Change the text, not the bar."""
         self._line.setText(_breakable(text))
 
     def _show(

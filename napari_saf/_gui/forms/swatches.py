@@ -62,14 +62,14 @@ class Swatches(QWidget):
             square.show()
 
     def tooltips(self) -> list[str]:
-        """Return the tooltips of the squares in sight."""
+        """Return the tooltips of the visible squares."""
         return [str(square.toolTip()) for square in self._squares if not square.isHidden()]
 
 
 def fill_color(
     prototype: NDArray[np.floating], features: str, otherwise: NDArray[Any]
 ) -> NDArray[Any]:
-    """Return the colour that a prototype stands for, or another where it stands for none."""
+    """Return the colour of a prototype; `otherwise` for features that are no colours."""
     if not np.isfinite(prototype).all():
         return otherwise
     if features == "intensity" and len(prototype) in (1, 3):
@@ -80,7 +80,7 @@ def fill_color(
 
 
 def _ink(fill: NDArray[Any]) -> str:
-    """Return a colour that can be read on another."""
+    """Return a text colour with contrast to the fill."""
     return "black" if float(np.mean(fill[:3])) > 0.5 else "white"
 
 

@@ -224,7 +224,7 @@ class ProblemReader:
         return problem.with_seeds(seeds)
 
     def forget(self) -> None:
-        """Let go of the last problem and its image."""
+        """Release the last problem and its image."""
         self._key, self._job, self._problem = (), None, None
 
 

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 __all__ = ["astronaut", "brick", "coins", "colour_wheel", "histology", "nuclei"]
 
 LayerData = list[tuple[Any, dict[str, Any], str]]
-
-
-def colour_wheel() -> LayerData:
-    """Return the noisy colour wheel."""
-    return _layer("colour_wheel")
-
-
-def astronaut() -> LayerData:
-    """Return the photograph."""
-    return _layer("astronaut")
-
-
-def brick() -> LayerData:
-    """Return the texture."""
-    return _layer("brick")
-
-
-def coins() -> LayerData:
-    """Return the coins in uneven light."""
-    return _layer("coins")
-
-
-def histology() -> LayerData:
-    """Return the stained tissue."""
-    return _layer("histology")
-
-
-def nuclei() -> LayerData:
-    """Return the 3-D stack."""
-    return _layer("nuclei")
 
 
 def _layer(name: str) -> LayerData:
@@ -50,3 +21,11 @@ def _layer(name: str) -> LayerData:
     if image.units is not None:
         options["units"] = image.units
     return [(image.array, options, "image")]
+
+
+colour_wheel = partial(_layer, "colour_wheel")
+astronaut = partial(_layer, "astronaut")
+brick = partial(_layer, "brick")
+coins = partial(_layer, "coins")
+histology = partial(_layer, "histology")
+nuclei = partial(_layer, "nuclei")

@@ -75,7 +75,7 @@ class LayerWatch(QObject):
 
 
 class SliceWatch(QObject):
-    """Tells when another slice may be on screen, once the sliders rest."""
+    """Emits `changed` once the dimension sliders have come to rest."""
 
     changed = Signal()
 

@@ -237,7 +237,7 @@ class LabelTable(QTableView):
 
     @property
     def n_swatches_drawn(self) -> int:
-        """How many swatches were drawn, of the rows that were in sight."""
+        """Number of swatches drawn so far; those of visible rows only."""
         return len(self._rows.swatches)
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:

@@ -103,7 +103,7 @@ class LabelState:
         return merged.with_edit(f"merged {_listed(others)} into {into}")
 
     def deleted(self, numbers: Collection[int]) -> LabelState:
-        """Leave labels out that a person deleted."""
+        """Drop the labels that the user deleted."""
         return self.without(numbers).with_edit(f"deleted {_listed(sorted(numbers))}")
 
     def split(self, number: int, new: int, prototypes: Prototypes) -> LabelState:

@@ -1,4 +1,4 @@
-"""Strokes on disk: written while a person paints, offered where the image is opened again."""
+"""Autosave of strokes: written while painting, offered when the image is opened again."""
 
 from __future__ import annotations
 

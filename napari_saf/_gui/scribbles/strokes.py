@@ -1,4 +1,4 @@
-"""A Labels layer that a person paints strokes in: made, followed, named, coloured."""
+"""The Labels layer of painted strokes: creation, events, class names, colours."""
 
 from __future__ import annotations
 
