@@ -3,9 +3,8 @@
 In a real window a 1024 x 1024 RGB image is labelled with the defaults. Printed are the longest
 and the 99th percentile of the gaps between ticks of a 10 ms timer of the main thread, the time
 from the click on Run to the first labels on screen, and from Stop to the final ones. The
-first run is the first of its process. The main thread never waits for the run; what napari takes
-to add a layer of labels is printed for comparison, the first and later ones of a process of their
-own: the longest gap of a run is about that.
+first run is the first of its process. Beside them: the longest gap when napari alone adds a
+layer of labels, the first and later ones of a process of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from skimage.transform import resize
 import napari_saf as saf
 from napari_saf._gui.segment.dock import SegmentWidget
 
-_TARGETS = {"p99 gap": 50, "first labels": 1000, "stop": 300}
+_TARGETS = {"longest gap": 100, "p99 gap": 50, "first labels": 1000, "stop": 300}
 
 
 def main() -> None:
