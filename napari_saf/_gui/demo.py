@@ -10,8 +10,6 @@ from napari_saf._gui.runs.controller import run_registry
 from napari_saf.io import ImageFile
 from napari_saf.result import Segmentation
 
-__all__ = ["fill", "show"]
-
 
 def show(image: ImageFile, result: Segmentation, name: str) -> None:
     """Open napari with an image, its labels and the Segment dock; return when it is closed."""

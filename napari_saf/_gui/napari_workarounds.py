@@ -11,8 +11,6 @@ from collections.abc import Callable
 import napari
 from qtpy.QtWidgets import QMainWindow, QOpenGLWidget, QWidget
 
-__all__ = ["free_graphics_in_canvas"]
-
 
 def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Callable[[], None]:
     """Have the OpenGL context of the canvas current when a layer is removed.

@@ -7,8 +7,6 @@ import logging
 
 from napari.settings import get_plugin_settings
 
-__all__ = ["Settings", "current_settings"]
-
 _logger = logging.getLogger(__name__)
 _PLUGIN = "napari-saf"
 

@@ -29,8 +29,6 @@ from napari_saf.io import (
     table_cell,
 )
 
-__all__ = ["DictionaryTask", "ImageMeasures"]
-
 _TABLE_NAME = "dictionary.csv"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
 _ENCODING_ERRORS = "surrogateescape"

@@ -24,16 +24,6 @@ from napari_saf.io import LABELS_MARK, MASK_SUFFIXES, is_zarr, mask_stem, mask_s
 from napari_saf.methods import Cancelled, not_cancelled
 from napari_saf.result import Snapshot
 
-__all__ = [
-    "AbstractTask",
-    "Job",
-    "Outcome",
-    "check_free",
-    "check_outputs",
-    "plan_jobs",
-    "run_batch",
-]
-
 R = TypeVar("R")
 OnStep = Callable[[Snapshot], object]
 _TERMINATED = 128 + 15

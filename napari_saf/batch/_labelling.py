@@ -41,8 +41,6 @@ from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Status
 
-__all__ = ["LabelSummary", "LabelTask", "ProblemSource", "save_labels"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProblemSource:

@@ -52,8 +52,6 @@ from napari_saf.io import (
 from napari_saf.methods import METHODS, AbstractMethod, map_steps
 from napari_saf.problem import ImageOptions, Problem
 
-__all__ = ["command"]
-
 _SUFFIXES = ", ".join(COMPARISON_SUFFIXES)
 _IN_FOLDER = ("comparison.html", "comparison.png", "comparison.csv")
 

@@ -30,8 +30,6 @@ from napari_saf.problem import Problem
 from napari_saf.result import STATUS_WORDS, Segmentation
 from napari_saf.samples import SAMPLES, read_sample
 
-__all__ = ["command", "has_screen", "save_run_figure"]
-
 
 @click.command("demo", context_settings=HELP_NAMES)
 @click.option(

@@ -40,8 +40,6 @@ from napari_saf.io import (
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_WORDS
 
-__all__ = ["command"]
-
 
 @click.pass_context
 def _learn(

@@ -31,8 +31,6 @@ from napari_saf.io import (
 )
 from napari_saf.problem import ImageOptions, Problem
 
-__all__ = ["command"]
-
 
 class _Name(click.ParamType):  # type: ignore[type-arg]
     """``2=nucleus``."""

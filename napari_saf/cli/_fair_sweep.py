@@ -34,8 +34,6 @@ from napari_saf.io import (
 )
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points
 
-__all__ = ["command"]
-
 _SWEEPING = {name: method for name, method in METHODS.items() if issubclass(method, SweepMethod)}
 _METHOD = next(iter(_SWEEPING))
 

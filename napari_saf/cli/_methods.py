@@ -10,8 +10,6 @@ from napari_saf.cli._options import HELP_NAMES, summary
 from napari_saf.methods import METHODS
 from napari_saf.parameters import describe
 
-__all__ = ["command"]
-
 
 @click.command("methods", context_settings=HELP_NAMES)
 @click.argument("names", nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]...")

@@ -20,21 +20,6 @@ from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
-__all__ = [
-    "DEBUG",
-    "HELP_NAMES",
-    "PATH",
-    "ParameterValue",
-    "flag_of",
-    "given_parameters",
-    "image_parameters",
-    "make_method",
-    "method_command",
-    "problem_source",
-    "read_group_option",
-    "summary",
-]
-
 PATH: Any = click.Path(path_type=Path)
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")

@@ -15,8 +15,6 @@ from napari_saf.errors import SafError
 from napari_saf.methods import run_to_end
 from napari_saf.result import Snapshot
 
-__all__ = ["print_failure", "progress_bar", "run_with_progress"]
-
 T = TypeVar("T")
 
 

@@ -31,8 +31,6 @@ from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_WORDS
 
-__all__ = ["command"]
-
 
 @click.pass_context
 def _segment(

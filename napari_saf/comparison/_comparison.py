@@ -18,16 +18,6 @@ from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
 
-__all__ = [
-    "Compared",
-    "Comparison",
-    "ComparisonStep",
-    "Failure",
-    "align",
-    "compare",
-    "iterate_comparison",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Compared:

@@ -36,8 +36,6 @@ from napari_saf.io import (
     thinned,
 )
 
-__all__ = ["COMPARISON_SUFFIXES", "Panel", "Swatch", "result_panels", "save_comparison"]
-
 COMPARISON_SUFFIXES = (".html", *FIGURE_SUFFIXES, ".csv")
 """What the name of a saved comparison may end in."""
 

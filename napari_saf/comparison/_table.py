@@ -22,8 +22,6 @@ from napari_saf.metrics import (
     region_agreement,
 )
 
-__all__ = ["COLUMNS", "Column", "Row", "comparison_table", "html_table", "save_table"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:

@@ -13,18 +13,6 @@ from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
-__all__ = [
-    "OPTION_AXES",
-    "Layout",
-    "Variant",
-    "lay_out",
-    "open_axes",
-    "parameter_named",
-    "read_values",
-    "short_names",
-    "variants_of",
-]
-
 OPTION_AXES = ("window", "features", "weights", "max_side")
 """The options of an image that may vary beside the parameters of the methods."""
 _METHOD = "method"

@@ -28,8 +28,6 @@ from napari_saf.methods import AssignmentFlow, Call, Cancelled, not_cancelled, r
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
 
-__all__ = ["RECONSTRUCTIONS", "PatchSegmentation", "Reconstruction", "apply_dictionary"]
-
 Reconstruction = Literal["matched", "blended", "fitted"]
 RECONSTRUCTIONS: tuple[Reconstruction, ...] = ("matched", "blended", "fitted")
 _TILE_VALUES = 2**22

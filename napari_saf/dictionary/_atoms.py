@@ -17,8 +17,6 @@ from napari_saf.dictionary._sample import PatchSample
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
 
-__all__ = ["PatchAtoms"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchAtoms:

@@ -29,8 +29,6 @@ from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 from napari_saf.storage import format_errors
 
-__all__ = ["LearnedDictionary", "PatchDictionary", "PatchDictionaryLearning"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchDictionary(PatchAtoms):

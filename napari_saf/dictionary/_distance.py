@@ -25,18 +25,6 @@ from napari_saf.arrays import check_size
 from napari_saf.device import resolve_device
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "INVERSE",
-    "N_SYMMETRIES",
-    "Matches",
-    "PatchField",
-    "all_transforms",
-    "check_odd",
-    "check_patch_fits",
-    "patch_distance",
-    "transform",
-]
-
 N_SYMMETRIES = 8
 INVERSE = (0, 3, 2, 1, 4, 5, 6, 7)
 """The symmetry that undoes each symmetry."""

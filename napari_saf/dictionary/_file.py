@@ -15,8 +15,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.storage import FileModel, Text, VersionedModel, load_tensors, save_tensors
 
-__all__ = ["DICTIONARY_SUFFIX", "read_fields", "write_dictionary"]
-
 DICTIONARY_SUFFIX = ".safetensors"
 """What the name of a dictionary ends in."""
 _Count = Annotated[int, Field(ge=0, lt=2**62)]

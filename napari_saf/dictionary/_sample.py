@@ -15,15 +15,6 @@ from napari_saf.dictionary._distance import (
     transform,
 )
 
-__all__ = [
-    "PatchSample",
-    "draw_nodes",
-    "landmark_distances",
-    "pick_far_apart",
-    "sketch",
-    "update_atoms",
-]
-
 _CHUNK_BYTES = 2**25
 _EIGENVALUE_TOLERANCE = 1e-6
 

@@ -29,8 +29,6 @@ from napari_saf.result import LabelImage, Segmentation, Snapshot
 if TYPE_CHECKING:
     from napari_saf.dictionary._dictionary import PatchDictionaryLearning
 
-__all__ = ["Training", "flat"]
-
 _SAMPLE_BYTES = 2**28
 _LIVE_SAMPLES = 2000
 _STILL = 1e-3

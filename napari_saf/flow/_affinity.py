@@ -17,8 +17,6 @@ from napari_saf.flow._simplex import cross_product
 from napari_saf.graph import asymmetry, square_matrix
 from napari_saf.parameters import check_bounds, parameter
 
-__all__ = ["AffinityOperator", "GaussianAffinity", "KernelAffinity", "LowRank", "Product"]
-
 _CHUNK_BYTES = 2**25
 _SKETCH_CHUNK_BYTES = 2**22
 """Stays in the caches of a processor; the rows of the exact kernel are too long for that."""

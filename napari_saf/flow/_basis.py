@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from napari_saf.flow._simplex import cross_product, row_blocks
 
-__all__ = ["Basis", "EqualRows", "equal_rows"]
-
 _LONGEST = 128
 """Rows of a group: longer sums of float32 would lose digits."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)

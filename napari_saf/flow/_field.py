@@ -27,16 +27,6 @@ from napari_saf.flow._simplex import (
 )
 from napari_saf.graph import Averager
 
-__all__ = [
-    "AbstractField",
-    "AssignmentField",
-    "Cancelled",
-    "Gradient",
-    "SelfAssignmentField",
-    "not_cancelled",
-    "self_assignment_gradient",
-]
-
 _PSEUDO_INVERSE_TOLERANCE = 1e-9
 """Eigenvalues of the label overlap below this share of the largest are left out.
 

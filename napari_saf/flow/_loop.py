@@ -27,8 +27,6 @@ from napari_saf.flow._steppers import AbstractRun, AbstractStepper
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.result import Record, Status
 
-__all__ = ["Flow", "FlowResult", "FlowRun", "StopWatch", "StoppingRule", "update_labels"]
-
 _VAGUE = -0.1
 """Log coordinate of what a node does not prefer, where a run ended before it could say more."""
 _PATIENCE = 50.0

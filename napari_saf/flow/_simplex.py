@@ -17,21 +17,6 @@ from collections.abc import Iterator
 
 import torch
 
-__all__ = [
-    "FLOOR",
-    "cross_product",
-    "entropy",
-    "normalize_",
-    "one_hot_",
-    "row_blocks",
-    "row_maxima",
-    "shifted_softmax",
-    "softmax",
-    "take_columns",
-    "to_logarithm",
-    "with_columns",
-]
-
 FLOOR = math.log(1e-10)
 """Lowest log coordinate kept, relative to the largest of its row."""
 

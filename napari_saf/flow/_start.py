@@ -17,18 +17,6 @@ from napari_saf.flow._simplex import cross_product, normalize_, row_blocks, to_l
 from napari_saf.graph import AbstractGraph
 from napari_saf.points import distances
 
-__all__ = [
-    "Centres",
-    "Start",
-    "check_seeds_fit",
-    "class_means",
-    "count_classes",
-    "from_assignment",
-    "k_centres",
-    "leading_vectors",
-    "spectral_points",
-]
-
 _MORE_VECTORS = 8
 _MOST_ITERATIONS = 30
 _TOLERANCE = 1e-3

@@ -18,16 +18,6 @@ from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import normalize_, row_blocks, softmax, take_columns
 from napari_saf.parameters import check_bounds, parameter
 
-__all__ = [
-    "STEPPERS",
-    "AbstractRun",
-    "AbstractStepper",
-    "AdamsBashforthMoulton",
-    "BogackiShampine",
-    "Constraint",
-    "GeometricEuler",
-]
-
 Constraint = Callable[[torch.Tensor, slice], torch.Tensor]
 """Brings some rows of a state, and which they are, back to where they belong, in place."""
 

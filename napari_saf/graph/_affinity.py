@@ -22,8 +22,6 @@ from napari_saf.graph._graph import (
     without_diagonal,
 )
 
-__all__ = ["AffinityGraph"]
-
 
 class AffinityGraph(AbstractGraph):
     """Any weighted graph.

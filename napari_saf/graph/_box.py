@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["BoxSum", "NeighbourSum", "WeightedAverage"]
-
 _BLOCK = 32
 _CHUNK = 2**22
 

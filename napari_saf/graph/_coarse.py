@@ -13,8 +13,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.graph._grid import GridGraph
 from napari_saf.graph._shape import check_mask
 
-__all__ = ["CoarseGrid", "coarse_mask", "coarse_means"]
-
 
 class CoarseGrid(GridGraph):
     """A grid whose nodes each stand for a block of pixels of a larger image.

@@ -33,14 +33,6 @@ from napari_saf.arrays import as_array, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph
 
-__all__ = [
-    "Neighbours",
-    "mean_nearest_distance",
-    "nearest_neighbours",
-    "path_costs",
-    "path_lengths",
-]
-
 _MOST_TREE_FEATURES = 16
 _MOST_EXACT_NODES = 20_000
 _LEAF_SIZE = 32

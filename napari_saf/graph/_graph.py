@@ -14,16 +14,6 @@ from scipy import sparse
 from napari_saf.arrays import as_array, own_floats
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "AbstractGraph",
-    "Averager",
-    "SparseProduct",
-    "asymmetry",
-    "square_matrix",
-    "symmetric_part",
-    "without_diagonal",
-]
-
 
 class Averager(Protocol):
     """A linear operator of a graph, prepared for one device and one type."""

@@ -19,8 +19,6 @@ from napari_saf.graph._box import BoxSum, NeighbourSum, WeightedAverage
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
 from napari_saf.graph._shape import check_mask, check_window, coarse_shape
 
-__all__ = ["GridGraph"]
-
 _BYTES_AS_MATRIX = 72
 """What a weight takes at most on its way into a sparse matrix; measured with 13 million."""
 

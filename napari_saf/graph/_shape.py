@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput
 
-__all__ = ["check_mask", "check_window", "coarse_shape", "inside_of"]
-
 
 def check_window(
     window: int | Sequence[int], shape: Sequence[int], name: str = "window"

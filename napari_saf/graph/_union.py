@@ -13,8 +13,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph
 
-__all__ = ["GraphUnion"]
-
 
 class GraphUnion(AbstractGraph):
     """The disjoint union of grids, one per image; its nodes follow one another.

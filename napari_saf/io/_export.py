@@ -19,8 +19,6 @@ from napari_saf.io._recipe import save_recipe
 from napari_saf.io._regions import number_regions, save_regions
 from napari_saf.problem import ImageOptions
 
-__all__ = ["Export", "Labelling", "Wanted"]
-
 Step = tuple[list[Path], Callable[[], object]]
 
 

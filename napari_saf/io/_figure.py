@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel
     from matplotlib.figure import Figure
 
-__all__ = [
-    "displayed_plane",
-    "middle_plane",
-    "save_figure",
-    "show_image",
-    "thinned",
-]
-
 _MOST_PIXELS = 1600
 """Sides of what is drawn; a larger plane is thinned."""
 _MOST_ENTRIES = 24

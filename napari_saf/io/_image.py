@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from napari_saf.errors import ComputeError, FormatError
 from napari_saf.storage import check_room
 
-__all__ = ["PNG_MARK", "ImageFile", "read_image", "read_labels"]
-
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
 """Note in an indexed PNG whose indices count, not its colours."""
 Size = tuple[float, str] | None

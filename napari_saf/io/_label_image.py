@@ -16,21 +16,6 @@ from napari_saf.features import channels_last
 from napari_saf.io._paths import printable
 from napari_saf.label_map import Color, LabelMap
 
-__all__ = [
-    "Axes",
-    "check_color",
-    "check_labels",
-    "check_name",
-    "color_labels",
-    "color_table",
-    "count_labels",
-    "image_channels",
-    "label_axes",
-    "map_labels",
-    "spelled_out",
-    "symbol",
-]
-
 _GOLDEN = 0.618034
 """Hues of numbers that follow each other are far apart with this step."""
 _MOST_COUNTED = 2**24

@@ -26,8 +26,6 @@ from napari_saf.io._paths import MASK_SUFFIXES, file_stem, mask_stem, mask_suffi
 from napari_saf.label_map import LabelMap
 from napari_saf.storage import atomic_write
 
-__all__ = ["binary_paths", "save_binary_masks", "save_masks"]
-
 Labels = NDArray[np.unsignedinteger[Any]]
 _INSIDE = 255
 _AXES = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}

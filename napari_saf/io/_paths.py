@@ -9,23 +9,6 @@ from pathlib import Path
 
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "FIGURE_SUFFIXES",
-    "LABELS_MARK",
-    "MASK_SUFFIXES",
-    "PROTOTYPE_SUFFIXES",
-    "TABLE_SUFFIXES",
-    "FileState",
-    "check_suffix",
-    "file_stem",
-    "find_images",
-    "is_zarr",
-    "mask_stem",
-    "mask_suffix",
-    "printable",
-    "table_cell",
-]
-
 MASK_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".ome.zarr")
 TABLE_SUFFIXES = (".csv", ".parquet")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")

@@ -37,8 +37,6 @@ from napari_saf.storage import (
     validated,
 )
 
-__all__ = ["PrototypeSet", "load_prototypes", "read_array", "save_prototypes"]
-
 _MOST_BYTES = 16 * 2**20
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""

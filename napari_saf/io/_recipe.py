@@ -29,8 +29,6 @@ from napari_saf.storage import (
     validated,
 )
 
-__all__ = ["Recipe", "check_repeatable", "load_recipe", "save_recipe"]
-
 _MOST_BYTES = 16 * 2**20
 _GIVEN = "was given as an array, which a recipe cannot repeat"
 

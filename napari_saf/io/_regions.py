@@ -25,8 +25,6 @@ from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
 from napari_saf.label_map import LabelMap
 from napari_saf.storage import atomic_write
 
-__all__ = ["number_regions", "region_table", "save_regions", "save_table"]
-
 Table = dict[str, NDArray[Any]]
 
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.storage import Text, VersionedModel, format_errors, load_tensors, save_tensors
 
-__all__ = ["PaintedClass", "load_strokes", "save_strokes"]
-
 _BLOCK = 2**22
 
 

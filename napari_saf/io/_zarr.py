@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from napari_saf.storage import check_room
 
-__all__ = ["read_zarr"]
-
 _DECOMPRESS: dict[str, Callable[..., bytes | bytearray]] = {
     "blosc": imagecodecs.blosc_decode,
     "bz2": imagecodecs.bz2_decode,

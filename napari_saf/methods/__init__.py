@@ -1,5 +1,6 @@
 """The methods, each a frozen dataclass of its parameters, and their registry."""
 
+from napari_saf.flow import Cancelled, not_cancelled
 from napari_saf.methods._assignment import AssignmentFlow, method_with_prototypes
 from napari_saf.methods._bavardage import Bavardage
 from napari_saf.methods._fair import (
@@ -15,10 +16,8 @@ from napari_saf.methods._laplacian_shot import LaplacianShot
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
-    Cancelled,
     Iteration,
     map_steps,
-    not_cancelled,
     run_to_end,
 )
 from napari_saf.methods._self_assignment import SelfAssignmentFlow, method_for_warm_start

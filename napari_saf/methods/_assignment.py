@@ -33,8 +33,6 @@ from napari_saf.points import distances
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 
-__all__ = ["AssignmentFlow", "method_with_prototypes"]
-
 _MIN_CHANGED = 0.002
 """Share of the nodes; if fewer change label from one flow to the next, that was the last."""
 

@@ -17,8 +17,6 @@ from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 
-__all__ = ["Bavardage", "whitened_by_seeds"]
-
 _LEAST_EIGENVALUE = 1e-10
 
 

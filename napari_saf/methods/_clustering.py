@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.flow import (
+    Cancelled,
     class_means,
     count_classes,
     entropy,
@@ -22,22 +23,13 @@ from napari_saf.flow import (
     update_labels,
 )
 from napari_saf.graph import AffinityGraph
-from napari_saf.methods._method import AbstractMethod, Call, Cancelled, Iteration
+from napari_saf.methods._method import AbstractMethod, Call, Iteration
 from napari_saf.methods._reporting import Reporter
 from napari_saf.methods._state import AbstractState
 from napari_saf.parameters import parameter
 from napari_saf.points import MAX_EXACT_FEATURES, k_means_start, squared_distances, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Snapshot, Status
-
-__all__ = [
-    "AbstractClustering",
-    "in_local_order",
-    "limit_parameter",
-    "run_clustering",
-    "start_points",
-    "tolerance_parameter",
-]
 
 _MIN_REORDERED_NODES = 2**16
 """With fewer nodes, the fields stay in the caches of the processor in any order."""

@@ -11,25 +11,16 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.flow import from_assignment
+from napari_saf.flow import from_assignment, not_cancelled
 from napari_saf.methods._clustering import AbstractClustering, start_points, tolerance_parameter
 from napari_saf.methods._fair_cut import FairCut, lift
 from napari_saf.methods._fair_state import FairOptions, FairPoints
-from napari_saf.methods._method import Call, map_steps, not_cancelled, run_to_end
+from napari_saf.methods._method import Call, map_steps, run_to_end
 from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot, Status
-
-__all__ = [
-    "SWEPT",
-    "FairClustering",
-    "SweepMethod",
-    "TradeOff",
-    "TradeOffPoint",
-    "count_points",
-]
 
 Objective = Literal["kmeans", "kmedian", "ncut"]
 

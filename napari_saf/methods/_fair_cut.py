@@ -19,8 +19,6 @@ from napari_saf.methods._laplacian import neighbour_operator
 from napari_saf.methods._state import Tasks
 from napari_saf.points import weighted_means
 
-__all__ = ["FairCut", "lift"]
-
 _LIGHT = 3.0
 _ROUGH = 3e-3
 """Share of the energy; where an iteration gains no more, a light weight has led far enough."""

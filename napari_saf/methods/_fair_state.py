@@ -16,8 +16,6 @@ from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
 from napari_saf.problem import Problem
 
-__all__ = ["AbstractFairState", "FairOptions", "FairPoints"]
-
 _MAX_TRIALS = 12
 _START_GAP = 5.0
 _START_BOUND = 10.0

@@ -18,8 +18,6 @@ from scipy.special import xlogy
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import SparseProduct
 
-__all__ = ["DECIDED", "FairnessMultipliers", "FairnessTerm", "ImplicitStep"]
-
 _CHUNK = 1024
 _MAX_UPDATES = 6
 DECIDED = 1 - 5e-7

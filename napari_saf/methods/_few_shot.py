@@ -21,8 +21,6 @@ from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
-__all__ = ["AbstractFewShotMethod", "label_tasks"]
-
 _CHUNK_BYTES = 2**28
 _NEIGHBOUR_BYTES = 24
 _MAX_DENSE_NODES = 4096

@@ -17,8 +17,6 @@ from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_step
 from napari_saf.methods._reporting import Reporter
 from napari_saf.parameters import parameter
 
-__all__ = ["AbstractFlow", "run_flow"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractFlow(AbstractMethod):

@@ -21,8 +21,6 @@ from napari_saf.graph import (
 from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.problem import Problem
 
-__all__ = ["AbstractLaplacianState", "Laplacian", "nearest_operator", "neighbour_operator"]
-
 Laplacian = Literal["contrast", "graph", "features"]
 
 _MAX_SAMPLES = 2000

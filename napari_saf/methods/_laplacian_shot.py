@@ -13,8 +13,6 @@ from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 
-__all__ = ["LaplacianShot"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LaplacianShot(AbstractFewShotMethod):

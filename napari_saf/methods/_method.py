@@ -29,17 +29,6 @@ from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot
 
-__all__ = [
-    "AbstractMethod",
-    "Call",
-    "Cancelled",
-    "Iteration",
-    "check_features",
-    "map_steps",
-    "not_cancelled",
-    "run_to_end",
-]
-
 S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U")

@@ -17,9 +17,6 @@ from napari_saf.methods._method import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
 
-__all__ = ["Reporter", "to_label_image"]
-
-
 _ROWS = 2**16
 
 

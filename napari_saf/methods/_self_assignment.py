@@ -28,8 +28,6 @@ from napari_saf.methods._method import AbstractMethod, Call
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
-__all__ = ["SelfAssignmentFlow", "method_for_warm_start"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SelfAssignmentFlow(AbstractFlow):

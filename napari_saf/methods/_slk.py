@@ -23,8 +23,6 @@ from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 from napari_saf.problem import Problem
 
-__all__ = ["SLK"]
-
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
 _MAX_INNER = 20

@@ -14,8 +14,6 @@ from napari_saf.flow import check_seeds_fit, from_assignment, normalize_, one_ho
 from napari_saf.methods._method import Call
 from napari_saf.points import weighted_means
 
-__all__ = ["AbstractState", "Tasks"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tasks:

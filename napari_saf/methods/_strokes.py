@@ -10,8 +10,6 @@ from napari_saf.graph import mean_nearest_distance, path_costs, path_lengths
 from napari_saf.methods._method import Call
 from napari_saf.points import distances, k_means
 
-__all__ = ["StrokeCosts"]
-
 _UNIT = 0.05
 _APPEARANCE_WEIGHT = 3.0
 """Weight of what was labelled next to the strokes themselves. With `_UNIT` chosen on photographs

@@ -15,16 +15,6 @@ from sklearn.metrics.cluster import contingency_matrix
 from napari_saf.errors import InvalidInput
 from napari_saf.metrics._labels import compact_labels
 
-__all__ = [
-    "RegionAgreement",
-    "matched_accuracy",
-    "normalized_mutual_information",
-    "probabilistic_rand_index",
-    "region_agreement",
-    "segmentation_covering",
-    "variation_of_information",
-]
-
 
 def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> float:
     """Return the mutual information of classes and labels over the mean of their entropies.

@@ -12,15 +12,6 @@ from napari_saf.graph import AbstractGraph
 from napari_saf.metrics._labels import check_labels, check_table, compact_labels
 from napari_saf.points import weighted_medoid
 
-__all__ = [
-    "class_separability",
-    "kmeans_objective",
-    "kmedian_objective",
-    "mean_entropy",
-    "ncut_objective",
-    "pairwise_separability",
-]
-
 
 def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
     """Return the sum of squared distances of the nodes to the mean of their label.

@@ -11,8 +11,6 @@ from scipy.special import rel_entr
 from napari_saf.errors import InvalidInput
 from napari_saf.metrics._labels import check_labels, compact_labels, contingency
 
-__all__ = ["balance", "fairness_error", "group_shares"]
-
 
 def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     """Return the share of each group in each label.

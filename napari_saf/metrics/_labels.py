@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = ["check_labels", "check_table", "compact_labels", "contingency"]
-
 _MAX_ENTRIES = 2**26
 
 

@@ -16,8 +16,6 @@ import psutil
 
 from napari_saf.errors import SafError
 
-__all__ = ["atomic_write", "hidden_name", "make_folder", "remove_leftovers", "remove_path"]
-
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:

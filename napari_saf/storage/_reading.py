@@ -13,18 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, 
 from napari_saf.device import free_memory
 from napari_saf.errors import FormatError, InvalidInput
 
-__all__ = [
-    "FileModel",
-    "Model",
-    "Text",
-    "VersionedModel",
-    "check_room",
-    "format_errors",
-    "parse_json",
-    "read_limited",
-    "validated",
-]
-
 Text = InstanceOf[str]
 """Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
 Model = TypeVar("Model", bound="FileModel")

@@ -14,8 +14,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.storage._atomic_write import atomic_write
 from napari_saf.storage._reading import Model, parse_json, read_limited, validated
 
-__all__ = ["load_tensors", "save_tensors"]
-
 _KEY = "napari-saf"
 """Where the header of a safetensors file holds what this project wrote there."""
 _MOST_BYTES = 2**28

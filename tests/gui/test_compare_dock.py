@@ -14,9 +14,9 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushBu
 import napari_saf as saf
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.compare.dock import CompareWidget
-from napari_saf._gui.docks.run_dock import STATUS_WORDS
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.io import Recipe
+from napari_saf.result import STATUS_WORDS
 
 pytestmark = pytest.mark.gui
 IMAGE = blocks(16)

@@ -34,8 +34,6 @@ from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe
 from napari_saf.problem import ImageOptions
 
-__all__ = ["ComparisonChoice", "panel_names", "whole_name"]
-
 
 class _Axis(NamedTuple):
     """Something that may vary: what it is called, values to begin with."""

@@ -16,7 +16,6 @@ from napari_saf._gui.compare.choice import ComparisonChoice, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
 from napari_saf._gui.compare.work import ComparisonWork, Outcome, Progress
 from napari_saf._gui.docks.run_dock import (
-    STATUS_WORDS,
     RunDock,
     describe_error,
     suggested_action_for,
@@ -31,8 +30,7 @@ from napari_saf.comparison import Compared, lay_out
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
-
-__all__ = ["CompareWidget"]
+from napari_saf.result import STATUS_WORDS
 
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _TRUTH_HELP = (

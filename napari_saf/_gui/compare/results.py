@@ -20,8 +20,6 @@ from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf.comparison import COLUMNS, Column, Compared, Comparison, Row, Variant
 
-__all__ = ["ComparisonLayers", "ComparisonTable"]
-
 _STEP_MILLISECONDS = 15
 _RESULT_ROLE = Qt.ItemDataRole.UserRole
 _TABLE_HEIGHT = 172

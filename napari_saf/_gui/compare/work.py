@@ -25,8 +25,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.methods import run_to_end
 from napari_saf.problem import ImageOptions, Problem
 
-__all__ = ["ComparisonWork", "Outcome", "Progress"]
-
 _REPORT_SECONDS = 0.1
 
 

@@ -15,8 +15,6 @@ from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
 
-__all__ = ["BranchForm"]
-
 _SCALE_HELP = "Side of the window over which labels are averaged (N)."
 
 

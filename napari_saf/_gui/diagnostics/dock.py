@@ -15,7 +15,7 @@ from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton, QSlider
 from napari_saf._gui.diagnostics.branch import BranchForm
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.separability import Separability, SeparabilityTable, separate
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock, count_labels
+from napari_saf._gui.docks.run_dock import RunDock, count_labels
 from napari_saf._gui.forms.curves import CurvePlot, curves_of
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
@@ -25,9 +25,7 @@ from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.start import RecordedStart
 from napari_saf.errors import SafError
 from napari_saf.recording import RecordedLabels, RecordedState
-from napari_saf.result import History, LabelImage, Segmentation
-
-__all__ = ["DiagnosticsWidget"]
+from napari_saf.result import STATUS_WORDS, History, LabelImage, Segmentation
 
 _REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150

@@ -16,8 +16,6 @@ from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, RecordedState, Recording
 from napari_saf.result import LabelImage
 
-__all__ = ["EarlierLayers", "RecordedRun"]
-
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RecordedRun:

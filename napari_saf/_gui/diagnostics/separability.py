@@ -12,8 +12,6 @@ from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
 from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, table_texts
 from napari_saf.metrics import class_separability, pairwise_separability
 
-__all__ = ["Separability", "SeparabilityTable", "separate"]
-
 _MOST_ROWS = 6
 _HEADERS = ("Label", "Most like", "Apart")
 

@@ -17,16 +17,6 @@ from napari_saf.dictionary import PatchDictionary, PatchSegmentation
 from napari_saf.io import find_images
 from napari_saf.result import LabelImage
 
-__all__ = [
-    "Applied",
-    "ApplyOptions",
-    "Compared",
-    "FolderSummary",
-    "apply_to_folder",
-    "apply_to_plane",
-    "compare_on_plane",
-]
-
 _PERCENTILE = 99.5
 """Of the errors; larger ones have the same colour."""
 _MOST_NAMED = 3

@@ -23,8 +23,6 @@ from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.layers.metadata import METADATA_KEY
 
-__all__ = ["ApplySection"]
-
 _RECONSTRUCTIONS = {
     "blended": "closest atoms",
     "matched": "atoms of the labels",

@@ -17,8 +17,6 @@ from qtpy.QtWidgets import QToolTip, QWidget
 from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf.dictionary import all_transforms
 
-__all__ = ["AtomGallery", "AtomMap", "AtomTile", "AtomView"]
-
 _BORDER = 3
 _GAP = 6
 _MAP_MARGIN = 8

@@ -27,8 +27,6 @@ from napari_saf._gui.forms.layout import create_row
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf.dictionary import PatchDictionary
 
-__all__ = ["AtomsSection", "ColoredDictionary", "describe_dictionary"]
-
 _LEAST_HEIGHT, _MAP_HEIGHT, _MOST_HEIGHT = 72, 240, 276
 _LEAST_ZOOM, _MOST_ZOOM, _ZOOM = 16, 120, 36
 _HELP = (

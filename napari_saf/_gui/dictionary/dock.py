@@ -32,7 +32,7 @@ from napari_saf._gui.dictionary.layers import (
     create_applied_layers,
     create_gain_layer,
 )
-from napari_saf._gui.docks.run_dock import STATUS_WORDS, RunDock
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.layer_choice import ImageList
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
@@ -51,8 +51,7 @@ from napari_saf.dictionary import (
 )
 from napari_saf.errors import SafError
 from napari_saf.problem import ImageOptions
-
-__all__ = ["DictionaryWidget"]
+from napari_saf.result import STATUS_WORDS
 
 _MOST_RECENT = 12
 _DEFAULT_WINDOW = 3

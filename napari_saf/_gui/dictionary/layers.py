@@ -19,15 +19,6 @@ from napari_saf._gui.layers.placement import Plane
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "AtomLabels",
-    "AtomLabelsList",
-    "create_applied_layers",
-    "create_gain_layer",
-    "get_reader",
-    "write_dictionary",
-]
-
 DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
 _DIMMED_ALPHA = 0.12

@@ -16,8 +16,6 @@ from qtpy.QtWidgets import QDockWidget, QTextBrowser, QToolButton, QWidget
 import napari_saf
 from napari_saf.errors import FormatError
 
-__all__ = ["HelpButton", "HelpPage", "frame_of", "page_of", "page_path"]
-
 _PLUGIN = "napari-saf"
 _BUTTON_NAME = "napari-saf help"
 

@@ -12,8 +12,6 @@ from qtpy.QtWidgets import QApplication, QDockWidget, QWidget
 from napari_saf._gui.docks.help import HelpButton, frame_of
 from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
 
-__all__ = ["DockLifetime"]
-
 
 class DockLifetime(QObject):
     """Follows a dock and calls back once, when it is of no use any more.

@@ -25,18 +25,6 @@ from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import AbstractMethod
-from napari_saf.result import STATUS_WORDS
-
-__all__ = [
-    "LEAST_WIDTH",
-    "RESCALE",
-    "STATUS_WORDS",
-    "RunDock",
-    "count_labels",
-    "describe_error",
-    "rescale_action",
-    "suggested_action_for",
-]
 
 RESCALE = "Scale this image by itself"
 """What a button offers where many values lie outside a scaling that was kept."""

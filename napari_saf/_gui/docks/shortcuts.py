@@ -10,8 +10,6 @@ import napari
 from napari.utils.key_bindings import coerce_keybinding
 from qtpy.QtWidgets import QWidget
 
-__all__ = ["Shortcuts", "shortcut_text"]
-
 
 class Shortcuts:
     """The keys of a dock.

@@ -8,8 +8,6 @@ from qtpy.QtCore import Qt
 from qtpy.QtGui import QColor, QIcon, QPixmap
 from qtpy.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
 
-__all__ = ["ROW_HEIGHT", "create_cell", "create_table", "square_icon", "table_texts", "to_qcolor"]
-
 ROW_HEIGHT = 22
 _SQUARE_SIDE = 12
 

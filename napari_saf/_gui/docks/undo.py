@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["UndoHistory"]
-
 _MOST_STEPS = 50
 _MOST_BYTES = 128 * 2**20
 

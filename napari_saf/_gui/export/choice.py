@@ -17,8 +17,6 @@ from qtpy.QtWidgets import (
 
 from napari_saf.io import MASK_SUFFIXES, PROTOTYPE_SUFFIXES, TABLE_SUFFIXES, Wanted
 
-__all__ = ["ExportChoice"]
-
 _FIGURES = (".png", ".svg", ".pdf")
 _FORMAT_WIDTH = 124
 _INDENT = 23

@@ -11,7 +11,6 @@ from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QTo
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
-    STATUS_WORDS,
     RunDock,
     count_labels,
     describe_error,
@@ -27,9 +26,7 @@ from napari_saf._gui.layers.alignment import image_region, labelled_image
 from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, recipe_of
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
-from napari_saf.result import Segmentation
-
-__all__ = ["ExportWidget"]
+from napari_saf.result import STATUS_WORDS, Segmentation
 
 _MOST_NAMED = 3
 _HELP = "Write the ticked files. Before one is replaced, you are asked."

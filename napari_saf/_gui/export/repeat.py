@@ -30,8 +30,6 @@ from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
 
-__all__ = ["RepeatSection"]
-
 _HELP = "Label this image with the same method, parameters, features and scale."
 _FOLDER_TEXT = "For a folder of images, save the recipe and type in a terminal:"
 _FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."

@@ -19,8 +19,6 @@ from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError
 from napari_saf.io import Export, Labelling, PrototypeSet, Wanted, count_labels
 
-__all__ = ["LabelSource", "Written", "source_of", "write_files"]
-
 _LETTERS = {
     "time": "t",
     "frame": "t",

@@ -7,8 +7,6 @@ from pathlib import Path
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
 
-__all__ = ["BRIGHTNESS_HELP", "PROTOTYPE_FILTER", "BrightnessChoice", "FolderField", "json_path"]
-
 BRIGHTNESS_HELP = (
     "Which values count as black and white: the darkest and brightest of each image, for images of "
     "other brightness; or those of the first image, where a value means the same in all."

@@ -14,8 +14,6 @@ from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidge
 
 from napari_saf.result import History
 
-__all__ = ["Curve", "CurvePlot", "curves_of"]
-
 _CANVAS_HEIGHT = 38
 _USUAL_ROWS = 5
 _TURN_MILLISECONDS = 50

@@ -26,8 +26,6 @@ from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
 
-__all__ = ["PrototypesChoice", "create_field"]
-
 _LARGEST = {"int": 2**31 - 1, "float": 1e6}
 _DECIMALS = 7
 

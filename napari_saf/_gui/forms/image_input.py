@@ -28,8 +28,6 @@ from napari_saf._gui.layers.reading import ImageJob, Index
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
 
-__all__ = ["FEATURE_LABELS", "ImageInput"]
-
 _DEFAULT_WINDOW = 5
 _SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
 _MAX_SIDES = (240, 480, 960)

@@ -13,8 +13,6 @@ from napari_saf._gui.layers.placement import Placement, pixels_of, place
 from napari_saf._gui.layers.reading import Index, feature_axis, feature_index, labels_index
 from napari_saf.problem import ImageOptions
 
-__all__ = ["ImageSelection"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageSelection:

@@ -21,8 +21,6 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.view import list_events
 
-__all__ = ["ImageList", "LayerChoice"]
-
 _MOST_ROWS = 4
 _ROW_HEIGHT = 24
 _PADDING = 4

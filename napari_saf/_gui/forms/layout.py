@@ -16,8 +16,6 @@ from qtpy.QtWidgets import (
 )
 from superqt import QCollapsible
 
-__all__ = ["FormSection", "create_fold", "create_row", "create_scroll_area"]
-
 _LABEL_WIDTH = 96
 _SPACING = 6
 

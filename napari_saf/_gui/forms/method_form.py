@@ -17,8 +17,6 @@ from napari_saf._gui.settings import current_settings
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter, build, describe
 
-__all__ = ["MethodChoice", "MethodForm"]
-
 
 class MethodForm(QObject):
     """Fields for the parameters of a method, in two sections.

@@ -8,8 +8,6 @@ from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHBoxLayout, QSlider, QSpinBox, QWidget
 from superqt.utils import signals_blocked
 
-__all__ = ["OddSlider", "fit", "fit_note", "fit_window", "side_of", "with_side"]
-
 _SLIDER_END = 41
 _BOX_END = 999
 _BOX_WIDTH = 106

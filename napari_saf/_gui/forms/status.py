@@ -14,8 +14,6 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-__all__ = ["StatusArea"]
-
 _STEPS = 1000
 _ERROR_STYLE = "color: #e5534b;"
 _LONG_WORD = re.compile(r"\S{25,}")

@@ -13,8 +13,6 @@ from qtpy.QtWidgets import QLabel, QWidget
 from skimage.color import lab2rgb
 from superqt import QFlowLayout
 
-__all__ = ["Swatch", "Swatches", "fill_color"]
-
 _SIDE = 24
 
 

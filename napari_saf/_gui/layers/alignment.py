@@ -12,15 +12,6 @@ from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.reading import Index
 
-__all__ = [
-    "channel_axis_of",
-    "image_axes_of",
-    "image_region",
-    "labelled_axes",
-    "labelled_image",
-    "squeezed_axes",
-]
-
 
 def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return which axis of the labelled image each axis is, and those that stand for one slice.

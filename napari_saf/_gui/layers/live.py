@@ -16,8 +16,6 @@ from napari_saf._gui.layers.placement import Placement
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["N_COLORS", "EditedLayer", "LiveLayer", "UncertaintyLayer", "label_colors"]
-
 N_COLORS = 255
 """Of labels; those of larger numbers repeat."""
 _FIRST = (

@@ -12,19 +12,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe
 from napari_saf.methods import METHODS
 
-__all__ = [
-    "METADATA_KEY",
-    "NAMES_KEY",
-    "PARTS_KEY",
-    "class_names",
-    "is_result",
-    "metadata_of",
-    "points_of",
-    "prototypes_of",
-    "raw_recipe",
-    "recipe_of",
-]
-
 METADATA_KEY = "napari_saf"
 """Entry of a result layer's metadata: recipe, prototypes, columns, status, history, and which
 part of which image it is."""

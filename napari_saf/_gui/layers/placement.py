@@ -10,18 +10,6 @@ import napari
 import numpy as np
 from napari.layers import Image, Layer
 
-__all__ = [
-    "Placement",
-    "Plane",
-    "channel_axes",
-    "pixels_of",
-    "place",
-    "plane_of",
-    "plane_on_screen",
-    "positions_on_screen",
-    "slice_on_screen",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Placement:

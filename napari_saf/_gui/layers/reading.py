@@ -17,17 +17,6 @@ from napari_saf.graph import inside_of
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 
-__all__ = [
-    "ImageJob",
-    "Index",
-    "ProblemReader",
-    "feature_axis",
-    "feature_index",
-    "fingerprint",
-    "labels_index",
-    "read_pixels",
-]
-
 Index = tuple[int | slice, ...]
 _SMALLER = "choose one slice, or a smaller part of the image"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-__all__ = ["astronaut", "brick", "coins", "colour_wheel", "histology", "nuclei"]
-
 LayerData = list[tuple[Any, dict[str, Any], str]]
 
 

@@ -12,15 +12,6 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from scipy import ndimage
 
-__all__ = [
-    "LayerWatch",
-    "SideBySide",
-    "SliceWatch",
-    "center_on",
-    "deepest_pixel",
-    "list_events",
-]
-
 _REST_MILLISECONDS = 200
 _SLIDERS_REST_MILLISECONDS = 100
 

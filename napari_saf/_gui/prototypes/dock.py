@@ -15,7 +15,6 @@ from qtpy.QtWidgets import QPushButton
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
-    STATUS_WORDS,
     RunDock,
     describe_error,
     rescale_action,
@@ -44,9 +43,7 @@ from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import load_prototypes, save_prototypes
 from napari_saf.recording import PackedArray
-from napari_saf.result import Segmentation
-
-__all__ = ["PrototypesWidget"]
+from napari_saf.result import STATUS_WORDS, Segmentation
 
 _BUSY = "wait for the end, or stop"
 _HELP = {

@@ -28,19 +28,6 @@ from napari_saf.points import distances, k_means
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = [
-    "EditTarget",
-    "Edited",
-    "EditedStart",
-    "count_pixels",
-    "delete",
-    "free_number",
-    "merge",
-    "refine",
-    "split",
-    "why_not",
-]
-
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""
 _MOST_SAMPLES = 20_000

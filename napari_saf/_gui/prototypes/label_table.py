@@ -27,8 +27,6 @@ from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf._gui.forms.swatches import fill_color
 from napari_saf._gui.prototypes.labels import Source
 
-__all__ = ["LabelRow", "LabelTable", "rows_of"]
-
 _SWATCH, _NAME, _SHARE, _SIZE, _LOCK = range(5)
 _HEADERS = ("", "Label", "Share", "Pixels", "Lock")
 _HELP = (

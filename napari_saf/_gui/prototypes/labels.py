@@ -29,16 +29,6 @@ from napari_saf.io import PrototypeSet
 from napari_saf.problem import ImageOptions
 from napari_saf.recording import PackedArray
 
-__all__ = [
-    "FileSource",
-    "LabelState",
-    "LayerSource",
-    "Source",
-    "SourceList",
-    "UndoStep",
-    "prototype_set",
-]
-
 _EDITS_KEY = "edits"
 Prototypes = Mapping[int, NDArray[np.float32]]
 

@@ -21,8 +21,6 @@ from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf.io import file_stem
 
-__all__ = ["OtherImagesSection", "create_job"]
-
 
 class OtherImagesSection(FormSection):
     """An image to label with prototypes, and buttons to label it, to save and to load them."""

@@ -18,8 +18,6 @@ from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
 from napari_saf.methods import Cancelled
 
-__all__ = ["AbstractTask", "FunctionTask"]
-
 _logger = logging.getLogger(__name__)
 
 

@@ -24,8 +24,6 @@ from napari_saf.problem import Problem
 from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
-__all__ = ["RunController", "RunJob", "RunObserver", "run_registry"]
-
 _CLOSING_SECONDS = 5.0
 
 

@@ -16,8 +16,6 @@ from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, Recipe
 
-__all__ = ["prototypes_job", "repeat_job"]
-
 
 def repeat_job(
     viewer: napari.viewer.Viewer,

@@ -18,8 +18,6 @@ from napari_saf.problem import Problem
 from napari_saf.recording import Recording
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
-__all__ = ["Frame", "Mailbox", "Run"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Frame:

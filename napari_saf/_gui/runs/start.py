@@ -14,8 +14,6 @@ from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState
 from napari_saf.result import LabelImage, Segmentation
 
-__all__ = ["RecordedStart", "RunStart", "WarmStart", "without_gaps"]
-
 _LEAST = 1e-10
 _SOFTENING = 0.1
 

@@ -23,8 +23,6 @@ from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError
 from napari_saf.io import PaintedClass, make_folder, save_strokes
 
-__all__ = ["StrokeAutosave", "last_saved"]
-
 _INTERVAL_MILLISECONDS = 2000
 _WRITING_SECONDS = 10
 _MOST_FILES = 100

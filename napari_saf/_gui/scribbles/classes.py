@@ -19,8 +19,6 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.docks.tables import square_icon, to_qcolor
 from napari_saf._gui.scribbles.strokes import Strokes
 
-__all__ = ["ClassTable"]
-
 _COLOR, _NAME, _SHARE, _LOCK = range(4)
 _HEADERS = ("", "Class", "Share", "Lock")
 _HELP = (

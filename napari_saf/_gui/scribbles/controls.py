@@ -19,8 +19,6 @@ from napari_saf._gui.scribbles.strokes import Strokes
 from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.problem import ImageOptions
 
-__all__ = ["DEFAULT_OPTIONS", "Controls"]
-
 DEFAULT_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
 """What objects in photographs are found with best; see ``benchmarks/scribbles.py``."""
 

@@ -16,7 +16,6 @@ from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
-    STATUS_WORDS,
     RunDock,
     describe_error,
     rescale_action,
@@ -32,15 +31,13 @@ from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.scribbles.autosave import StrokeAutosave, last_saved
-from napari_saf._gui.scribbles.controls import DEFAULT_OPTIONS, Controls
+from napari_saf._gui.scribbles.controls import Controls
 from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import Strokes, add_strokes, suggest_spot
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, load_strokes, save_prototypes
 from napari_saf.methods import AbstractMethod
-from napari_saf.result import Segmentation, Status
-
-__all__ = ["DEFAULT_OPTIONS", "ScribblesWidget"]
+from napari_saf.result import STATUS_WORDS, Segmentation, Status
 
 
 class ScribblesWidget(RunDock):

@@ -27,8 +27,6 @@ from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 
-__all__ = ["TITLE", "SpotMarker", "StrokeResult", "StrokeResults"]
-
 TITLE = "from strokes"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8

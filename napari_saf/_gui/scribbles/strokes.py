@@ -20,8 +20,6 @@ from napari_saf._gui.layers.reading import fingerprint
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PaintedClass
 
-__all__ = ["Strokes", "add_strokes", "follow_strokes", "suggest_spot"]
-
 _DEBOUNCE_MILLISECONDS = 30
 _COMPARED_VALUES = 20_000_000
 _NEAR = 1e-3

@@ -13,7 +13,6 @@ from qtpy.QtWidgets import QLabel, QPushButton
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
-    STATUS_WORDS,
     RunDock,
     count_labels,
     describe_error,
@@ -35,9 +34,7 @@ from napari_saf.features import Scaling
 from napari_saf.graph import GridGraph
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
-from napari_saf.result import Segmentation, Status
-
-__all__ = ["SegmentWidget"]
+from napari_saf.result import STATUS_WORDS, Segmentation, Status
 
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."

@@ -36,8 +36,6 @@ from napari_saf.metrics import group_shares
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
 
-__all__ = ["FairnessSection", "shares_by_column"]
-
 _PLOT_HEIGHT = 170
 _MOST_ROWS = 8
 
