@@ -11,10 +11,10 @@ from gui_cases import TIMEOUT, blocks
 from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
 
+from napari_saf import storage
 from napari_saf._gui.scribbles import autosave, strokes
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf.io import load_strokes
-from napari_saf.storage import _tensors as strokes_file
 
 pytestmark = [pytest.mark.gui]
 
@@ -138,7 +138,7 @@ def test_restored_strokes_have_a_file_of_their_own(scribbles, tmp_path, qtbot):
 
 
 def test_what_was_painted_last_is_what_stays(scribbles, tmp_path, qtbot, monkeypatch):
-    writing, slow, real = threading.Event(), threading.Event(), strokes_file.atomic_write
+    writing, slow, real = threading.Event(), threading.Event(), storage.atomic_write
 
     @contextmanager
     def slow_write(target):
@@ -148,7 +148,7 @@ def test_what_was_painted_last_is_what_stays(scribbles, tmp_path, qtbot, monkeyp
                 writing.set()
                 slow.wait(0.5)
 
-    monkeypatch.setattr(strokes_file, "atomic_write", slow_write)
+    monkeypatch.setattr(storage, "atomic_write", slow_write)
     scribbles.new_strokes()
     paint(scribbles, 4, 1)
     qtbot.waitUntil(writing.is_set, timeout=TIMEOUT)

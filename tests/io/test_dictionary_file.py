@@ -162,7 +162,7 @@ def test_truncated_files_are_refused(tmp_path):
 
 
 def test_files_larger_than_any_dictionary_are_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("napari_saf.storage._tensors._MOST_BYTES", 100)
+    monkeypatch.setattr("napari_saf.storage._MOST_BYTES", 100)
     with pytest.raises(saf.FormatError, match="at most"):
         saf.PatchDictionary.load(GOLDEN)
 

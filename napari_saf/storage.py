@@ -1,0 +1,286 @@
+"""Files whatever is in them: written atomically, read within limits, tensors with a header.
+
+Nothing read from a file is ever executed, and a file that is written replaces an older one only
+when it is complete. The formats of this project are defined where they are read.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import safetensors.numpy
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, field_validator
+
+from napari_saf.device import free_memory
+from napari_saf.errors import FormatError, InvalidInput, SafError
+
+__all__ = [
+    "FileModel",
+    "Text",
+    "VersionedModel",
+    "atomic_write",
+    "check_room",
+    "format_errors",
+    "hidden_name",
+    "load_tensors",
+    "make_folder",
+    "parse_json",
+    "read_limited",
+    "remove_leftovers",
+    "remove_path",
+    "save_tensors",
+    "validated",
+]
+
+Text = InstanceOf[str]
+"""Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
+Model = TypeVar("Model", bound="FileModel")
+_KEY = "napari-saf"
+"""Where the header of a safetensors file holds what this project wrote there."""
+_MOST_BYTES = 2**28
+_ALWAYS = 2**28
+_MOST_UNPACKED = 50_000
+"""A file may unpack to so many bytes, or so many times its size: zstd makes 1 of 30,000 zeros."""
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield a temporary name in the folder of `path`, and rename it to `path` at the end.
+
+    What is written under the temporary name, which ends as `path` does, may be a file or a
+    folder. If the block raises, or is interrupted, the temporary is removed and what was at
+    `path` stays as it was. Where `path` is a link, its target is replaced; a file keeps its mode.
+
+    Raises
+    ------
+    SafError
+        If the file cannot be written, for want of space or permission, or, without `overwrite`,
+        exists by then.
+    """
+    target = Path(path)
+    try:
+        real = Path(os.path.realpath(target)) if target.is_symlink() else target
+        temporary = _temporary_name(real)
+        try:
+            yield temporary
+            if temporary.is_dir():
+                _swap_folders(temporary, real)
+            elif overwrite:
+                if real.exists():
+                    shutil.copymode(real, temporary)
+                os.replace(temporary, real)
+            else:
+                _rename_exclusively(temporary, real)
+        finally:
+            remove_path(temporary)
+    except OSError as error:
+        raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
+
+
+def hidden_name(path: Path) -> str:
+    """Return a short hidden name, a different one for each file name."""
+    return f".saf-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}"
+
+
+def _temporary_name(path: Path) -> Path:
+    """Return a new name in the same folder with the same suffix, short enough for every system."""
+    suffix = re.search(r"(\.ome)?\.[^.]{1,8}$", path.name)
+    unique = f"{os.getpid()}-{secrets.token_hex(4)}{suffix[0] if suffix else ''}"
+    return path.with_name(f"{hidden_name(path)}-{unique}")
+
+
+def _rename_exclusively(temporary: Path, target: Path) -> None:
+    """Rename a file, unless another process has made one of that name."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # some file systems have no links
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "it is there already") from None
+        os.replace(temporary, target)
+
+
+def _swap_folders(new: Path, target: Path) -> None:
+    """Put a folder in the place of another: no system can do that in one step."""
+    if not target.exists():
+        os.replace(new, target)
+        return
+    old = _temporary_name(target)
+    os.replace(target, old)
+    try:
+        os.replace(new, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
+    remove_path(old)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; SafError if it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SafError(f"{path}: cannot be made a folder: {error.strerror or error}") from error
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file or a folder if it is there; errors do not hide the reason for clearing it."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of killed processes, or of this one, that were writing `path`."""
+    real = Path(os.path.realpath(path)) if path.is_symlink() else path
+    prefix = f"{hidden_name(real)}-"
+    for file in real.parent.iterdir() if real.parent.is_dir() else ():
+        if file.name.startswith(prefix):
+            process = file.name.removeprefix(prefix).partition("-")[0]
+            is_own = process == str(os.getpid())
+            if is_own or (process.isdecimal() and not psutil.pid_exists(int(process))):
+                remove_path(file)
+
+
+class FileModel(BaseModel):
+    """Entries of a file: no others, of exactly these types, finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class VersionedModel(FileModel):
+    """The entries of a file of schema 1."""
+
+    version: int = Field(alias="schema")
+
+    @field_validator("version")
+    @classmethod
+    def _check_version(cls, version: int) -> int:
+        if version != 1:
+            raise ValueError("expected 1")
+        return version
+
+
+def validated(model: type[Model], plain: object) -> Model:
+    """Return the entries of a file; raise InvalidInput that names the first wrong one."""
+    try:
+        return model.model_validate(plain)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+    *parents, name = fault["loc"] or ("",)
+    if fault["type"] == "missing":
+        raise InvalidInput(f"{_place(parents)}missing entry {name!r}")
+    if fault["type"] == "extra_forbidden":
+        entries = sorted(field.alias or key for key, field in model.model_fields.items())
+        known = "" if parents else f"; known: {', '.join(entries)}"
+        raise InvalidInput(f"{_place(parents)}unknown entry {name!r}{known}")
+    message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    if fault["type"] in ("model_type", "dict_type"):
+        message = "expected an object"
+    raise InvalidInput(f"{_place(fault['loc'])}{message}, got {fault['input']!r:.60}")
+
+
+def _place(keys: Sequence[int | str]) -> str:
+    """Return where in a file something is, such as ``labels[3].color: ``."""
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return f"{path.removeprefix('.')}: " if path else ""
+
+
+@contextmanager
+def format_errors(file: Path, expected: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into a FormatError that names the file.
+
+    `expected` is what the file should be, with its article, as in "a recipe".
+    """
+    try:
+        yield
+    except FormatError:
+        raise
+    except InvalidInput as error:
+        raise FormatError(f"{file}: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        fault = " ".join(str(error).split())[:200]
+        raise FormatError(f"{file}: not {expected}: {fault}") from error
+
+
+def check_room(n_bytes: int, n_stored: int | None = None) -> None:
+    """Check the size of the pixels that a file of `n_stored` bytes declares.
+
+    Raises
+    ------
+    MemoryError
+        If as much is not free.
+    ValueError
+        If no compression makes so much of so little.
+    """
+    if n_stored is not None and n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
+        raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
+    if n_bytes > free_memory():
+        raise MemoryError
+
+
+def read_limited(file: Path, n_bytes: int) -> bytes:
+    """Read a file whole; raise InvalidInput if it is larger than `n_bytes`."""
+    with file.open("rb") as stream:
+        content = stream.read(n_bytes + 1)
+    if len(content) > n_bytes:
+        raise InvalidInput(f"expected at most {n_bytes // 2**20} MiB")
+    return content
+
+
+def parse_json(content: bytes | str) -> object:
+    """Return the values in a JSON text in UTF-8, with or without a byte order mark.
+
+    Raises InvalidInput for a number that is not finite.
+    """
+
+    def refuse(name: str) -> object:
+        raise InvalidInput(f"expected finite numbers, got {name}")
+
+    text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+    plain: object = json.loads(text, parse_constant=refuse)
+    return plain
+
+
+def save_tensors(
+    path: str | os.PathLike[str], tensors: dict[str, NDArray[Any]], header: Mapping[str, object]
+) -> Path:
+    """Write tensors and a header to a safetensors file, complete or not at all."""
+    content = safetensors.numpy.save(tensors, metadata={_KEY: json.dumps(header, allow_nan=False)})
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+    return Path(path)
+
+
+def load_tensors(
+    path: str | os.PathLike[str], model: type[Model]
+) -> tuple[dict[str, NDArray[Any]], Model]:
+    """Return the tensors of a file and its header; raise InvalidInput if it is none of ours."""
+    content = read_limited(Path(path), _MOST_BYTES)
+    try:
+        tensors = safetensors.numpy.load(content)
+    except Exception as error:  # whatever the library raises for a damaged file
+        fault = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    if _KEY not in metadata:
+        raise InvalidInput(f"expected an entry {_KEY!r} in the header: no file of napari-saf")
+    return tensors, validated(model, parse_json(metadata[_KEY]))
