@@ -87,7 +87,7 @@ class ImageOptions:
         label="Features",
         help="What describes a pixel.",
         choices=tuple(FEATURES),
-        words={
+        choice_labels={
             "intensity": "intensity or colour",
             "lab": "perceived colour (L*a*b*)",
             "multiscale": "edges and texture",
@@ -105,7 +105,7 @@ class ImageOptions:
         "uniform",
         label="Neighbours",
         help="How much each pixel in the window counts (N).",
-        words={
+        choice_labels={
             "uniform": "all count alike",
             "nonlocal": "similar places more",
             "contrast": "similar pixels more",

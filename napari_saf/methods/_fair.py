@@ -166,7 +166,7 @@ class FairClustering(AbstractClustering):
         label="Objective",
         help="What keeps a label together: closeness to a mean (kmeans), to a typical pixel "
         "(kmedian), or links between neighbours (ncut).",
-        words={
+        choice_labels={
             "kmeans": "close to a mean",
             "kmedian": "close to a pixel",
             "ncut": "linked neighbours",

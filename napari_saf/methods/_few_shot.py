@@ -61,7 +61,7 @@ class AbstractFewShotMethod(AbstractMethod):
         label="Scaling",
         help="How features are prepared: all scaled by one factor, for colours and textures; "
         "or those of each pixel brought to unit length, for features of a network.",
-        words={
+        choice_labels={
             "scaled": "scaled together",
             "centred unit": "centred, unit length",
             "unit": "unit length",

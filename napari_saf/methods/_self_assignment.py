@@ -90,7 +90,7 @@ class SelfAssignmentFlow(AbstractFlow):
         label="Start",
         help="Where labels begin: at the most different pixels, or at spectral clusters, whose "
         "first labels come later and follow whole regions (k-centre in features or eigenvectors).",
-        words={"features": "most different pixels", "spectral": "spectral clusters"},
+        choice_labels={"features": "most different pixels", "spectral": "spectral clusters"},
         advanced=True,
         at_start=True,
     )

@@ -87,7 +87,7 @@ class SLK(AbstractClustering):
         label="Prototypes",
         help="What stands for a label: its most typical pixel (bo), the peak of its density "
         "(ms, mean shift), or its mean.",
-        words={"bo": "typical pixel", "ms": "density peak", "means": "mean"},
+        choice_labels={"bo": "typical pixel", "ms": "density peak", "means": "mean"},
     )
     laplacian_weight: float = parameter(
         1.0,
@@ -102,7 +102,7 @@ class SLK(AbstractClustering):
         label="Neighbours",
         help="Whose labels count: pixels within the scale, but not across edges (contrast), all "
         "of them (graph), or those with the most similar features, wherever they are (features).",
-        words={
+        choice_labels={
             "contrast": "near, within edges",
             "graph": "near",
             "features": "similar, anywhere",

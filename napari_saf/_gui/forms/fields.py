@@ -36,7 +36,7 @@ def create_field(parameter: Parameter, viewer: napari.Viewer) -> ValueWidget[Any
     if parameter.kind == "bool":
         return create_widget(parameter.default, bool, options={"text": " "}, **options)  # type: ignore[return-value]
     if parameter.kind == "choice":
-        labels = parameter.words or {}
+        labels = parameter.choice_labels
         choices = [(labels.get(one, one.replace("-", " ")), one) for one in parameter.choices]
         if parameter.optional:
             choices.insert(0, (parameter.none, None))  # type: ignore[arg-type]

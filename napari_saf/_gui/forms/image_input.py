@@ -33,7 +33,7 @@ _SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
 _MAX_SIDES = (240, 480, 960)
 _COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
-FEATURE_LABELS = dict(_OPTIONS["features"].words or {})
+FEATURE_LABELS = dict(_OPTIONS["features"].choice_labels)
 _HELP = {
     "image": "The image layer to label.",
     "channel_axis": "The axis that holds channels, not space; named as its slider is.",
