@@ -34,7 +34,7 @@ from skimage.feature import hog
 from skimage.io import imread
 
 import napari_saf as saf
-from napari_saf.methods._state import Tasks
+from napari_saf.methods._clustering import Tasks
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 N_WAYS, N_QUERIES, N_FEATURES = 5, 75, 640

@@ -11,8 +11,13 @@ from napari_saf.methods._fair import (
     TradeOffPoint,
     count_points,
 )
-from napari_saf.methods._flow import AbstractFlow, run_flow
-from napari_saf.methods._laplacian_shot import LaplacianShot
+from napari_saf.methods._few_shot import LaplacianShot
+from napari_saf.methods._flow import (
+    AbstractFlow,
+    SelfAssignmentFlow,
+    method_for_warm_start,
+    run_flow,
+)
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
@@ -20,7 +25,6 @@ from napari_saf.methods._method import (
     map_steps,
     run_to_end,
 )
-from napari_saf.methods._self_assignment import SelfAssignmentFlow, method_for_warm_start
 from napari_saf.methods._slk import SLK
 
 METHODS: dict[str, type[AbstractMethod]] = {

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.methods._clustering import limit_parameter, tolerance_parameter
+from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.methods._few_shot import AbstractFewShotMethod
-from napari_saf.methods._state import AbstractState, Tasks
+from napari_saf.methods._method import limit_parameter, tolerance_parameter
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 
@@ -79,8 +79,12 @@ class Bavardage(AbstractFewShotMethod):
     name: ClassVar[str] = "bavardage"
     title: ClassVar[str] = "Bavardage"
 
-    tolerance: float = tolerance_parameter(1e-4, "moves a smaller share of the assignment than")
-    max_iterations: int = limit_parameter(5, "variational steps", step=None)
+    tolerance: float = tolerance_parameter(
+        1e-4, help="Stop once an iteration moves a smaller share of the assignment than this."
+    )
+    max_iterations: int = limit_parameter(
+        5, help="Stop after so many variational steps in any case.", step=None
+    )
     precision: float = parameter(
         50.0,
         label="Sharpness",

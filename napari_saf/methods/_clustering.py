@@ -1,31 +1,44 @@
-"""Clusterings: alternating updates of assignment and prototypes, of one problem or many tasks."""
+"""Clusterings: alternating updates of assignment and prototypes, of one problem or many tasks.
+
+A state (`AbstractState`) makes the updates; `run_clustering` brings one problem to the end.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Generator
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.flow import (
     Cancelled,
+    check_seeds_fit,
     class_means,
     count_classes,
     entropy,
     from_assignment,
+    normalize_,
+    one_hot_,
     row_blocks,
     row_maxima,
+    softmax,
     update_labels,
 )
 from napari_saf.graph import AffinityGraph
-from napari_saf.methods._method import AbstractMethod, Call, Iteration
-from napari_saf.methods._reporting import Reporter
-from napari_saf.methods._state import AbstractState
+from napari_saf.methods._method import (
+    AbstractMethod,
+    Call,
+    Iteration,
+    Reporter,
+    limit_parameter,
+    seed_parameter,
+    tolerance_parameter,
+)
 from napari_saf.parameters import parameter
 from napari_saf.points import MAX_EXACT_FEATURES, k_means_start, squared_distances, weighted_means
 from napari_saf.problem import Problem
@@ -33,24 +46,6 @@ from napari_saf.result import Record, Snapshot, Status
 
 _MIN_REORDERED_NODES = 2**16
 """With fewer nodes, the fields stay in the caches of the processor in any order."""
-
-
-def tolerance_parameter(
-    default: float, what: str = "improves the objective by a smaller share than", step: float = 1e-5
-) -> Any:
-    """Return the field of the tolerance at which a run has converged."""
-    help = f"Stop once an iteration {what} this."
-    return parameter(
-        default, label="Tolerance", help=help, minimum=0, maximum=0.1, step=step, advanced=True
-    )
-
-
-def limit_parameter(default: int, what: str = "iterations", step: float | None = 10) -> Any:
-    """Return the field of the number of iterations after which a run ends."""
-    help = f"Stop after so many {what} in any case."
-    return parameter(
-        default, label="Most steps", help=help, minimum=1, maximum=100_000, step=step, advanced=True
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -62,17 +57,18 @@ class AbstractClustering(AbstractMethod):
     Parameters
     ----------
     tolerance : float
-        CONVERGED once an iteration lowers the objective by less than this share.
+        0 to 0.1; CONVERGED once an iteration lowers the objective by a smaller share.
     max_iterations : int
-        MAX_ITERATIONS after so many outer iterations.
+        >= 1; MAX_ITERATIONS after so many outer iterations.
     n_clusters : int
-        Number of labels; fewer may be left where some lose all their nodes, and there are as
-        many as the seeds have classes where those are more.
+        2 to 255; labels at the start, or classes of the seeds if those are more.
     seed : int
         Draws the start.
     device, dtype
         As for every method: `AbstractMethod`.
     """
+
+    _n_fields: ClassVar[int] = 8
 
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
@@ -84,18 +80,10 @@ class AbstractClustering(AbstractMethod):
         maximum=255,
         at_start=True,
     )
-    seed: int = parameter(
-        0,
-        label="Random seed",
-        help="The same seed gives the same labels.",
-        minimum=0,
-        maximum=2**31 - 1,
-        advanced=True,
-    )
+    seed: int = seed_parameter()
 
     @property
     def goes_on_from_any_labels(self) -> bool:
-        """Whether `initial` alone says how many labels there are: the prototypes follow it."""
         return True
 
     @abstractmethod
@@ -108,9 +96,6 @@ class AbstractClustering(AbstractMethod):
     def _n_columns(self, problem: Problem) -> int:
         n_seeded = 0 if problem.seeds is None else count_classes(problem.seeds)
         return max(self.n_clusters, n_seeded)
-
-    def _n_fields(self) -> int:
-        return 8
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         # Distances that are products lose digits far from 0.
@@ -219,26 +204,22 @@ def _alternate(
 def _conclude(
     state: AbstractState, labels: torch.Tensor, records: list[Record], *, is_current: bool
 ) -> None:
-    """Update prototypes, break ties, and let the last record be of what the run ends with."""
+    """Update prototypes, break ties, and let the last record be of what the run ends with.
+
+    Nodes of several largest shares get the label of the nearest prototype.
+    """
     if records:
         is_current = not state.conclude() and is_current
-    n_ties = _break_ties(labels, state)
-    if records and (n_ties or not is_current):
-        records[-1] = _record(state, labels, int(records[-1].time), records[-1].changed)
-
-
-def _break_ties(labels: torch.Tensor, state: AbstractState) -> int:
-    """Give nodes of several largest shares that of the nearest prototype; return how many."""
-    prototypes, count = state.prototypes(), 0
+    prototypes = state.prototypes()
     for block in row_blocks(state.assignment):
         shares = state.assignment[block]
         is_largest = shares == row_maxima(shares)
         rows = (is_largest.sum(dim=1) > 1).nonzero()[:, 0]
         squares = squared_distances(state.features[block][rows], prototypes)
-        squares.masked_fill_(~is_largest[rows], torch.inf)
-        labels[block][rows] = squares.argmin(dim=1)
-        count += len(rows)
-    return count
+        labels[block][rows] = squares.masked_fill_(~is_largest[rows], torch.inf).argmin(dim=1)
+        is_current = is_current and not len(rows)
+    if records and not is_current:
+        records[-1] = _record(state, labels, int(records[-1].time), records[-1].changed)
 
 
 def _record(state: AbstractState, labels: torch.Tensor, iteration: int, changed: float) -> Record:
@@ -287,3 +268,139 @@ def in_local_order(call: Call) -> tuple[Call, NDArray[np.int64] | None]:
         initial=initial,
     )
     return moved, nodes
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Tasks:
+    """Problems of the same numbers of nodes, features and classes, on the device of the run.
+
+    `blocks` are the features (n_tasks, n_nodes, n_features), `seed_blocks` the labels 1, 2, ...
+    that were given (n_tasks, n_nodes), 0 for none, `initial` the assignment (n_nodes, n_columns)
+    of the one task to start from.
+    """
+
+    blocks: torch.Tensor
+    seed_blocks: torch.Tensor | None
+    initial: ArrayLike | None = None
+    raise_if_cancelled: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, call: Call) -> Tasks:
+        """Return the one task of a call."""
+        seeds = None if call.seeds is None else call.seeds[None]
+        return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes that have seeds."""
+        return 0 if self.seed_blocks is None else int(self.seed_blocks.max())
+
+    def class_indicators(self) -> torch.Tensor:
+        """Return (n_tasks, n_nodes, n_classes) with 1 where a node is a seed of a class."""
+        assert self.seed_blocks is not None
+        classes = torch.arange(1, self.n_classes + 1, device=self.blocks.device)
+        return (self.seed_blocks[..., None] == classes).to(self.blocks)
+
+    def class_means(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the means (n_tasks, n_classes, n_features) of the seeds of each class."""
+        return weighted_means(self.class_indicators(), features)
+
+    def start(self) -> torch.Tensor | None:
+        """Return log coordinates of the assignment to start from."""
+        if self.initial is None:
+            return None
+        return from_assignment(self.initial, self.blocks.flatten(0, 1))
+
+
+class AbstractState(ABC):
+    """State of a clustering: of one problem, or of several tasks with their rows stacked.
+
+    `v` are log coordinates (n_nodes, n_columns), whose rows have a maximum of 0, and `assignment`
+    is their softmax. Every task ends by itself: those that are no longer `active` (n_tasks,) stay
+    as they are. `objectives` (n_tasks,) are in float64 and, where they decide on the end, never
+    rise; `is_recorded` if they are read in any case. Both are on the CPU. `n_evaluations` counts
+    inner updates.
+    """
+
+    def __init__(self, tasks: Tasks, n_columns: int) -> None:
+        self.tasks = tasks
+        self.features = tasks.blocks.flatten(0, 1)
+        self.n_tasks = len(tasks.blocks)
+        self.raise_if_cancelled = tasks.raise_if_cancelled
+        self.objectives = torch.full((self.n_tasks,), torch.nan, dtype=torch.float64)
+        self.active = torch.ones(self.n_tasks, dtype=torch.bool)
+        self.n_evaluations = 0
+        self.notes: list[str] = []
+        self.is_recorded = True
+        self.v = torch.zeros(len(self.features), n_columns).to(self.features)
+        self.assignment = torch.full_like(self.v, 1 / n_columns)
+        self._seeds = None if tasks.seed_blocks is None else tasks.seed_blocks.flatten()
+        check_seeds_fit(self._seeds, n_columns)
+
+    def warm_up(self) -> Iterator[None]:
+        """Go to where the run starts; yields where there is something to show."""
+        yield from ()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Compute the objectives of the start."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Make one outer iteration: the assignment, then the prototypes."""
+
+    def conclude(self) -> bool:
+        """Take the prototypes that belong to the assignment; return whether they are others."""
+        return False
+
+    def gains(self, before: torch.Tensor) -> torch.Tensor:
+        """Return by which share the last iteration lowered the objectives, or what ends a run."""
+        return (before - self.objectives) / self.objectives.abs().clamp(min=1e-300)
+
+    def measures(self, labels: torch.Tensor) -> dict[str, float]:
+        """Return what else is recorded, such as the objective of the hard labels."""
+        return {}
+
+    def prototypes(self) -> torch.Tensor:
+        """Return the representative (n_columns, n_features) of every column."""
+        return weighted_means(self.assignment, self.features)
+
+    def exemplars(self) -> NDArray[np.int64] | None:
+        """Return the node (n_columns,) that stands for each column, if nodes do."""
+        return None
+
+    def final_notes(self, labels: torch.Tensor) -> tuple[str, ...]:
+        """Return what a person should know of the hard labels at the end."""
+        return ()
+
+    def move(self, v: torch.Tensor) -> None:
+        """Go to log coordinates, which are overwritten; seeds stay where they are."""
+        self.v = self.constrain(v)
+        softmax(self.v, out=self.assignment)
+
+    def constrain(self, v: torch.Tensor) -> torch.Tensor:
+        """Normalise log coordinates in place and make the rows of seeds vertices."""
+        normalize_(v)
+        if self._seeds is not None:
+            rows = self._seeds.nonzero()[:, 0]
+            one_hot_(v, rows, self._seeds[rows] - 1)
+        return v
+
+    def by_task(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows as (n_tasks, n_nodes, n_columns)."""
+        return rows.view(self.n_tasks, -1, rows.shape[1])
+
+    def totals(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the entries of each task: of rows as they are, then in float64."""
+        if rows.ndim == 2:
+            rows = torch.mv(rows, rows.new_ones(rows.shape[1]))
+        return rows.cpu().double().view(self.n_tasks, -1).sum(dim=1)
+
+    def choose(self, mask: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+        """Return the new values of some tasks and the old ones of others."""
+        if mask.all():
+            return new
+        own = mask.to(new.device)
+        if len(new) != self.n_tasks:
+            own = own.repeat_interleave(len(new) // self.n_tasks)
+        return torch.where(own.view(-1, *[1] * (new.ndim - 1)), new, old)

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
-from napari_saf.methods._clustering import AbstractClustering, start_points, tolerance_parameter
+from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._fair_cut import FairCut, lift
 from napari_saf.methods._fair_state import FairOptions, FairPoints
-from napari_saf.methods._method import Call, map_steps, run_to_end
-from napari_saf.methods._state import AbstractState, Tasks
+from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
 from napari_saf.parameters import parameter
 from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from napari_saf.flow import FLOOR, row_maxima
 from napari_saf.graph import SparseProduct
+from napari_saf.methods._clustering import Tasks
 from napari_saf.methods._fair_state import AbstractFairState, FairOptions
 from napari_saf.methods._fairness import DECIDED
 from napari_saf.methods._laplacian import neighbour_operator
-from napari_saf.methods._state import Tasks
 from napari_saf.points import weighted_means
 
 _LIGHT = 3.0

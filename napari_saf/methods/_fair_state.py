@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from napari_saf.flow import softmax
+from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.methods._fairness import FairnessMultipliers, FairnessTerm, ImplicitStep
-from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
 from napari_saf.problem import Problem
 

@@ -1,11 +1,11 @@
-"""Few-shot inference: methods that take their classes from seeds, and many tasks at once."""
+"""Few-shot inference: what its methods share, many tasks at once, and LaplacianShot."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,14 +15,21 @@ from napari_saf.arrays import as_array, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
-from napari_saf.methods._clustering import limit_parameter, run_clustering, tolerance_parameter
-from napari_saf.methods._method import AbstractMethod, Call, Iteration, check_features
-from napari_saf.methods._state import AbstractState, Tasks
+from napari_saf.methods._clustering import AbstractState, Tasks, run_clustering
+from napari_saf.methods._laplacian import AbstractLaplacianState, nearest_operator
+from napari_saf.methods._method import (
+    AbstractMethod,
+    Call,
+    Iteration,
+    check_features,
+    limit_parameter,
+    tolerance_parameter,
+)
 from napari_saf.parameters import parameter
+from napari_saf.points import squared_distances, weighted_means
 from napari_saf.problem import Problem
 
 _CHUNK_BYTES = 2**28
-_NEIGHBOUR_BYTES = 24
 _MAX_DENSE_NODES = 4096
 _MAX_FACTORED_NODES = 512
 _TASKS_IN_CACHE = 8
@@ -40,19 +47,18 @@ class AbstractFewShotMethod(AbstractMethod):
     Parameters
     ----------
     tolerance : float
-        CONVERGED once an iteration lowers the objective by less than this share.
+        0 to 0.1; CONVERGED once an iteration lowers the objective by a smaller share.
     max_iterations : int
-        MAX_ITERATIONS after so many outer iterations.
+        >= 1; MAX_ITERATIONS after so many outer iterations.
     preprocessing : {"scaled", "centred unit", "unit", "none"}
-        What is done to the features, so that temperatures mean the same for all. "scaled"
-        subtracts the mean of all nodes and divides by one number, after which the mean squared
-        length is 1: colours keep their differences of brightness, and deep features change
-        little compared to "centred unit", which divides each node by its own length and is usual
-        for the features of a network. "unit" does so without subtracting the mean, "none"
-        leaves the features as they are.
+        What temperatures refer to: features less their mean over one number, which makes the mean
+        squared length 1 (colours keep their differences of brightness); less their mean over
+        their own length (usual for networks); over their length; as they are.
     device, dtype
         As for every method: `AbstractMethod`.
     """
+
+    _n_fields: ClassVar[int] = 10
 
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
@@ -72,12 +78,10 @@ class AbstractFewShotMethod(AbstractMethod):
 
     @property
     def uses_window(self) -> bool:
-        """Whether it matters who is a neighbour of whom in the image."""
         return False
 
     @property
     def follows_seeds(self) -> bool:
-        """Whether the labels are the classes of the seeds and no others."""
         return True
 
     def run_tasks(self, features: ArrayLike, seeds: ArrayLike) -> NDArray[np.int64]:
@@ -121,13 +125,12 @@ class AbstractFewShotMethod(AbstractMethod):
     def _iterate(self, call: Call) -> Iteration:
         return run_clustering(self, call, self._start, self.tolerance, self.max_iterations)
 
-    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        return self._is_centred and AbstractMethod._takes_mean(self, features, dtype)
-
     @property
     def _is_centred(self) -> bool:
-        """Whether the mean of the features makes no difference."""
         return self.preprocessing in ("scaled", "centred unit")
+
+    def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
+        return self._is_centred and AbstractMethod._takes_mean(self, features, dtype)
 
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
@@ -141,9 +144,6 @@ class AbstractFewShotMethod(AbstractMethod):
                 "seeds: expected strokes of two or more classes, got one; mark another one"
             )
         return n_classes
-
-    def _n_fields(self) -> int:
-        return 10
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         count = 3 * problem.features.shape[1]
@@ -196,16 +196,12 @@ def label_tasks(
     seeds: ArrayLike,
     limits: tuple[int, float],
 ) -> NDArray[np.int64]:
-    """Return the labels (n_tasks, n_nodes) of many tasks, in chunks of bounded memory.
+    """Return what `AbstractFewShotMethod.run_tasks` says, in chunks of bounded memory.
 
-    `limits` are the largest number of iterations and the tolerance.
-
-    Raises
-    ------
-    InvalidInput
-        If shapes disagree, features are not finite, or the classes are not the same in all tasks.
+    Of each task until it has made all iterations or gains no more than the tolerance, `limits`.
     """
     points, given = _check_tasks(features, seeds)
+    max_iterations, tolerance = limits
     device = resolve_device(method.device)
     dtype = float_type(method.dtype, device)
     n_nodes, n_features = points.shape[1:]
@@ -222,21 +218,16 @@ def label_tasks(
             blocks = blocks - blocks.mean(dim=1, keepdim=True)
         blocks = blocks.to(dtype).to(device)
         state = start(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
-        _solve(state, *limits)
+        state.begin()
+        state.is_recorded = False
+        for _ in range(max_iterations):
+            before = state.objectives
+            state.advance()
+            state.active &= state.gains(before) > tolerance
+            if not state.active.any():
+                break
         labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1
     return labels
-
-
-def _solve(state: AbstractState, max_iterations: int, tolerance: float) -> None:
-    """Iterate until every task has made all iterations or gains no more."""
-    state.begin()
-    state.is_recorded = False
-    for _ in range(max_iterations):
-        before = state.objectives
-        state.advance()
-        state.active &= state.gains(before) > tolerance
-        if not state.active.any():
-            return
 
 
 def _check_tasks(
@@ -266,3 +257,101 @@ def _check_tasks(
                 f"task {int(missing.argmax())} has none of class {label}"
             )
     return points, given.astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LaplacianShot(AbstractFewShotMethod):
+    """Give each node the nearest class, and those that look alike the same: LaplacianShot.
+
+    Parameters
+    ----------
+    laplacian_weight : float
+        >= 0; lambda, how much the labels of the nearest nodes count.
+    n_neighbors : int
+        >= 1; neighbours of a node, the nearest in feature space.
+    rectification : float, optional
+        > 0; temperature by which prototypes take in the other nodes. None: not at all.
+    preprocessing, tolerance, max_iterations, device, dtype
+        As for every method that takes its classes from seeds: `AbstractFewShotMethod`.
+
+    Notes
+    -----
+    Ziko, Dolz, Granger and Ben Ayed, "Laplacian regularized few-shot learning", ICML 2020,
+    https://arxiv.org/abs/2006.15486. Assignments y descend
+
+        E(y) = sum_pk y_pk a_pk - lambda/2 sum_k y_k'W y_k + sum_pk y_pk log y_pk
+
+    with a_pk = |x_p - m_k|^2 by y <- softmax(-a + lambda W y), the rows of seeds one-hot. W is
+    the symmetric part of the indicator of being among the `n_neighbors` nearest. Where it is
+    not positive semi-definite, an update under which E would rise is made shorter, as in `SLK`.
+
+    Prototypes start as the means c_k of the seeds and are rectified once: m_k is the mean of
+    all nodes, weighted by softmax_k(rectification cos(x_p, c_k)), seeds by 1 for their class.
+    """
+
+    name: ClassVar[str] = "laplacianshot"
+    title: ClassVar[str] = "LaplacianShot"
+
+    laplacian_weight: float = parameter(
+        1.0,
+        label="Agreement",
+        help="How much the labels of the most similar pixels count (lambda).",
+        minimum=0,
+        maximum=1000,
+        step=0.1,
+    )
+    n_neighbors: int = parameter(
+        3,
+        label="Nearest",
+        help="Number of nearest neighbours in feature space (k).",
+        minimum=1,
+        maximum=100,
+        advanced=True,
+    )
+    rectification: float | None = parameter(
+        10.0,
+        label="Rectification",
+        help="How strictly a class takes in only pixels that look like its strokes "
+        "(temperature); none: the strokes alone say what it looks like.",
+        minimum=1e-3,
+        maximum=1e6,
+        advanced=True,
+        none="seeds alone",
+    )
+
+    def _start_tasks(self, tasks: Tasks) -> AbstractState:
+        return _State(self, tasks)
+
+
+class _State(AbstractLaplacianState):
+    """LaplacianShot under way."""
+
+    def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
+        super().__init__(tasks, tasks.n_classes, method.laplacian_weight, method.tolerance)
+        self._method = method
+        self._points = method._preprocess_factored(tasks.blocks)
+        self._means = tasks.class_means(self._points)
+        self.move(self._unaries(self._means))
+
+    def begin(self) -> None:
+        self.raise_if_cancelled()
+        product, _ = nearest_operator(self._points, self._method.n_neighbors, self.features)
+        self.begin_at(self._unaries(self._rectified_means()), product)
+
+    def advance(self) -> None:
+        self.relax(1)
+
+    def _unaries(self, prototypes: torch.Tensor) -> torch.Tensor:
+        return squared_distances(self._points, prototypes).neg_().flatten(0, 1)
+
+    def _rectified_means(self) -> torch.Tensor:
+        """Return m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, c_k))."""
+        if self._method.rectification is None:
+            return self._means
+        lengths = torch.linalg.vector_norm(self._points, dim=2, keepdim=True).clamp(min=1e-30)
+        directions = torch.nn.functional.normalize(self._means, dim=2)
+        cosines = (self._points @ directions.mT) / lengths
+        weights = torch.softmax(self._method.rectification * cosines, dim=2)
+        given = self.tasks.class_indicators()
+        is_seed = given.sum(dim=2, keepdim=True) > 0
+        return weighted_means(torch.where(is_seed, given, weights), self._points)

@@ -18,7 +18,7 @@ from napari_saf.graph import (
     nearest_neighbours,
     symmetric_part,
 )
-from napari_saf.methods._state import AbstractState, Tasks
+from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.problem import Problem
 
 Laplacian = Literal["contrast", "graph", "features"]

@@ -1,9 +1,14 @@
-"""What every method is: a frozen dataclass of its parameters that yields snapshots."""
+"""What every method is: a frozen dataclass of its parameters that yields snapshots.
+
+And how its states become snapshots and, at the end, a segmentation: `Reporter`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
+import math
 import platform
 import time
 from abc import ABC, abstractmethod
@@ -23,16 +28,48 @@ from napari_saf.device import (
     memory_errors_translated,
     resolve_device,
 )
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.flow import Cancelled, not_cancelled
+from napari_saf.label_map import LabelMap
 from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
-from napari_saf.result import Segmentation, Snapshot
+from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
+
+_ROWS = 2**16
 
 S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
+
+# Fields of several methods.
+seed_parameter = functools.partial(
+    parameter,
+    0,
+    label="Random seed",
+    help="The same seed gives the same labels.",
+    minimum=0,
+    maximum=2**31 - 1,
+    advanced=True,
+)
+tolerance_parameter = functools.partial(
+    parameter,
+    label="Tolerance",
+    help="Stop once an iteration improves the objective by a smaller share than this.",
+    minimum=0,
+    maximum=0.1,
+    step=1e-5,
+    advanced=True,
+)
+limit_parameter = functools.partial(
+    parameter,
+    label="Most steps",
+    help="Stop after so many iterations in any case.",
+    minimum=1,
+    maximum=100_000,
+    step=10,
+    advanced=True,
+)
 
 
 def map_steps(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
@@ -59,14 +96,9 @@ def run_to_end(steps: Generator[S, None, T], on_step: Callable[[S], object] | No
 
 
 def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
-    """Refuse features so large or so small that a type does not hold the squares of differences.
+    """Raise InvalidInput where a type does not hold the squares of differences of features.
 
     Of the largest feature, differences down to the root of the precision count.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the bound.
     """
     kind = torch.finfo(dtype)
     check_size("features", features, features.shape[-1], kind.max, kind.tiny / kind.eps)
@@ -74,21 +106,10 @@ def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One call of `iterate`, checked and on its device.
+    """One call of `iterate`, checked; it began at `began` by `time.perf_counter`.
 
-    Attributes
-    ----------
-    problem : Problem
-    features : Tensor of shape (n_nodes, n_features)
-        Those of the problem less `offset`, on the device of the run.
-    initial : array of shape (n_nodes, n_columns) or None
-        Assignment to start from.
-    max_iterations : int or None
-    cancelled : callable
-    began : float
-        By `time.perf_counter`.
-    offset : Tensor of float64 of shape (n_features,)
-        On the CPU; what prototypes lack to be those of the problem's features.
+    `features` are those of the problem less `offset`, on the device of the run; `offset`, in
+    float64 on the CPU, is what prototypes lack to be those of the problem's features.
     """
 
     problem: Problem
@@ -109,7 +130,6 @@ class Call:
         return torch.from_numpy(self.problem.seeds).to(self.features.device)
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled if the run was cancelled."""
         if self.cancelled():
             raise Cancelled
 
@@ -131,6 +151,8 @@ class AbstractMethod(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    _n_fields: ClassVar[int]
+    """How many fields (n_nodes, n_columns) a run holds at most."""
 
     device: DeviceName = parameter(
         "auto",
@@ -221,7 +243,7 @@ class AbstractMethod(ABC):
         return run_to_end(self.iterate(problem, initial, max_iterations=max_iterations))
 
     def recipe(self, problem: Problem) -> dict[str, Any]:
-        """Return what repeats a run of this method on a problem, as values JSON can hold."""
+        """Return what repeats a run on a problem, as values JSON can hold."""
         return {
             "schema": 1,
             "method": self.name,
@@ -281,10 +303,6 @@ class AbstractMethod(ABC):
     def _n_columns(self, problem: Problem) -> int:
         """Return the number of columns that the run will start with."""
 
-    @abstractmethod
-    def _n_fields(self) -> int:
-        """Return how many fields (n_nodes, n_columns) a run holds at most."""
-
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         """Return about how many numbers a node takes besides fields and features, and at most."""
         return 0, 0
@@ -296,10 +314,128 @@ class AbstractMethod(ABC):
             n_columns = self._n_columns(problem)
         else:
             n_columns = np.shape(initial)[-1]
-        per_node = self._n_fields() * n_columns + 4 * problem.features.shape[1]
+        per_node = self._n_fields * n_columns + 4 * problem.features.shape[1]
         extra, most = self._n_extra_columns(problem, device)
         need = itemsize * problem.n_nodes * (per_node + extra)
         # What is reduced has more distinct features.
         ratio = (per_node + extra) / (per_node + most)
         message = "use fewer labels, a mask, or "
         check_memory(need, device, lambda share: message + problem.graph.smaller(share * ratio))
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Reporter:
+    """Makes snapshots of a run, and at the end a segmentation.
+
+    `columns_of_nodes` returns the column of the start (n_nodes,) that each node prefers now,
+    `logarithm` log coordinates (n_nodes, n_columns) of the state now. `n_columns` are those of
+    the start, of which a node can have `n_possible`; None: all. Label l is column l - 1 where
+    numbers are kept, otherwise the l-th largest.
+    """
+
+    method: AbstractMethod
+    problem: Problem
+    n_columns: int
+    began: float
+    columns_of_nodes: Callable[[], torch.Tensor]
+    logarithm: Callable[[], torch.Tensor]
+    _: dataclasses.KW_ONLY
+    keeps_numbers: bool
+    n_possible: int | None = None
+    records: list[Record] = dataclasses.field(default_factory=list)
+    _n_snapshots: int = 0
+
+    def snapshot(self, fraction: float) -> Snapshot:
+        """Return a snapshot whose labels can be read until the next one."""
+        self._n_snapshots += 1
+        number = self._n_snapshots
+
+        def while_current(read: Callable[[], T]) -> Callable[[], T]:
+            def checked() -> T:
+                if self._n_snapshots != number:
+                    raise SafError(
+                        "this snapshot is out of date: read or detach it before the run goes on"
+                    )
+                return read()
+
+            return checked
+
+        if self.records:
+            record = self.records[-1]
+        else:
+            sizes = np.bincount(self.columns_of_nodes().cpu().numpy(), minlength=self.n_columns)
+            highest = math.log(self.n_possible or self.n_columns)
+            record = Record(0.0, 0, highest, math.nan, sizes / sizes.sum(), math.nan, 0.0)
+        return Snapshot(
+            record,
+            fraction,
+            time.perf_counter() - self.began,
+            while_current(lambda: self._label_image(np.arange(1, self.n_columns + 1))),
+            while_current(self.mean_features),
+            while_current(lambda: np.asarray(self.logarithm().cpu().numpy())),
+        )
+
+    def finish(
+        self,
+        status: Status,
+        assignment: NDArray[np.float32],
+        prototypes: NDArray[np.floating],
+        *,
+        n_evaluations: int,
+        notes: tuple[str, ...] = (),
+        exemplars: NDArray[np.int64] | None = None,
+        uncertainty: NDArray[np.floating] | None = None,
+    ) -> Segmentation:
+        """Return what the run leaves; without an uncertainty, that of the assignment.
+
+        `assignment`, `prototypes` and `exemplars` are given for all columns of the start.
+        """
+        preferred = self.columns_of_nodes()
+        # Whoever holds a snapshot does not hold the fields of the run.
+        self.columns_of_nodes, self.logarithm = lambda: preferred, _ended
+        nodes = preferred.cpu().numpy()
+        sizes = np.bincount(nodes, minlength=self.n_columns)
+        if uncertainty is None:
+            scale = self.n_columns / max(self.n_columns - 1, 1)
+            uncertainty = np.asarray((1 - assignment.max(axis=1)) * scale)
+        named = LabelMap.identity(len(sizes)) if self.keeps_numbers else LabelMap.by_size(sizes)
+        columns = named.columns
+        return Segmentation(
+            # the type of the labels is for those in use
+            labels=self._label_image(np.where(sizes > 0, named.numbers, 0)),
+            assignment=assignment,
+            prototypes=prototypes[columns].astype(np.float32, copy=False),
+            label_map=named,
+            n_labels=int(np.count_nonzero(sizes)),
+            history=History.of(self.records),
+            status=status,
+            n_evaluations=n_evaluations,
+            seconds=time.perf_counter() - self.began,
+            recipe=self.method.recipe(self.problem),
+            notes=self.problem.notes + notes,
+            exemplars=None if exemplars is None else exemplars[columns],
+            uncertainty=uncertainty,
+        )
+
+    def mean_features(self) -> NDArray[np.float32]:
+        """Return the mean feature of the nodes that prefer each column; NaN for an empty one."""
+        nodes, features = self.columns_of_nodes().cpu().numpy(), self.problem.features
+        sizes = np.bincount(nodes, minlength=self.n_columns)
+        sums = np.zeros((self.n_columns, features.shape[1]))
+        for start in range(0, len(nodes), _ROWS):
+            # Weights are copied to float64: a block at a time, in memory that was used before.
+            rows = slice(start, start + _ROWS)
+            for k, values in enumerate(features[rows].T):
+                sums[:, k] += np.bincount(nodes[rows], weights=values, minlength=self.n_columns)
+        with np.errstate(invalid="ignore"):
+            return (sums / sizes[:, None]).astype(np.float32)
+
+    def _label_image(self, numbers: NDArray[np.int64]) -> LabelImage | list[LabelImage]:
+        """Return the numbers of the columns that nodes prefer, in the shape of the image."""
+        few = numbers.astype(np.min_scalar_type(int(numbers.max())))
+        labels = few[self.columns_of_nodes().cpu().numpy()]
+        return self.problem.graph.to_image(labels)  # type: ignore[return-value]
+
+
+def _ended() -> torch.Tensor:
+    raise SafError("this run has ended: read the assignment of a snapshot before it goes on")

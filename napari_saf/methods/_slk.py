@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.methods._clustering import AbstractClustering, start_points
+from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._few_shot import label_tasks
 from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
@@ -18,7 +18,6 @@ from napari_saf.methods._laplacian import (
     neighbour_operator,
 )
 from napari_saf.methods._method import Call
-from napari_saf.methods._state import AbstractState, Tasks
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 from napari_saf.problem import Problem

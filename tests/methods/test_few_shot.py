@@ -11,7 +11,7 @@ from scipy.special import digamma
 
 import napari_saf as saf
 from napari_saf.methods._bavardage import whitened_by_seeds
-from napari_saf.methods._state import Tasks
+from napari_saf.methods._clustering import Tasks
 
 METHODS = {"laplacianshot": saf.LaplacianShot, "bavardage": saf.Bavardage}
 TASK_METHODS = {
