@@ -59,11 +59,11 @@ def applied(full, qtbot, settle):
 
 @pytest.fixture
 def click(qtbot):
-    """Click the atom of a number, in the gallery or in another view."""
+    """Click the atom of a number."""
 
-    def press(dock, number, modifier=Qt.KeyboardModifier.NoModifier, view=None):
-        view = view or dock.atoms.gallery
-        atom_id = dock.atoms.gallery.tiles[number].atom_id
+    def press(dock, number, modifier=Qt.KeyboardModifier.NoModifier):
+        view = dock.atoms.view
+        atom_id = view.tiles[number].atom_id
         qtbot.mouseClick(view, LEFT, modifier, view.place(atom_id).center())
         return atom_id
 
@@ -90,7 +90,7 @@ def test_learning_gives_the_dictionary_of_python(model, dock, run, learned, sett
 
 def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
     seen = []
-    dock.controller.advanced.connect(lambda frame: seen.append(dock.atoms.gallery.tiles))
+    dock.controller.advanced.connect(lambda frame: seen.append(dock.atoms.view.tiles))
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         qtbot.mouseClick(dock.learn, LEFT)
     assert seen and all(len(tiles) <= SMALL["n_atoms"] for tiles in seen)
@@ -103,17 +103,17 @@ def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
 def test_gallery_is_sorted_and_counts_all_pixels(dock, run, settle):
     run(dock)
     settle(dock)
-    usage = [tile.count for tile in dock.atoms.gallery.tiles]
+    usage = [tile.count for tile in dock.atoms.view.tiles]
     assert usage == list(dock.current.dictionary.usage)
     assert usage == sorted(usage, reverse=True)
-    assert sum(tile.share for tile in dock.atoms.gallery.tiles) == pytest.approx(1)
+    assert sum(tile.share for tile in dock.atoms.view.tiles) == pytest.approx(1)
 
 
 def test_the_colours_of_atoms_are_those_of_their_labels(model, dock, run, settle):
     run(dock)
     settle(dock)
     (layer,) = named(model, "dictionary")
-    for label, tile in enumerate(dock.atoms.gallery.tiles, start=1):
+    for label, tile in enumerate(dock.atoms.view.tiles, start=1):
         np.testing.assert_allclose(layer.colormap.map(label), tile.color, atol=1e-6)
 
 
@@ -135,7 +135,7 @@ def test_colour_images_have_colour_atoms(model, dock, run, settle):
     run(dock)
     settle(dock)
     assert dock.current.dictionary.n_channels == 3
-    assert dock.atoms.gallery.tiles[0].atom.shape == (5, 5, 3)
+    assert dock.atoms.view.tiles[0].atom.shape == (5, 5, 3)
 
 
 def test_of_a_stack_the_slice_on_screen_is_learned(model, dock, run, settle):
@@ -282,7 +282,7 @@ def test_a_click_shows_where_an_atom_is_used(applied, model, click, settle):
     number = int(np.argmax(np.bincount(layer.data.ravel())[1:]))
     atom_id = click(applied, number)
     settle(applied)
-    assert applied.atoms.gallery.chosen == applied.atoms.map.chosen == {atom_id}
+    assert applied.atoms.view.chosen == {atom_id}
     assert layer.visible and layer.selected_label == number + 1
     alphas = [layer.colormap.map(k + 1)[3] for k in range(len(applied.current.atom_ids))]
     assert alphas[number] == 1 and sum(alpha == 1 for alpha in alphas) == 1
@@ -310,18 +310,19 @@ def test_a_second_click_shows_all_again(applied, model, click):
     click(applied, 0)
     click(applied, 0)
     np.testing.assert_array_equal(layer.colormap.colors, before)
-    assert not applied.atoms.gallery.chosen
+    assert not applied.atoms.view.chosen
 
 
 def test_atoms_are_chosen_on_the_map_too(full, qtbot, click):
     qtbot.mouseClick(full.atoms.show_map, LEFT)
-    full.atoms.map.resize(300, 250)
-    on_top = click(full, 0, view=full.atoms.map)
-    assert full.atoms.gallery.chosen == {on_top}
+    full.atoms.view.resize(300, 250)
+    on_top = click(full, 0)
+    assert full.atoms.view.chosen == {on_top}
 
 
 def test_places_on_the_map_are_those_of_the_embedding(full):
-    view = full.atoms.map
+    full.atoms.show_map.click()
+    view = full.atoms.view
     view.resize(300, 250)
     corners = [view.place(tile.atom_id).topLeft() for tile in view.tiles]
     found = np.array([(corner.x(), corner.y()) for corner in corners], float)
@@ -332,15 +333,15 @@ def test_places_on_the_map_are_those_of_the_embedding(full):
 
 
 def test_the_mouse_over_an_atom_shows_its_eight_transforms(full):
-    tile = full.atoms.gallery.tiles[0]
-    words = full.atoms.gallery.tooltip(tile.atom_id)
+    tile = full.atoms.view.tiles[0]
+    words = full.atoms.view.tooltip(tile.atom_id)
     assert words.startswith("atom 1: ") and "data:image/png;base64," in words
 
 
 def test_zoom_changes_the_size_of_atoms(full):
-    before = full.atoms.gallery.place(full.atoms.gallery.tiles[0].atom_id).width()
+    before = full.atoms.view.place(full.atoms.view.tiles[0].atom_id).width()
     full.atoms.zoom.setValue(80)
-    assert full.atoms.gallery.place(full.atoms.gallery.tiles[0].atom_id).width() > before
+    assert full.atoms.view.place(full.atoms.view.tiles[0].atom_id).width() > before
 
 
 # editing

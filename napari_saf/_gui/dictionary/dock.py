@@ -9,30 +9,24 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image
-from qtpy.QtWidgets import QComboBox, QFileDialog, QPushButton, QSizePolicy
+from napari.layers import Image, Layer
+from qtpy.QtWidgets import QComboBox, QFileDialog
 
 from napari_saf._gui.dictionary.apply import (
-    Applied,
-    ApplyOptions,
-    Compared,
-    FolderSummary,
+    ApplySection,
     apply_to_folder,
     apply_to_plane,
     compare_on_plane,
 )
-from napari_saf._gui.dictionary.apply_section import ApplySection
-from napari_saf._gui.dictionary.atoms_section import (
-    AtomsSection,
-    ColoredDictionary,
-    describe_dictionary,
-)
+from napari_saf._gui.dictionary.atoms import AtomsSection
 from napari_saf._gui.dictionary.layers import (
     AtomLabelsList,
-    create_applied_layers,
-    create_gain_layer,
+    ColoredDictionary,
+    LayerData,
+    count_atoms,
 )
 from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.forms.buttons import create_button
 from napari_saf._gui.forms.layer_choice import ImageList
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
@@ -48,6 +42,7 @@ from napari_saf.dictionary import (
     LearnedDictionary,
     PatchDictionary,
     PatchDictionaryLearning,
+    PatchSegmentation,
 )
 from napari_saf.errors import SafError
 from napari_saf.problem import ImageOptions
@@ -69,21 +64,14 @@ class DictionaryWidget(RunDock):
         self._atom_labels = AtomLabelsList(viewer)
         self.images = ImageList(viewer)
         self.form = MethodForm(PatchDictionaryLearning, viewer, asks_prototypes=False)
-        self.scale = OddSlider(_DEFAULT_WINDOW)
+        self.scale, self._channels = OddSlider(_DEFAULT_WINDOW), QComboBox()
         self.atoms, self.applying = AtomsSection(), ApplySection(viewer)
-        self.learn = QPushButton("Learn")
-        self.learn.setToolTip(
+        self.learn = create_button(
+            "Learn",
             "Learn atoms from the ticked images; what is learned is shown live "
-            f"({self._key_of('run_or_stop')})."
+            f"({self._key_of('run_or_stop')}).",
+            self.start,
         )
-        self._channels = QComboBox()
-        self._channels.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self._create_layout()
-        self._connect()
-        self._offer_channels()
-        self._update_enabled()
-
-    def _create_layout(self) -> None:
         section = self._section = FormSection()
         section.add_row("Learn from", self.images, "Tick one or several images.")
         section.add_row(
@@ -97,21 +85,24 @@ class DictionaryWidget(RunDock):
         fold = create_fold("Advanced", self.form.advanced)
         widgets = [section, self.form.basic, fold, self.atoms, self.applying]
         self._lay_out(widgets, [self.learn, self._stop_button], [])
-
-    def _connect(self) -> None:
-        self.learn.clicked.connect(self.start)
-        self.images.changed.connect(self._offer_channels)
-        self.atoms.chosen_changed.connect(self._on_chosen)
-        self.atoms.edited.connect(self._on_edited)
-        self.atoms.load.clicked.connect(self._on_load_clicked)
-        self.atoms.save.clicked.connect(self._on_save_clicked)
-        self.applying.apply.clicked.connect(self.apply)
-        self.applying.compare.clicked.connect(self.compare)
-        self.applying.apply_to_folder.clicked.connect(self.apply_to_folder)
-        self.applying.target.layer_changed.connect(self._update_enabled)
-        self.applying.source.changed.connect(self._update_enabled)
-        self.applying.results.changed.connect(self._update_enabled)
-        self._viewer.layers.events.removed.connect(self._on_layer_removed)
+        atoms, applying = self.atoms, self.applying
+        for signal, slot in (
+            (self.images.changed, self._offer_channels),
+            (atoms.chosen_changed, self._on_chosen),
+            (atoms.edited, self._on_edited),
+            (atoms.load.clicked, self._on_load_clicked),
+            (atoms.save.clicked, self._on_save_clicked),
+            (applying.apply.clicked, self.apply),
+            (applying.compare.clicked, self.compare),
+            (applying.apply_to_folder.clicked, self.apply_to_folder),
+            (applying.target.layer_changed, self._update_enabled),
+            (applying.source.changed, self._update_enabled),
+            (applying.results.changed, self._update_enabled),
+            (viewer.layers.events.removed, self._on_layer_removed),
+        ):
+            signal.connect(slot)
+        self._offer_channels()
+        self._update_enabled()
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
@@ -199,7 +190,7 @@ class DictionaryWidget(RunDock):
     def _show_frame(self, frame: Frame) -> None:
         self.status.show_progress(
             frame.fraction,
-            f"{100 * frame.fraction:.0f} %   {_count_atoms(frame.n_labels)}   "
+            f"{100 * frame.fraction:.0f} %   {count_atoms(frame.n_labels)}   "
             f"{self.controller.seconds:.1f} s",
         )
 
@@ -214,7 +205,7 @@ class DictionaryWidget(RunDock):
         if live.layer is not None and not live.is_lost:
             self._atom_labels.add(live.layer, job.image, new)
         self._show_new(new)
-        text = f"{STATUS_WORDS[result.status]}: {_count_atoms(dictionary.n_atoms)}"
+        text = f"{STATUS_WORDS[result.status]}: {count_atoms(dictionary.n_atoms)}"
         lines = [f"{text} in {self.controller.seconds:.1f} s", *result.notes]
         self.status.show_progress(1.0, "\n".join(lines))
 
@@ -230,9 +221,10 @@ class DictionaryWidget(RunDock):
         """Show the dictionary of a file."""
 
         def show(dictionary: PatchDictionary) -> None:
+            new = ColoredDictionary.of(dictionary)
             self.scale.set_value(dictionary.window)
-            self._show_new(ColoredDictionary.of(dictionary))
-            self.status.show_progress(1.0, f"{path.name}: {describe_dictionary(dictionary)}")
+            self._show_new(new)
+            self.status.show_progress(1.0, f"{path.name}: {new.description}")
 
         self.begin_task(
             f"opening {path.name}", lambda report, stop: PatchDictionary.load(path), show
@@ -272,7 +264,7 @@ class DictionaryWidget(RunDock):
         self.run_in_background(
             "map",
             lambda stop: edited.dictionary.embedding(),
-            partial(self.atoms.map.set_embedding, edited.atom_ids),
+            partial(self.atoms.view.set_embedding, edited.atom_ids),
         )
         self._update_enabled()
 
@@ -299,9 +291,12 @@ class DictionaryWidget(RunDock):
 
         self.run_in_background("centre", lambda stop: deepest_pixel(labels, label, stop), center)
 
-    def _options(self) -> ApplyOptions:
-        device = str(self.form.values().get("device", "auto"))
-        return ApplyOptions(self.scale.value, self.applying.reconstruction, device)
+    def _options(self) -> dict[str, Any]:
+        return {
+            "window": self.scale.value,
+            "reconstruction": self.applying.reconstruction,
+            "device": str(self.form.values().get("device", "auto")),
+        }
 
     def apply(self) -> None:
         """Apply the dictionary to the chosen image."""
@@ -309,28 +304,26 @@ class DictionaryWidget(RunDock):
         if target is None or current is None or self.is_busy:
             return
         plane, data, options = self._plane(target), pixels_of(target), self._options()
+
+        def show(applied: tuple[PatchSegmentation, LayerData]) -> None:
+            found, layers = applied
+            if target not in self._viewer.layers:
+                self.status.reset("the image is gone")
+                return
+            text, n_unused = f"{target.name}: {found.psnr:.1f} dB", int((found.usage == 0).sum())
+            if n_unused:
+                text += f", {n_unused} of {len(found.usage)} atoms not used"
+            self.status.show_progress(1.0, text)
+            added = [self._viewer.add_layer(Layer.create(*layer)) for layer in layers]
+            self._atom_labels.add(added[2], target, current)
+            self.applying.show_layers(added)
+
         self._task_layer = target
         self.begin_task(
             f"applying to {target.name}",
             lambda report, stop: apply_to_plane(current.dictionary, plane, data, options, stop),
-            partial(self._on_applied, plane, current),
+            show,
         )
-
-    def _on_applied(self, plane: Plane, used: ColoredDictionary, applied: Applied) -> None:
-        if plane.layer not in self._viewer.layers:
-            self.status.reset("the image is gone")
-            return
-        text = f"{plane.layer.name}: {applied.psnr:.1f} dB"
-        n_unused = int(np.count_nonzero(applied.usage == 0))
-        if n_unused:
-            text += f", {n_unused} of {len(applied.usage)} atoms not used"
-        self.status.show_progress(1.0, text)
-
-        layers = create_applied_layers(applied, plane)
-        added = [self._viewer.add_layer(layer) for layer in layers]
-        self._atom_labels.add(added[2], plane.layer, used)
-        self.applying.set_layers(added)
-        self.applying.show_kind("Rebuilt")
 
     def compare(self) -> None:
         """Compare the dictionary with another one on the chosen image."""
@@ -339,47 +332,47 @@ class DictionaryWidget(RunDock):
             return
         plane, data, options = self._plane(target), pixels_of(target), self._options()
         both = (current.dictionary, other.dictionary)
+
+        def show(compared: tuple[float, float, Any]) -> None:
+            own, others, (gain, attributes) = compared
+            text = f"{target.name}: this dictionary {own:.1f} dB, the other {others:.1f} dB"
+            self.status.show_progress(1.0, text)
+            if target in self._viewer.layers:
+                self.applying.set_gain_layer(self._viewer.add_layer(Image(gain, **attributes)))
+
         self._task_layer = target
         self.begin_task(
             f"comparing on {target.name}",
             lambda report, stop: compare_on_plane(both, plane, data, options, stop),
-            partial(self._on_compared, plane),
+            show,
         )
-
-    def _on_compared(self, plane: Plane, compared: Compared) -> None:
-        self.status.show_progress(
-            1.0,
-            f"{plane.layer.name}: this dictionary {compared.psnr:.1f} dB, "
-            f"the other {compared.other_psnr:.1f} dB",
-        )
-        if plane.layer in self._viewer.layers:
-            gain = self._viewer.add_layer(create_gain_layer(compared, plane))
-            self.applying.set_gain_layer(gain)
 
     def apply_to_folder(self) -> None:
         """Apply the dictionary to all images of a folder."""
         folders, current = self.applying.folders, self.current
         if None in folders or current is None:
             return
-        options, overwrite = self._options(), self.applying.overwrites
+        options = self._options() | {"overwrite": self.applying.overwrite.isChecked()}
+
+        def advance(progress: tuple[float, str]) -> None:
+            fraction, self._task_text = progress
+            self.status.show_progress(fraction, self._task_text)
+
+        def show(summary: tuple[str, bool]) -> None:
+            text, has_failed = summary
+            if has_failed:
+                self.status.show_error(text)
+            else:
+                self.status.show_progress(1.0, text)
+
         self.begin_task(
             "looking for images",
             lambda report, stop: apply_to_folder(
-                current.dictionary, folders, options, overwrite, report, stop
+                current.dictionary, folders, options, report, stop
             ),
-            self._on_folder_done,
-            self._on_folder_advanced,
+            show,
+            advance,
         )
-
-    def _on_folder_advanced(self, progress: tuple[float, str]) -> None:
-        fraction, self._task_text = progress
-        self.status.show_progress(fraction, self._task_text)
-
-    def _on_folder_done(self, summary: FolderSummary) -> None:
-        if summary.of("failed"):
-            self.status.show_error(summary.text)
-        else:
-            self.status.show_progress(1.0, summary.text)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.applying.forget_layer(event.value)
@@ -395,7 +388,3 @@ class DictionaryWidget(RunDock):
         self.learn.setEnabled(self._task is None)
         self.atoms.set_enabled(not self.is_busy)
         self.applying.update_enabled(not self.is_busy and self.current is not None)
-
-
-def _count_atoms(n_atoms: int) -> str:
-    return f"{n_atoms} atom{'s' * (n_atoms != 1)}"

@@ -1,104 +1,115 @@
-"""Layers that a dictionary makes, where its atoms are used, and dictionaries as napari's files."""
+"""Dictionaries on screen: their colours, the layers that show their atoms, napari's files."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels, Layer
+from napari.layers import Image, Labels
 from napari.utils.colormaps import CyclicLabelColormap
+from numpy.typing import NDArray
 
-from napari_saf._gui.dictionary.apply import Applied, Compared
-from napari_saf._gui.dictionary.atoms_section import ColoredDictionary
+from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf._gui.layers.placement import Plane
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
 
-DICTIONARY_KEY = "dictionary"
+_DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
 _DIMMED_ALPHA = 0.12
 LayerData = list[tuple[Any, ...]]
 _NO_LAYER: LayerData = [(None,)]
 """The layer data by which a napari reader returns no layer."""
-
-
-def create_applied_layers(applied: Applied, plane: Plane) -> list[Layer]:
-    """Return the layers of the reconstruction, the difference and the labels."""
-    return [
-        _create_reconstruction(applied, plane),
-        _create_difference(applied, plane),
-        Labels(
-            applied.labels.reshape(plane.placement.shape(applied.labels.shape)),
-            **_attributes(plane, "partition", visible=False),
-        ),
-    ]
-
-
-def _create_reconstruction(applied: Applied, plane: Plane) -> Image:
-    """Return the rebuilt image, with the colours of the image."""
-    image, shown = plane.layer, applied.reconstruction
-    if image.rgb:
-        shape = (*plane.placement.shape(shown.shape[:-1]), shown.shape[-1])
-        return Image(shown.reshape(shape), rgb=True, **_attributes(plane, "reconstruction"))
-    place = plane.placement_with_channels
-    return Image(
-        shown.reshape(place.shape(shown.shape)),
-        colormap=image.colormap.name,
-        contrast_limits=image.contrast_limits,
-        **_attributes(plane, "reconstruction") | place.transform,
-    )
-
-
-def _create_difference(applied: Applied, plane: Plane) -> Image:
-    """Return the difference; green where the image is brighter than rebuilt."""
-    is_signed = applied.difference.min(initial=0) < 0
-    return Image(
-        applied.difference.reshape(plane.placement.shape(applied.difference.shape)),
-        colormap="PiYG" if is_signed else "magma",
-        contrast_limits=(-applied.limit if is_signed else 0, applied.limit),
-        **_attributes(plane, "difference", visible=False),
-    )
-
-
-def create_gain_layer(compared: Compared, plane: Plane) -> Image:
-    """Return the layer of a comparison: green where this dictionary is closer."""
-    return Image(
-        compared.gain.reshape(plane.placement.shape(compared.gain.shape)),
-        colormap="PiYG",
-        contrast_limits=(-compared.limit, compared.limit),
-        **_attributes(plane, "compared"),
-    )
-
-
-def _attributes(plane: Plane, kind: str, visible: bool = True) -> dict[str, Any]:
-    """Return attributes of a layer that was computed from an image."""
-    name = f"{plane.layer.name} [{kind}]"
-    return {"name": name, "visible": visible, "metadata": {METADATA_KEY: {}}} | (
-        plane.placement.transform
-    )
+_ids = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AtomTile:
+    """An atom (p, p, n_channels) in [0, 1], and how many pixels it labels."""
+
+    atom_id: int
+    atom: NDArray[np.float32]
+    count: int
+    share: float
+    color: NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ColoredDictionary:
+    """A dictionary on screen: its atoms keep ids and colours when others are dropped."""
+
+    dictionary: PatchDictionary
+    atom_ids: tuple[int, ...]
+    colors: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls, dictionary: PatchDictionary, colors: NDArray[np.float32] | None = None
+    ) -> ColoredDictionary:
+        """Give new ids to all atoms, and the colours of labels unless others are given."""
+        n_atoms = dictionary.n_atoms
+        if colors is None:
+            colors = label_colors()[np.arange(n_atoms) % N_COLORS + 1]
+        atom_ids = tuple(itertools.islice(_ids, n_atoms))
+        return cls(dictionary, atom_ids, np.asarray(colors, np.float32))
+
+    def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
+        """Leave some atoms out, but not all."""
+        left = [k for k, own in enumerate(self.atom_ids) if own not in atom_ids]
+        dropped = sorted({*range(len(self.atom_ids))} - {*left})
+        left_ids = tuple(self.atom_ids[k] for k in left)
+        return ColoredDictionary(self.dictionary.without(dropped), left_ids, self.colors[left])
+
+    @property
+    def title(self) -> str:
+        """What tells it from other dictionaries: atoms, size and images."""
+        text = f"{self.dictionary.n_atoms} atoms, {self.dictionary.patch_size} px"
+        names = ", ".join(self.dictionary.images)
+        return f"{text}: {names}" if names else text
+
+    @property
+    def description(self) -> str:
+        """The number, the size and the channels of the atoms."""
+        side, n_channels = self.dictionary.patch_size, self.dictionary.n_channels
+        kind = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
+        return f"{count_atoms(self.dictionary.n_atoms)} of {side} × {side} px, {kind}"
+
+    def tiles(self) -> list[AtomTile]:
+        usage = self.dictionary.usage
+        total = max(1, int(usage.sum()))
+        return [
+            AtomTile(atom_id, atom, int(count), count / total, color)
+            for atom_id, atom, count, color in zip(
+                self.atom_ids, self.dictionary.atoms, usage, self.colors, strict=True
+            )
+        ]
+
+
+def count_atoms(n_atoms: int) -> str:
+    return f"{n_atoms} atom{'s' * (n_atoms != 1)}"
+
+
 class AtomLabels:
     """A layer whose label l is atom l - 1 of a dictionary."""
 
-    layer: Labels
-    image: Image
-    shown: ColoredDictionary
+    def __init__(self, layer: Labels, image: Image, shown: ColoredDictionary) -> None:
+        self.layer, self.image, self._shown = layer, image, shown
+        layer.metadata.setdefault(METADATA_KEY, {})[_DICTIONARY_KEY] = shown.dictionary
+        self.highlight(())
 
     def label_of(self, atom_id: int) -> int | None:
         """Return the label of an atom; None if the dictionary has no such atom."""
-        atom_ids = self.shown.atom_ids
+        atom_ids = self._shown.atom_ids
         return atom_ids.index(atom_id) + 1 if atom_id in atom_ids else None
 
     def highlight(self, atom_ids: Collection[int]) -> None:
         """Show the colours of the atoms, pale where others are highlighted."""
-        colors = np.concatenate([np.zeros((1, 4), np.float32), self.shown.colors])
+        colors = np.concatenate([np.zeros((1, 4), np.float32), self._shown.colors])
         labels = [label for label in map(self.label_of, atom_ids) if label is not None]
         if labels:
             pale = np.setdiff1d(np.arange(len(colors)), labels)
@@ -121,10 +132,7 @@ class AtomLabelsList:
         for earlier in self._known:
             if earlier.image == image:
                 earlier.layer.visible = False
-        new = AtomLabels(layer, image, shown)
-        new.highlight(())
-        layer.metadata.setdefault(METADATA_KEY, {})[DICTIONARY_KEY] = shown.dictionary
-        self._known.append(new)
+        self._known.append(AtomLabels(layer, image, shown))
 
     def highlight(self, atom_ids: Collection[int]) -> None:
         """Show where atoms are used; none: show all."""
@@ -176,7 +184,7 @@ def _read_dictionaries(path: str | list[str]) -> LayerData:
 def write_dictionary(path: str, data: Any, attributes: dict[str, Any]) -> list[str]:
     """Save the dictionary whose atoms a layer of labels shows."""
     entry = attributes.get("metadata", {}).get(METADATA_KEY)
-    dictionary = entry.get(DICTIONARY_KEY) if isinstance(entry, dict) else None
+    dictionary = entry.get(_DICTIONARY_KEY) if isinstance(entry, dict) else None
     if not isinstance(dictionary, PatchDictionary):
         raise InvalidInput(
             f"{attributes.get('name', 'layer')}: expected labels that a patch dictionary made"

@@ -6,7 +6,7 @@ import pytest
 from scenes import share_told_apart, wall
 
 import napari_saf as saf
-from napari_saf._gui.dictionary.atoms import AtomGallery
+from napari_saf._gui.dictionary.atoms import AtomView
 
 pytestmark = pytest.mark.gui
 
@@ -23,7 +23,7 @@ def test_walk(hands, take_picture, tmp_path):
     dictionary = dock.current.dictionary
     assert 4 <= dictionary.n_atoms <= 8 and dictionary.images == ("wall",)
 
-    gallery = hands.part(dock, AtomGallery)
+    gallery = hands.part(dock, AtomView)
     shown = gallery.tiles
     assert [tile.count for tile in shown] == list(dictionary.usage)
     hands.click(gallery, gallery.place(shown[1].atom_id).center())
