@@ -99,7 +99,7 @@ def test_deleting_uses_all_prototypes_of_merged_labels():
         1: np.concatenate([IMAGE[:16, :16].mean((0, 1))[None], IMAGE[16:, 16:].mean((0, 1))[None]])
         / 255
     }
-    state = source.state.with_prototypes({**source.state.prototypes, **points})
+    state = source.state.with_prototypes(points)
     result = run(edit(delete, source, 5, state=state))
     np.testing.assert_array_equal(result.labels, np.where(QUADRANTS == 4, 1, QUADRANTS))
 
@@ -181,7 +181,7 @@ def test_what_cannot_go_on_is_named():
 
 
 def test_undo_keeps_within_its_memory():
-    history = UndoHistory(lambda step: step.n_bytes, most_bytes=300)
+    history = UndoHistory(lambda step: step.pixels.n_bytes, most_bytes=300)
     source = LayerSource(None)
     noise = np.random.default_rng(0)
     for k in range(5):

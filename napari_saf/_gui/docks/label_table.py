@@ -1,4 +1,4 @@
-"""A table with a row for each label: swatch, name, share, size, lock."""
+"""A table with a row for each label or class: swatch, name, share, pixels, lock."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import (
     QAbstractTableModel,
@@ -21,73 +22,78 @@ from qtpy.QtCore import (
     Signal,
 )
 from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
-from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView, QWidget
+from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView
 
 from napari_saf._gui.docks.tables import to_qcolor
-from napari_saf._gui.forms.swatches import fill_color
-from napari_saf._gui.prototypes.labels import Source
 
-_SWATCH, _NAME, _SHARE, _SIZE, _LOCK = range(5)
-_HEADERS = ("", "Label", "Share", "Pixels", "Lock")
-_HELP = (
-    "What the label stands for, in the frame of its colour (f*)",
-    "Double-click to rename",
-    "Share of the labelled pixels",
-    "Pixels of the label",
-    "Keep pixels and prototype of this label as they are",
-)
-_COLUMN_WIDTHS = {_SWATCH: 54, _SHARE: 58, _SIZE: 66, _LOCK: 40}
-_SWATCH_WIDTH, _SWATCH_HEIGHT, _FRAME = 44, 20, 3
+_WIDTHS = {"share": 60, "size": 66, "lock": 42}
+_ROW_HEIGHT, _MARGIN, _FRAME = 26, 10, 3
 _PROFILE_BACK, _PROFILE_LINE = QColor(30, 32, 36), QColor(235, 235, 235)
-_LEAST_ROWS, _MOST_ROWS = 5, 16
+_SORT_KEYS: Mapping[str, Any] = {
+    "name": lambda row: row.name.lower(),
+    "share": lambda row: row.share or 0,
+    "size": lambda row: row.size or 0,
+    "lock": lambda row: not row.locked,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelRow:
-    """A label on screen.
+    """A label on screen; the note is added to the tooltips.
 
-    Size and share are None where there are no pixels. The fills are its prototypes where they are
+    Size and share are None where they are not known. The fills are its prototypes where they are
     colours, else the profile is its prototype, 0 to 1.
     """
 
     number: int
     name: str
-    size: int | None
-    share: float | None
     color: NDArray[np.floating]
+    note: str = ""
+    size: int | None = None
+    share: float | None = None
     fills: Sequence[NDArray[np.floating]] = ()
     profile: NDArray[np.floating] | None = None
     locked: bool = False
 
+    def text(self, column: str) -> str | None:
+        if column == "name":
+            return self.name
+        if column == "share" and self.share is not None:
+            return f"{100 * self.share:.1f} %"
+        if column != "size" or self.size is None:
+            return None
+        for end, unit in ((1e9, "G"), (1e6, "M")):
+            if self.size >= end:
+                return f"{self.size / end:.3g} {unit}"
+        return f"{self.size:,}".replace(",", "\u2009")
 
-def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
-    """Return the rows of a layer whose labels have so many pixels, or of a file."""
-    state, options = source.state, source.options
-    numbers = np.array(sorted(state.prototypes if source.layer is None else sizes), dtype=np.int64)
-    if not len(numbers):
-        return []
-    features = "" if options is None else options.features
-    total = max(1, sum(sizes.values()))
-    every = np.concatenate([*state.prototypes.values()]) if state.prototypes else np.zeros((1, 1))
-    low, high = float(every.min()), float(every.max())
-    rows = []
-    for number, color in zip(numbers.tolist(), source.colors(numbers), strict=True):
-        own = list(state.prototypes.get(number, []))
-        fills = [fill_color(prototype, features, color) for prototype in own]
-        has_colors = bool(fills) and fills[0] is not color
-        size = None if source.layer is None else sizes[number]
-        row = LabelRow(
-            number,
-            state.name(number),
-            size,
-            None if size is None else size / total,
-            color,
-            fills if has_colors else (),
-            None if has_colors or not fills else (own[0] - low) / max(high - low, 1e-12),
-            number in state.locked,
-        )
-        rows.append(row)
-    return rows
+    def draw_swatch(self, size: QSize) -> QIcon:
+        """Draw the colours or the profile of the prototypes, in the frame of the label's colour."""
+        picture = QPixmap(size)
+        picture.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(picture)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(to_qcolor(self.color))
+        painter.drawRoundedRect(picture.rect(), 4, 4)
+        inner = QRectF(picture.rect()).adjusted(_FRAME, _FRAME, -_FRAME, -_FRAME)
+        for k, fill in enumerate(self.fills):
+            width = inner.width() / len(self.fills)
+            place = QRectF(inner.left() + k * width, inner.top(), width, inner.height())
+            painter.fillRect(place, to_qcolor(fill))
+        if self.profile is not None:
+            painter.fillRect(inner, _PROFILE_BACK)
+            painter.setPen(QPen(_PROFILE_LINE, 1.2))
+            values = np.repeat(self.profile, 2) if len(self.profile) == 1 else self.profile
+            place = inner.adjusted(1, 1, -1, -1)
+            across = np.linspace(place.left(), place.right(), len(values))
+            up = place.bottom() - np.clip(values, 0, 1) * place.height()
+            points = [QPointF(float(x), float(y)) for x, y in zip(across, up, strict=True)]
+            painter.drawPolyline(QPolygonF(points))
+        painter.end()
+        icon = QIcon(picture)
+        icon.addPixmap(picture, QIcon.Mode.Selected)
+        return icon
 
 
 class _RowsModel(QAbstractTableModel):
@@ -96,8 +102,10 @@ class _RowsModel(QAbstractTableModel):
     renamed = Signal(int, str)
     lock_toggled = Signal(int, bool)
 
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(table)
+        self._table = table
+        self.columns, (self._titles, self._help) = [*columns], zip(*columns.values(), strict=True)
         self.rows: list[LabelRow] = []
         self.swatches: dict[int, QIcon] = {}
         self._order = (-1, Qt.SortOrder.AscendingOrder)
@@ -112,7 +120,8 @@ class _RowsModel(QAbstractTableModel):
             self.endResetModel()
         elif new:
             self.rows = new
-            self.dataChanged.emit(self.index(0, 0), self.index(len(new) - 1, len(_HEADERS) - 1))
+            last = self.index(len(new) - 1, len(self.columns) - 1)
+            self.dataChanged.emit(self.index(0, 0), last)
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         """Sort by a column; by number until then."""
@@ -123,60 +132,56 @@ class _RowsModel(QAbstractTableModel):
 
     def _sorted(self, rows: Sequence[LabelRow]) -> list[LabelRow]:
         column, order = self._order
-        keys: dict[int, Any] = {
-            _NAME: lambda row: row.name.lower(),
-            _SHARE: lambda row: row.size or 0,
-            _SIZE: lambda row: row.size or 0,
-            _LOCK: lambda row: not row.locked,
-        }
-        key = keys.get(column, lambda row: row.number)
+        name = self.columns[column] if column >= 0 else ""
+        key = _SORT_KEYS.get(name, lambda row: row.number)
         return sorted(rows, key=key, reverse=order == Qt.SortOrder.DescendingOrder)
 
     def rowCount(self, parent: QModelIndex | None = None) -> int:
         return 0 if parent is not None and parent.isValid() else len(self.rows)
 
     def columnCount(self, parent: QModelIndex | None = None) -> int:
-        return 0 if parent is not None and parent.isValid() else len(_HEADERS)
+        return 0 if parent is not None and parent.isValid() else len(self.columns)
 
     def flags(self, index: QModelIndex) -> Qt.ItemFlag:
         """Allow names to be edited and locks to be ticked."""
-        own = {_NAME: Qt.ItemFlag.ItemIsEditable, _LOCK: Qt.ItemFlag.ItemIsUserCheckable}
-        flags = super().flags(index)
-        return flags | own[index.column()] if index.column() in own else flags
+        own = {"name": Qt.ItemFlag.ItemIsEditable, "lock": Qt.ItemFlag.ItemIsUserCheckable}
+        name, flags = self.columns[index.column()], super().flags(index)
+        return flags | own[name] if name in own else flags
 
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
     ) -> Any:
         if orientation == Qt.Orientation.Horizontal:
             if role == Qt.ItemDataRole.DisplayRole:
-                return _HEADERS[section]
+                return self._titles[section]
             if role == Qt.ItemDataRole.ToolTipRole:
-                return f"{_HELP[section]}. Click to sort."
+                way = ". Click to sort." if self._table.isSortingEnabled() else "."
+                return self._help[section] + way
         return None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         """Return what a cell shows."""
-        row, column = self.rows[index.row()], index.column()
+        row, column = self.rows[index.row()], self.columns[index.column()]
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole):
-            return _text(row, column)
-        if role == Qt.ItemDataRole.DecorationRole and column == _SWATCH:
+            return row.text(column)
+        if role == Qt.ItemDataRole.DecorationRole and column == "swatch":
             if row.number not in self.swatches:
-                self.swatches[row.number] = _draw_swatch(row)
+                self.swatches[row.number] = row.draw_swatch(self._table.iconSize())
             return self.swatches[row.number]
-        if role == Qt.ItemDataRole.CheckStateRole and column == _LOCK:
+        if role == Qt.ItemDataRole.CheckStateRole and column == "lock":
             return Qt.CheckState.Checked if row.locked else Qt.CheckState.Unchecked
-        if role == Qt.ItemDataRole.TextAlignmentRole and column in (_SHARE, _SIZE):
+        if role == Qt.ItemDataRole.TextAlignmentRole and column in ("share", "size"):
             return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{_HELP[column]}: label {row.number}"
+            return self._help[index.column()] + row.note
         return None
 
     def setData(self, index: QModelIndex, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        """Tell of another name or another lock; who listens shows the rows anew."""
-        number, column = self.rows[index.row()].number, index.column()
-        if (role, column) == (Qt.ItemDataRole.EditRole, _NAME):
+        """Send another name or another lock; who listens shows the rows anew."""
+        number, column = self.rows[index.row()].number, self.columns[index.column()]
+        if (role, column) == (Qt.ItemDataRole.EditRole, "name"):
             self.renamed.emit(number, str(value))
-        elif (role, column) == (Qt.ItemDataRole.CheckStateRole, _LOCK):
+        elif (role, column) == (Qt.ItemDataRole.CheckStateRole, "lock"):
             self.lock_toggled.emit(number, Qt.CheckState(value) == Qt.CheckState.Checked)
         else:
             return False
@@ -184,49 +189,64 @@ class _RowsModel(QAbstractTableModel):
 
 
 class LabelTable(QTableView):
-    """The labels of a layer.
+    """Labels that are chosen, renamed and locked.
 
-    A click on a row selects it; with Ctrl or Shift more. A second click on the only selected row,
-    or Esc, selects none.
+    Parameters
+    ----------
+    columns
+        Title and help of each: some of "swatch", "name", "share", "size", "lock", in this order.
+    swatch
+        Width and height of a swatch.
+    n_rows
+        Fewest and most rows for which there is room without scrolling.
+    selects_several
+        Then rows are sorted by a click on a header. A click on a row selects it, with Ctrl or Shift
+        more; a second click on the only selected row, or Esc, selects none. Else one is selected.
     """
 
     selection_changed = Signal()
     renamed = Signal(int, str)
     lock_toggled = Signal(int, bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._rows = _RowsModel(self)
+    def __init__(
+        self,
+        columns: Mapping[str, tuple[str, str]],
+        swatch: tuple[int, int],
+        n_rows: tuple[int, int],
+        selects_several: bool,
+    ) -> None:
+        super().__init__()
+        self._rows, self._n_rows = _RowsModel(self, columns), n_rows
         self._last_click = (0.0, 0)
         self._before_reset: list[int] | None = None
         self.setModel(self._rows)
-        self._set_look()
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
+        self.setIconSize(QSize(*swatch))
+        self.setShowGrid(False)
+        self.setTabKeyNavigation(False)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        triggers, modes = QAbstractItemView.EditTrigger, QAbstractItemView.SelectionMode
+        self.setEditTriggers(triggers.DoubleClicked | triggers.EditKeyPressed)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        header = self.horizontalHeader()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        header.setHighlightSections(False)
+        for k, name in enumerate(columns):
+            if name == "name":
+                header.setSectionResizeMode(k, QHeaderView.ResizeMode.Stretch)
+            else:
+                self.setColumnWidth(k, _WIDTHS.get(name, swatch[0] + _MARGIN))
+        if selects_several:
+            header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+            self.setSortingEnabled(True)
+            self.clicked.connect(self._on_clicked)
+        self.setSelectionMode(modes.ExtendedSelection if selects_several else modes.SingleSelection)
         self._rows.renamed.connect(self.renamed)
         self._rows.lock_toggled.connect(self.lock_toggled)
         self._rows.modelAboutToBeReset.connect(self._on_about_to_reset)
         self._rows.modelReset.connect(self._on_reset)
         self.selectionModel().selectionChanged.connect(self._on_selection_changed)
-        self.clicked.connect(self._on_clicked)
-
-    def _set_look(self) -> None:
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(_SWATCH_HEIGHT + 6)
-        self.setIconSize(QSize(_SWATCH_WIDTH, _SWATCH_HEIGHT))
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        triggers = QAbstractItemView.EditTrigger
-        self.setEditTriggers(triggers.DoubleClicked | triggers.EditKeyPressed)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        header = self.horizontalHeader()
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        header.setSectionResizeMode(_NAME, QHeaderView.ResizeMode.Stretch)
-        header.setHighlightSections(False)
-        for column, width in _COLUMN_WIDTHS.items():
-            self.setColumnWidth(column, width)
-        header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
-        self.setSortingEnabled(True)
 
     @property
     def rows(self) -> list[LabelRow]:
@@ -241,9 +261,9 @@ class LabelTable(QTableView):
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
         """Show labels; those that were selected stay so."""
         self._rows.show_rows(rows)
-        n_shown = min(max(len(rows), _LEAST_ROWS), _MOST_ROWS)
+        least, most = self._n_rows
         edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
-        self.setMinimumHeight(edges + n_shown * self.verticalHeader().defaultSectionSize())
+        self.setFixedHeight(edges + min(max(len(rows), least), most) * _ROW_HEIGHT)
 
     def selected(self) -> list[int]:
         """Return the labels of the selected rows, in their order."""
@@ -254,14 +274,14 @@ class LabelTable(QTableView):
         selection, model = QItemSelection(), self._rows
         for k, row in enumerate(model.rows):
             if row.number in numbers:
-                selection.select(model.index(k, 0), model.index(k, len(_HEADERS) - 1))
+                selection.select(model.index(k, 0), model.index(k, len(model.columns) - 1))
         flags = QItemSelectionModel.SelectionFlag.ClearAndSelect
         self.selectionModel().select(selection, flags)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Select none at Esc."""
         is_editing = self.state() == QAbstractItemView.State.EditingState
-        if event.key() == Qt.Key.Key_Escape and not is_editing:
+        if event.key() == Qt.Key.Key_Escape and self.isSortingEnabled() and not is_editing:
             self.clearSelection()
         else:
             super().keyPressEvent(event)
@@ -288,56 +308,17 @@ class LabelTable(QTableView):
         self._last_click = (now, number)
         is_double = now - then <= QApplication.doubleClickInterval() / 1000
         has_keys = QApplication.keyboardModifiers() != Qt.KeyboardModifier.NoModifier
-        if index.column() == _LOCK or has_keys or number != before or is_double:
+        is_lock = self._rows.columns[index.column()] == "lock"
+        if is_lock or has_keys or number != before or is_double:
             return
         if self.selected() == [number]:
             self._last_click = (now, 0)
             self.clearSelection()
 
 
-def _text(row: LabelRow, column: int) -> str | None:
-    if column == _NAME:
-        return row.name
-    if column == _SHARE and row.share is not None:
-        return f"{100 * row.share:.1f} %"
-    if column == _SIZE and row.size is not None:
-        return _short(row.size)
-    return None
-
-
-def _short(number: int) -> str:
-    """Return a number in at most six letters."""
-    for end, unit in ((1e9, "G"), (1e6, "M")):
-        if number >= end:
-            return f"{number / end:.3g} {unit}"
-    return f"{number:,}".replace(",", "\u2009")
-
-
-def _draw_swatch(row: LabelRow) -> QIcon:
-    """Draw the colours or the profile of the prototypes, in the frame of the label's colour."""
-    picture = QPixmap(_SWATCH_WIDTH, _SWATCH_HEIGHT)
-    picture.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(picture)
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    painter.setPen(Qt.PenStyle.NoPen)
-    painter.setBrush(to_qcolor(row.color))
-    painter.drawRoundedRect(0, 0, _SWATCH_WIDTH, _SWATCH_HEIGHT, 4, 4)
-    inner = QRectF(picture.rect()).adjusted(_FRAME, _FRAME, -_FRAME, -_FRAME)
-    for k, fill in enumerate(row.fills):
-        width = inner.width() / len(row.fills)
-        place = QRectF(inner.left() + k * width, inner.top(), width, inner.height())
-        painter.fillRect(place, to_qcolor(fill))
-    if row.profile is not None:
-        painter.fillRect(inner, _PROFILE_BACK)
-        painter.setPen(QPen(_PROFILE_LINE, 1.2))
-        values = np.repeat(row.profile, 2) if len(row.profile) == 1 else row.profile
-        place = inner.adjusted(1, 1, -1, -1)
-        across = np.linspace(place.left(), place.right(), len(values))
-        up = place.bottom() - np.clip(values, 0, 1) * place.height()
-        points = [QPointF(float(x), float(y)) for x, y in zip(across, up, strict=True)]
-        painter.drawPolyline(QPolygonF(points))
-    painter.end()
-    icon = QIcon()
-    for mode in (QIcon.Mode.Normal, QIcon.Mode.Selected):
-        icon.addPixmap(picture, mode)
-    return icon
+def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
+    # A colormap that shows the chosen label alone would leave the others black.
+    colormap = layer.colormap.model_copy(update={"use_selection": False})
+    found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
+    return np.asarray(np.clip(found, 0, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
-from qtpy.QtWidgets import QPushButton
 
+from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
     RunDock,
@@ -20,6 +20,7 @@ from napari_saf._gui.docks.run_dock import (
     rescale_action,
     suggested_action_for,
 )
+from napari_saf._gui.forms.buttons import create_button, enable
 from napari_saf._gui.forms.controls import json_path
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
@@ -29,23 +30,28 @@ from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import Edited, EditTarget
-from napari_saf._gui.prototypes.label_table import LabelTable, rows_of
 from napari_saf._gui.prototypes.labels import (
     FileSource,
     LabelState,
-    Source,
     SourceList,
     UndoStep,
     prototype_set,
+    rows_of,
 )
-from napari_saf._gui.prototypes.other_images import OtherImagesSection, create_job, enable
+from napari_saf._gui.prototypes.other_images import OtherImagesSection, create_job
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import load_prototypes, save_prototypes
 from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_WORDS, Segmentation
 
-_BUSY = "wait for the end, or stop"
+_COLUMNS = {
+    "swatch": ("", "What the label stands for, in the frame of its colour (f*)"),
+    "name": ("Label", "Double-click to rename"),
+    "share": ("Share", "Share of the labelled pixels"),
+    "size": ("Pixels", "Pixels of the label"),
+    "lock": ("Lock", "Keep pixels and prototype of this label as they are"),
+}
 _HELP = {
     "merge": "Make one label of the chosen ones; it keeps the prototypes of all (f*).",
     "split": "Divide the chosen label in two: by its features, then by the flow.",
@@ -60,52 +66,48 @@ class PrototypesWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self.table, self.other_images = LabelTable(), OtherImagesSection(viewer)
-        self.sources = SourceList(viewer)
+        self.table = LabelTable(_COLUMNS, (44, 20), (6, 16), selects_several=True)
+        self.other_images, self.sources = OtherImagesSection(viewer), SourceList(viewer)
         self._sizes: dict[int, int] = {}
         self._select_next: tuple[int, ...] = ()
         self._next_job: RunJob | None = None
         self._pending: tuple[str, Callable[[Segmentation, Labels], None]] | None = None
         self._finite_only = False
-        self._brightness_of: Source | None = None
         self._watch = LayerWatch(self)
         self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._image = LayerChoice(viewer, self._fits_labels, none="none")
-        self._create_layout()
-        self._connect()
-        active = viewer.layers.selection.active
-        labels = [layer for layer in viewer.layers if isinstance(layer, Labels)]
-        self.choose(active if active in labels else next(reversed(labels), None))
-        self._on_labels_changed()
-
-    def _create_layout(self) -> None:
         choices = FormSection()
         choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
         choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
-        names = ("merge", "split", "delete", "refine", "undo", "redo")
-        self.buttons = {name: QPushButton(name.capitalize()) for name in names}
+        self.buttons = {
+            name: create_button(name.capitalize(), on_clicked=getattr(self, name))
+            for name in (*_HELP, "undo", "redo")
+        }
         *edit_buttons, undo, redo = self.buttons.values()
         fold = create_fold("Use elsewhere, save, load", self.other_images)
         widgets = [choices, self.table, create_row(*edit_buttons), fold]
         self._lay_out(widgets, [undo, redo, self._stop_button], [])
-
-    def _connect(self) -> None:
-        for name, button in self.buttons.items():
-            button.clicked.connect(getattr(self, name))
-        self._labels.layer_changed.connect(self._on_labels_changed)
-        self._labels.currentIndexChanged.connect(self._on_labels_changed)
-        self._image.layer_changed.connect(self._update_enabled)
-        self._watch.changed.connect(self._count_pixels)
-        self.table.selection_changed.connect(self._on_selection_changed)
-        self.table.renamed.connect(self.rename)
-        self.table.lock_toggled.connect(self.lock)
-        self.other_images.use.clicked.connect(self.use)
-        self.other_images.save_requested.connect(self.save_to)
-        self.other_images.load_requested.connect(self.load_from)
-        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
-        self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
+        for signal, slot in (
+            (self._labels.layer_changed, self._on_labels_changed),
+            (self._labels.currentIndexChanged, self._on_labels_changed),
+            (self._image.layer_changed, self._update_enabled),
+            (self._watch.changed, self._count_pixels),
+            (self.table.selection_changed, self._on_selection_changed),
+            (self.table.renamed, self.rename),
+            (self.table.lock_toggled, self.lock),
+            (self.other_images.use.clicked, self.use),
+            (self.other_images.save_requested, self.save_to),
+            (self.other_images.load_requested, self.load_from),
+            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
+            (viewer.layers.events.inserted, self._on_layer_inserted),
+        ):
+            signal.connect(slot)
         # Last: the sources forget the layer before.
-        self._viewer.layers.events.removed.connect(self._update_enabled, position="last")
+        viewer.layers.events.removed.connect(self._update_enabled, position="last")
+        active = viewer.layers.selection.active
+        labels = [layer for layer in viewer.layers if isinstance(layer, Labels)]
+        self.choose(active if active in labels else next(reversed(labels), None))
+        self._on_labels_changed()
 
     def _release(self) -> None:
         self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
@@ -117,7 +119,7 @@ class PrototypesWidget(RunDock):
         self._pending = self._next_job = None
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> Any:
         """The layer or file that is chosen, or None."""
         return self.sources.of(self._labels.value)
 
@@ -287,7 +289,7 @@ class PrototypesWidget(RunDock):
         def finish(result: Segmentation, layer: Labels) -> None:
             # Without the other labels as seeds, a run has its prototypes from the state.
             if start.others_are_seeds:
-                source = self.sources.of_layer(layer)
+                source = self.sources.of(layer)
                 source.state = source.state.after_run(start.numbers, result.prototypes)
 
         self._pending = (name, finish)
@@ -314,9 +316,8 @@ class PrototypesWidget(RunDock):
             return
 
         def finish(result: Segmentation, layer: Labels) -> None:
-            self.sources.of_layer(layer).state = LabelState(
-                state.names, prototypes=state.prototypes
-            )
+            own = LabelState(state.names, prototypes=state.prototypes)
+            self.sources.of(layer).state = own
             self.sources.history.push(UndoStep(name, source, added=layer))
 
         self._pending = (name, finish)
@@ -377,18 +378,17 @@ class PrototypesWidget(RunDock):
 
     def undo(self) -> None:
         """Take the last edit back."""
-        if self.sources.history.past:
-            self._restore(self.sources.history.past[-1], is_undo=True)
+        self._restore(self.sources.history.past, is_undo=True)
 
     def redo(self) -> None:
         """Do again what was taken back."""
-        if self.sources.history.future:
-            self._restore(self.sources.history.future[-1], is_undo=False)
+        self._restore(self.sources.history.future, is_undo=False)
 
-    def _restore(self, step: UndoStep, *, is_undo: bool) -> None:
-        """Bring back what a step holds; pixels in a thread."""
-        if self.is_busy:
+    def _restore(self, steps: Sequence[UndoStep], *, is_undo: bool) -> None:
+        """Bring back what the last step holds; pixels in a thread."""
+        if self.is_busy or not steps:
             return
+        step = steps[-1]
         layer, pixels = step.source.layer, step.pixels
         if layer is None or pixels is None:
             self._show_restored(step, None, is_undo=is_undo)
@@ -422,25 +422,13 @@ class PrototypesWidget(RunDock):
 
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
-        source, layer = self.source, self._labels.layer
+        layer, busy = self._labels.layer, "wait for the end, or stop" if self.is_busy else ""
         target = None if layer is None else EditTarget.of(layer, self._image.layer)
-        for name, reason in edits.why_not(source, target, self.table.selected()).items():
+        for name, reason in edits.why_not(self.source, target, self.table.selected()).items():
             to_0 = name == "delete" and target is not None and target.reason
-            text = _DELETE_TO_0 if to_0 else _HELP[name]
-            enable(self.buttons[name], _BUSY if self.is_busy else reason, text)
+            enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
         past, future = self.sources.history.past, self.sources.history.future
         for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
-            reason = _BUSY if self.is_busy else "" if steps else "nothing was edited here"
             text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
-            enable(self.buttons[name], reason, text)
-        if source is not None and source is not self._brightness_of and source.options is not None:
-            own = source.options
-            self.other_images.brightness.choose(own.rescale or own.scaling is None)
-        self._brightness_of = source
-        why_not_save, why_not_use = "these have no prototypes", ""
-        if source is not None and source.state.prototypes:
-            why_not_save = ""
-            why_not_use = "" if source.options else "their features are not known"
-        why_not_use = _BUSY if self.is_busy else why_not_save or why_not_use
-        title = "labels" if source is None else source.title
-        self.other_images.update_enabled(why_not_use, why_not_save, title)
+            enable(self.buttons[name], busy or ("" if steps else "nothing was edited here"), text)
+        self.other_images.show_source(self.source, busy)

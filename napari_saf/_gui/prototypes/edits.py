@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ from napari_saf.io import count_labels
 from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod, method_for_warm_start, method_with_prototypes
 from napari_saf.points import distances, k_means
-from napari_saf.problem import ImageOptions, Problem
+from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
 _ODDS = 10.0
@@ -33,7 +33,7 @@ _ODDS = 10.0
 _MOST_SAMPLES = 20_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class EditTarget:
     """The labels that an edit works on, as seen at a click.
 
@@ -46,30 +46,29 @@ class EditTarget:
     job: ImageJob | None = None
     method: AbstractMethod | None = None
     reason: str = ""
-    state: LabelState = dataclasses.field(default_factory=LabelState)
+    state: LabelState = field(default_factory=LabelState)
     selected: Sequence[int] = ()
-    reader: ProblemReader = dataclasses.field(default_factory=ProblemReader)
+    reader: ProblemReader = field(default_factory=ProblemReader)
 
     @classmethod
     def of(cls, layer: Labels, image: Image | None = None) -> EditTarget:
         """Return the target for a layer and the image under it."""
         axes = labelled_axes(layer)
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-        data = pixels_of(layer)
+        target = cls(pixels_of(layer), index)
         try:
             recipe = recipe_of(layer)
         except InvalidInput as error:
-            return cls(data, index, reason=str(error))
+            return replace(target, reason=str(error))
         region = None if image is None else image_region(layer, image, axes)
         if image is None or region is None:
-            return cls(data, index, reason="choose the image that was labelled")
+            return replace(target, reason="choose the image that was labelled")
         if recipe.options is None:
-            return cls(data, index, reason="the labels are of a graph, not of an image")
-        options = dataclasses.replace(
-            recipe.options, channel_axis=None if image.rgb else region[1], groups=None
-        )
+            return replace(target, reason="the labels are of a graph, not of an image")
+        channel_axis = None if image.rgb else region[1]
+        options = replace(recipe.options, channel_axis=channel_axis, groups=None)
         job = ImageJob(pixels_of(image), region[0], options)
-        return cls(data, index, job, method_for_warm_start(recipe.method))
+        return replace(target, job=job, method=method_for_warm_start(recipe.method))
 
     def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
         """Return a copy of the labels."""
@@ -79,10 +78,10 @@ class EditTarget:
         """Return the job for the pixels inside."""
         if self.job is None:
             raise InvalidInput(self.reason)
-        return dataclasses.replace(self.job, mask=None if inside.all() else inside)
+        return replace(self.job, mask=None if inside.all() else inside)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Edited:
     """The outcome of an edit: all labels, what to select, and the run that continues from here."""
 
@@ -92,21 +91,14 @@ class Edited:
     run: tuple[ImageJob, AbstractMethod, EditedStart] | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class EditedStart(RunStart):
     """Edited labels from which a run continues.
 
-    Attributes
-    ----------
-    numbers : array of int of shape (n_columns,)
-        The label on screen of each column of the run, ascending; several may be of one label.
-    labels : array of int, image-shaped
-        0 outside and where a label is sought.
-    free : array of bool, image-shaped
-        The pixels that may change.
-    others_are_seeds : bool
-        Whether the other pixels are seeds of the run. If not, they only start it, and keep their
-        labels at the end: seeds would outweigh the features of their neighbours.
+    `numbers` are the labels on screen of the columns of the run, ascending; several may be of one
+    label. `labels` are 0 outside and where a label is sought, `free` are the pixels that may
+    change. The others are seeds of the run; or else they only start it, and keep their labels at
+    the end: seeds would outweigh the features of their neighbours.
     """
 
     is_recorded: ClassVar[bool] = False
@@ -144,17 +136,15 @@ class EditedStart(RunStart):
         assert not isinstance(result.labels, list)
         by_rank = np.concatenate([[0], result.columns + 1])
         labels = self.paint(by_rank[result.labels], numbers)
-        rows = np.full(
-            (int(self.numbers.max()), result.prototypes.shape[1]), np.nan, dtype=np.float32
-        )
+        shape = (int(self.numbers.max()), result.prototypes.shape[1])
+        rows = np.full(shape, np.nan, dtype=np.float32)
         for number in np.unique(self.numbers):
             own = result.prototypes[self.numbers[result.columns] == number]
             own = own[np.isfinite(own).all(axis=1)]
             if len(own):
                 rows[number - 1] = own.mean(axis=0)
-        return dataclasses.replace(
-            result, labels=labels, prototypes=rows, label_map=LabelMap.identity(len(rows))
-        )
+        label_map = LabelMap.identity(len(rows))
+        return replace(result, labels=labels, prototypes=rows, label_map=label_map)
 
     def prototypes_by_label(
         self, prototypes: NDArray[np.float32], numbers: NDArray[np.int64]
@@ -192,44 +182,26 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     unknown = sorted({*left} - {*state.prototypes})
     if unknown:
         problem = target.reader.read(target.job_within(np.isin(labels, unknown)), cancelled)
-        means = _mean_prototypes(problem, labels, unknown)
-        state = state.with_prototypes({**state.prototypes, **means})
-    own = [state.prototypes[number] for number in left]
-    method = method_with_prototypes(np.concatenate(own), target.method)
-    columns = np.repeat(left, [len(rows) for rows in own])
+        nodes = _grid(problem).from_image(labels)
+        own = {number: problem.features[nodes == number] for number in unknown}
+        state = state.with_prototypes({n: _mean(rows) for n, rows in own.items() if len(rows)})
+    points = [state.prototypes[number] for number in left]
+    method = method_with_prototypes(np.concatenate(points), target.method)
+    columns = np.repeat(left, [len(rows) for rows in points])
     start = EditedStart(columns, edited, free, others_are_seeds=False)
-    job = target.job_within((labels > 0) & _within_window(free, target.job.options))
-    return Edited(edited, state, run=(job, method, start))
-
-
-def _within_window(pixels: NDArray[np.bool_], options: ImageOptions) -> NDArray[np.bool_]:
-    """Return where the window around one of some pixels reaches."""
-    window = np.broadcast_to(options.window, pixels.ndim)
-    ratio = 1.0
-    if options.max_side is not None:
-        ratio = max(1.0, max(pixels.shape) / options.max_side)
+    # The flow sees as far as the window around a free pixel reaches.
+    options = target.job.options
+    ratio = max(1.0, max(free.shape) / (options.max_side or math.inf))
+    window = np.broadcast_to(options.window, free.ndim)
     sides = [2 * math.ceil(ratio * (side // 2)) + 1 for side in window]
-    return np.asarray(ndimage.maximum_filter(pixels, size=sides))
-
-
-def _mean_prototypes(
-    problem: Problem, labels: NDArray[Any], numbers: Collection[int]
-) -> dict[int, NDArray[np.float32]]:
-    """Return the mean features of labels, each of shape (1, n_features)."""
-    nodes = _grid(problem).from_image(labels)
-    own = {number: problem.features[nodes == number] for number in numbers}
-    return {
-        number: rows.mean(axis=0, keepdims=True).astype(np.float32)
-        for number, rows in own.items()
-        if len(rows)
-    }
+    job = target.job_within((labels > 0) & ndimage.maximum_filter(free, size=sides))
+    return Edited(edited, state, run=(job, method, start))
 
 
 def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
     """Divide the selected label in two by its features; the flow then makes the halves smooth.
 
     Two means of the features, averaged over the window within the label: halves are connected.
-    InvalidInput if its pixels are alike, or no number is left for a new label.
     """
     number, state = target.selected[0], target.state
     new = free_number({*count_pixels(labels), *state.names}, labels.dtype)
@@ -257,15 +229,13 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
     is_new = inside & (np.asarray(grid.to_image(nodes)) == 1)
     edited = np.where(is_new, labels.dtype.type(new), labels)
     features = problem.features[own]
-    prototypes = {
-        n: features[halves == k].mean(axis=0, keepdims=True).astype(np.float32)
-        for k, n in enumerate((number, new))
-    }
+    state = state.renamed(new, f"{state.names[number]} 2" if number in state.names else "")
+    state = state.with_prototypes({number: _mean(features[halves == 0])})
+    state = state.with_prototypes({new: _mean(features[halves == 1])})
+    state = state.with_edit(f"split {number} into {number} and {new}")
     assert target.method is not None
     start = EditedStart(np.array(sorted([number, new])), edited, inside)
-    return Edited(
-        edited, state.split(number, new, prototypes), (number, new), (job, target.method, start)
-    )
+    return Edited(edited, state, (number, new), (job, target.method, start))
 
 
 def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
@@ -290,6 +260,11 @@ def count_pixels(labels: NDArray[Any]) -> dict[int, int]:
     return dict(zip(numbers.tolist(), sizes.tolist(), strict=True))
 
 
+def _mean(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return the mean of features (n, n_features), of shape (1, n_features)."""
+    return np.asarray(rows.mean(axis=0, keepdims=True), dtype=np.float32)
+
+
 def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
     """Return the smallest label that is not taken; InvalidInput if the type holds no more."""
     last = int(np.iinfo(dtype).max)
@@ -305,7 +280,13 @@ def why_not(
     """Return why each edit has nothing to do; empty where it has."""
     common = "run Segment, open a Labels layer, or load prototypes" if source is None else ""
     if isinstance(source, LayerSource):
-        common = _why_read_only(source.layer)
+        data = source.layer.data
+        if source.layer.multiscale:
+            common = "labels at several resolutions cannot be edited here"
+        elif not isinstance(data, np.ndarray) or not data.flags.writeable:
+            common = "these labels lie in a file: duplicate the layer into memory to edit them"
+        elif data.dtype.kind not in "iu":
+            common = f"expected whole numbers, got {data.dtype}"
     no_flow = "a file has no pixels" if target is None else target.reason
     is_locked = source is not None and not source.state.locked.isdisjoint(selected)
     locked = "a chosen label is locked" if is_locked else ""
@@ -316,15 +297,6 @@ def why_not(
         "delete": common or ("" if selected else "choose a row") or locked,
         "refine": common or no_flow,
     }
-
-
-def _why_read_only(layer: Labels) -> str:
-    if layer.multiscale:
-        return "labels at several resolutions cannot be edited here"
-    data = layer.data
-    if not isinstance(data, np.ndarray) or not data.flags.writeable:
-        return "these labels lie in a file: duplicate the layer into memory to edit them"
-    return "" if data.dtype.kind in "iu" else f"expected whole numbers, got {data.dtype}"
 
 
 def _grid(problem: Problem) -> GridGraph:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import napari
@@ -11,7 +11,9 @@ import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
 
+from napari_saf._gui.docks.label_table import LabelRow, colors_of
 from napari_saf._gui.docks.undo import UndoHistory
+from napari_saf._gui.forms.swatches import fill_color
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,
@@ -33,25 +35,17 @@ _EDITS_KEY = "edits"
 Prototypes = Mapping[int, NDArray[np.float32]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class LabelState:
-    """The metadata of a layer of labels.
+    """The names that labels were given, the locked ones, the prototypes, the edits by hand.
 
-    Attributes
-    ----------
-    names : mapping of int to str
-        Of labels that were given one.
-    locked : frozenset of int
-        Labels whose pixels and prototypes stay.
-    prototypes : mapping of int to array of shape (n_own, n_features)
-        Merged labels keep those of all that they were.
-    edits : tuple of str
-        Descriptions of the manual edits.
+    Locked labels keep pixels and prototypes. Prototypes have shape (n_own, n_features): merged
+    labels keep those of all that they were.
     """
 
-    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
     locked: frozenset[int] = frozenset()
-    prototypes: Prototypes = dataclasses.field(default_factory=dict)
+    prototypes: Prototypes = field(default_factory=dict)
     edits: tuple[str, ...] = ()
 
     def name(self, number: int) -> str:
@@ -62,20 +56,20 @@ class LabelState:
         names = {key: old for key, old in self.names.items() if key != number}
         if name.strip() and name.strip() != f"label {number}":
             names[number] = name.strip()
-        return dataclasses.replace(self, names=names)
+        return replace(self, names=names)
 
     def with_lock(self, number: int, locked: bool) -> LabelState:
         """Lock a label, or unlock it."""
         others = self.locked - {number}
-        return dataclasses.replace(self, locked=others | {number} if locked else others)
+        return replace(self, locked=others | {number} if locked else others)
 
     def with_prototypes(self, prototypes: Prototypes) -> LabelState:
-        """Replace all prototypes."""
-        return dataclasses.replace(self, prototypes=dict(prototypes))
+        """Add prototypes, in place of those that the same labels have."""
+        return replace(self, prototypes={**self.prototypes, **prototypes})
 
     def without(self, numbers: Collection[int]) -> LabelState:
         """Leave some labels out."""
-        return dataclasses.replace(
+        return replace(
             self,
             names={n: name for n, name in self.names.items() if n not in numbers},
             locked=self.locked - frozenset(numbers),
@@ -86,24 +80,14 @@ class LabelState:
         """Make one label of some, which keeps the prototypes of all."""
         others = sorted({*numbers} - {into})
         own = [self.prototypes[n] for n in (into, *others) if n in self.prototypes]
-        prototypes = dict(self.prototypes) | ({into: np.concatenate(own)} if own else {})
         names = [self.names[n] for n in (into, *sorted(numbers)) if n in self.names]
-        merged = self.with_prototypes(prototypes).without(others)
+        merged = self.with_prototypes({into: np.concatenate(own)} if own else {}).without(others)
         merged = merged.renamed(into, names[0] if names else "")
-        return merged.with_edit(f"merged {_listed(others)} into {into}")
+        return merged.with_edit(f"merged {', '.join(map(str, others))} into {into}")
 
     def deleted(self, numbers: Collection[int]) -> LabelState:
-        """Drop the labels that the user deleted."""
-        return self.without(numbers).with_edit(f"deleted {_listed(sorted(numbers))}")
-
-    def split(self, number: int, new: int, prototypes: Prototypes) -> LabelState:
-        """Divide a label in two, which have these prototypes."""
-        names = {n: name for n, name in self.names.items() if n != new}
-        if number in names:
-            names[new] = f"{names[number]} 2"
-        divided = self.with_prototypes({**self.prototypes, **prototypes})
-        divided = dataclasses.replace(divided, names=names)
-        return divided.with_edit(f"split {number} into {number} and {new}")
+        listed = ", ".join(map(str, sorted(numbers)))
+        return self.without(numbers).with_edit(f"deleted {listed}")
 
     def after_run(self, numbers: NDArray[np.integer], rows: NDArray[np.floating]) -> LabelState:
         """Take over the prototypes of a run of some labels, row l - 1 for label l.
@@ -117,11 +101,11 @@ class LabelState:
             prototypes.pop(number, None)
             if np.isfinite(rows[number - 1]).all():
                 prototypes[number] = np.asarray(rows[number - 1 : number], dtype=np.float32)
-        return self.with_prototypes(prototypes)
+        return replace(self, prototypes=prototypes)
 
     def with_edit(self, description: str) -> LabelState:
         """Add a line to the list of edits."""
-        return dataclasses.replace(self, edits=(*self.edits, description))
+        return replace(self, edits=(*self.edits, description))
 
     def mean_rows(self) -> NDArray[np.float32] | None:
         """Return the mean prototype of label l in row l - 1, NaN where there is none."""
@@ -132,10 +116,6 @@ class LabelState:
         for number, own in self.prototypes.items():
             rows[number - 1] = own.mean(axis=0)
         return rows
-
-
-def _listed(numbers: Collection[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 class LayerSource:
@@ -177,10 +157,7 @@ class LayerSource:
 
     def colors(self, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return the colours of labels, of shape (n, 4)."""
-        # A colormap that shows the chosen label alone would leave the others black.
-        colormap = self.layer.colormap.model_copy(update={"use_selection": False})
-        found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
-        return np.asarray(np.clip(found, 0, 1))
+        return colors_of(self.layer, numbers)
 
 
 class FileSource:
@@ -206,7 +183,7 @@ class FileSource:
 Source = LayerSource | FileSource
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class UndoStep:
     """What an edit was about to change, as it was; None for what it did not change.
 
@@ -219,11 +196,6 @@ class UndoStep:
     pixels: PackedArray | None = None
     added: Any = None
 
-    @property
-    def n_bytes(self) -> int:
-        """What the pixels take."""
-        return 0 if self.pixels is None else self.pixels.n_bytes
-
 
 class SourceList:
     """The layers and open files whose labels are edited, and the history of their edits."""
@@ -233,21 +205,19 @@ class SourceList:
         self._layers: list[LayerSource] = []
         self._restored: UndoStep | None = None
         self.files: list[FileSource] = []
-        self.history: UndoHistory[UndoStep] = UndoHistory(lambda step: step.n_bytes)
+        self.history: UndoHistory[UndoStep] = UndoHistory(
+            lambda step: 0 if step.pixels is None else step.pixels.n_bytes
+        )
         viewer.layers.events.removed.connect(self._on_layer_removed)
 
-    def of(self, value: Any) -> Source | None:
-        """Return the source of a layer; that of a file, or None, as it is."""
+    def of(self, value: Any) -> Any:
+        """Return the source of a layer, the same at every call; a file, or None, as it is."""
         if value is None or isinstance(value, FileSource):
             return value
-        return self.of_layer(value)
-
-    def of_layer(self, layer: Any) -> LayerSource:
-        """Return the source of a layer, the same at every call while the viewer has the layer."""
-        known = next((one for one in self._layers if one.layer == layer), None)
+        known = next((one for one in self._layers if one.layer == value), None)
         if known is None:
-            known = LayerSource(layer)
-            if layer in self._viewer.layers:
+            known = LayerSource(value)
+            if value in self._viewer.layers:
                 self._layers.append(known)
         return known
 
@@ -303,7 +273,37 @@ def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
     if options is not None and options.features not in FEATURES:
         options = None
     if options is not None and rescale is not None:
-        options = dataclasses.replace(options, rescale=rescale)
+        options = replace(options, rescale=rescale)
     return PrototypeSet.from_points(
         state.prototypes, names=state.names, colors=colors, options=options
     )
+
+
+def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
+    """Return the rows of a layer whose labels have so many pixels, or of a file."""
+    state = source.state
+    numbers = np.array(sorted(state.prototypes if source.layer is None else sizes), dtype=np.int64)
+    if not len(numbers):
+        return []
+    features = "" if source.options is None else source.options.features
+    total = max(1, sum(sizes.values()))
+    every = np.concatenate([*state.prototypes.values()]) if state.prototypes else np.zeros((1, 1))
+    low, high = float(every.min()), float(every.max())
+    rows = []
+    for number, color in zip(numbers.tolist(), source.colors(numbers), strict=True):
+        own = list(state.prototypes.get(number, []))
+        fills = [fill_color(prototype, features, color) for prototype in own]
+        has_colors = bool(fills) and fills[0] is not color
+        row = LabelRow(
+            number,
+            state.name(number),
+            color,
+            f": label {number}",
+            fills=fills if has_colors else (),
+            profile=None if has_colors or not fills else (own[0] - low) / max(high - low, 1e-12),
+            locked=number in state.locked,
+        )
+        if source.layer is not None:
+            row = replace(row, size=sizes[number], share=sizes[number] / total)
+        rows.append(row)
+    return rows

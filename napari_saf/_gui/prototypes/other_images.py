@@ -9,8 +9,9 @@ import napari
 import numpy as np
 from napari.layers import Image
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QFileDialog, QPushButton
+from qtpy.QtWidgets import QFileDialog
 
+from napari_saf._gui.forms.buttons import create_button, enable
 from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, PROTOTYPE_FILTER, BrightnessChoice
 from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_row
@@ -32,25 +33,29 @@ class OtherImagesSection(FormSection):
         super().__init__()
         self.image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
         self.brightness = BrightnessChoice()
-        self.use, self.save = QPushButton("Label it"), QPushButton("Save …")
-        self.load = QPushButton("Load …")
-        self.load.setToolTip("Open prototypes from a file, to use them on an image.")
+        self.use = create_button("Label it")
+        self.save = create_button("Save …", on_clicked=self._on_save_clicked)
+        self.load = create_button(
+            "Load …", "Open prototypes from a file, to use them on an image.", self._on_load_clicked
+        )
         self.add_row("Use on", self.image, "The image to label with these prototypes.")
         self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
         self.layout().addWidget(create_row(self.use, self.save, self.load))
-        self._title = "labels"
-        self.save.clicked.connect(self._on_save_clicked)
-        self.load.clicked.connect(self._on_load_clicked)
+        self._source: Source | None = None
 
-    def update_enabled(self, why_not_use: str, why_not_save: str, title: str) -> None:
-        """Enable the buttons, or say why not; a file is named after the title."""
-        self._title = title
-        if not why_not_use and self.image.layer is None:
-            why_not_use = "open an image first"
+    def show_source(self, source: Source | None, why_not: str) -> None:
+        """Enable the buttons for these prototypes, or say why not; take their scaling over."""
+        options = None if source is None else source.options
+        if source is not self._source and options is not None:
+            self.brightness.choose(options.rescale or options.scaling is None)
+        self._source = source
+        has_some = source is not None and bool(source.state.prototypes)
+        why_not_save = "" if has_some else "these have no prototypes"
+        why_not = why_not or why_not_save or ("" if options else "their features are not known")
+        if not why_not and self.image.layer is None:
+            why_not = "open an image first"
         enable(
-            self.use,
-            why_not_use,
-            "Label that image with these prototypes, in the same features (f*).",
+            self.use, why_not, "Label that image with these prototypes, in the same features (f*)."
         )
         enable(
             self.save,
@@ -59,7 +64,8 @@ class OtherImagesSection(FormSection):
         )
 
     def _on_save_clicked(self) -> None:
-        start = Path.cwd() / f"{file_stem(self._title)}.prototypes.json"
+        title = "labels" if self._source is None else self._source.title
+        start = Path.cwd() / f"{file_stem(title)}.prototypes.json"
         path, _ = QFileDialog.getSaveFileName(self, "Save prototypes", str(start), PROTOTYPE_FILTER)
         if path:
             self.save_requested.emit(path)
@@ -69,12 +75,6 @@ class OtherImagesSection(FormSection):
         path, _ = QFileDialog.getOpenFileName(self, "Load prototypes", start, PROTOTYPE_FILTER)
         if path:
             self.load_requested.emit(path)
-
-
-def enable(button: QPushButton, why_not: str, tooltip: str) -> None:
-    """Enable a button, or disable it with the reason as its tooltip."""
-    button.setEnabled(not why_not)
-    button.setToolTip(f"{why_not[:1].upper()}{why_not[1:]}." if why_not else tooltip)
 
 
 def create_job(viewer: napari.viewer.Viewer, source: Source, image: Image, rescale: bool) -> RunJob:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from napari_saf._gui.prototypes.label_table import LabelTable
+from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf.io import read_labels
 
 pytestmark = pytest.mark.gui
