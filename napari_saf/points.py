@@ -1,7 +1,8 @@
-"""Points that stand for others: k-means, weighted means, medoids, and distances to them."""
+"""Points that stand for others: equal rows, k-means, weighted means, medoids; distances to them."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 __all__ = [
     "MAX_EXACT_FEATURES",
+    "EqualRows",
     "distances",
+    "equal_rows",
     "k_means",
     "k_means_start",
     "squared_distances",
@@ -33,6 +36,9 @@ _MAX_SAMPLES = 5000
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
+_LONGEST_GROUP = 128
+"""Rows: longer sums of float32 would lose digits."""
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
@@ -86,21 +92,10 @@ def k_means(
 ) -> NDArray[np.floating]:
     """Return the centres (n_clusters, n_features) of the best of several runs of k-means.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        Finite; as many as clusters or more, which may coincide.
-    clusters : int or array of shape (n_clusters, n_features)
-        Number of centres, or those from which the first run starts.
-    seed : int or RandomState
-        Draws the other starts by k-means++.
-    n_starts : int
-        Runs, of which the one with the smallest sum of squared distances counts.
-    max_iterations : int
-        Of each run.
-    cancelled : callable
-        Asked before each run; once it returns True there are no more runs. Before the first,
-        the start is returned.
+    Points are finite, and as many as `clusters` or more, which may coincide; `clusters` is the
+    number of centres, or the array of those from which the first run starts. Other starts are
+    drawn by k-means++. There are no more runs once `cancelled`, asked before each, returns
+    True; before the first, the start is returned.
     """
     draw = np.random.RandomState(seed) if isinstance(seed, int) else seed
     start = None if isinstance(clusters, int) else clusters
@@ -125,22 +120,6 @@ def weighted_medoid(
 ) -> tuple[int, float]:
     """Return the point whose weighted sum of distances to all points is least, and that sum.
 
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        Finite; one at least.
-    weights : array of shape (n_points,)
-        >= 0.
-
-    Returns
-    -------
-    index : int
-        Of one of the points that reach the least sum.
-    total : float
-        sum_q weights_q |x_q - x_index|.
-
-    Notes
-    -----
     Exact without all n^2 distances. The sum E is convex and grows by at most W = sum of the
     weights per unit of length, so every point b where it was computed bounds it elsewhere from
     below: E(r) >= E(b) + g_b (x_r - x_b), g_b a subgradient, and E(r) >= |E(b) - W |x_r - x_b||
@@ -281,3 +260,65 @@ def _newton(x: torch.Tensor, w: torch.Tensor, centre: torch.Tensor, least: float
         curvature.diagonal().add_(1e-9 * pull.sum() + 1e-300)
         step = torch.linalg.solve(curvature, pull @ offsets)
     return centre
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class EqualRows:
+    """Groups of equal rows of a table; of rows that occur often there are several.
+
+    `order` has the rows, group by group, `starts` where each group begins in it, and `group`
+    the group of each row, all int32.
+    """
+
+    order: torch.Tensor
+    starts: torch.Tensor
+    group: torch.Tensor
+
+    @property
+    def first(self) -> torch.Tensor:
+        """A row of each group."""
+        return self.order[self.starts]
+
+    def sums(self, values: torch.Tensor, groups: slice) -> torch.Tensor:
+        """Return the sums of values (n_rows, n_columns) over some consecutive groups."""
+        starts, end = self.starts[groups], len(self.order)
+        if groups.stop < len(self.starts):
+            end = int(self.starts[groups.stop])
+        begin = int(starts[0])
+        order = self.order[begin:end]
+        bags = torch.nn.functional.embedding_bag(order, values, starts - begin, mode="sum")
+        return torch.as_tensor(bags)
+
+
+def equal_rows(table: torch.Tensor, at_most: int) -> EqualRows | None:
+    """Return the groups of equal rows of a table in main memory.
+
+    None where there are more than `at_most`, those counted that hold equal rows.
+    """
+    keys = _keys(table.numpy())
+    keys_in_order, order = torch.sort(torch.from_numpy(keys), stable=True)
+    if (keys_in_order[1:] != keys_in_order[:-1]).sum() >= at_most:
+        return None
+    sorted_rows = table[order]
+    begins = torch.ones(len(table), dtype=torch.bool)
+    begins[1:] = (sorted_rows[1:] != sorted_rows[:-1]).any(dim=1)
+    first = begins.nonzero()[:, 0]
+    within = torch.arange(len(table)) - first[begins.cumsum(0) - 1]
+    begins |= within % _LONGEST_GROUP == 0
+    starts = begins.nonzero()[:, 0]
+    if len(starts) > at_most:
+        return None
+    group = torch.empty(len(table), dtype=torch.int32)
+    group[order] = (begins.cumsum(0) - 1).int()
+    return EqualRows(order.int(), starts.int(), group)
+
+
+def _keys(rows: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return a hash of each row: the same for equal rows, hardly ever for others."""
+    bits = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
+    keys = np.zeros(len(rows), dtype=np.uint64)
+    for column in bits.T:
+        keys ^= column
+        keys *= _HASH_FACTOR
+        keys ^= keys >> np.uint64(29)
+    return (keys >> np.uint64(1)).view(np.int64)

@@ -20,7 +20,7 @@ from napari_saf.dictionary._sample import (
     update_atoms,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.flow import Basis, Flow, LowRank, SelfAssignmentField, Start, normalize_
+from napari_saf.flow import Basis, Flow, SelfAssignmentField, Start, normalize_
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.methods import Call, map_steps, run_flow
 from napari_saf.problem import Problem
@@ -94,7 +94,7 @@ class Training:
         def make_field() -> SelfAssignmentField:
             features = self._call.features
             return SelfAssignmentField(
-                LowRank(Basis([(self._basis(), None)])),
+                Basis([(self._basis(), None)]),
                 self._call.problem.graph.averager(features.device, features.dtype),
                 features,
                 start.n_columns,

@@ -2,12 +2,12 @@
 
 from napari_saf.flow._affinity import (
     AffinityOperator,
+    Basis,
     GaussianAffinity,
     KernelAffinity,
-    LowRank,
-    Product,
+    leading_vectors,
+    spectral_points,
 )
-from napari_saf.flow._basis import Basis
 from napari_saf.flow._field import (
     AbstractField,
     AssignmentField,
@@ -19,24 +19,18 @@ from napari_saf.flow._field import (
 from napari_saf.flow._loop import Flow, FlowRun, StoppingRule, StopWatch, update_labels
 from napari_saf.flow._simplex import (
     FLOOR,
-    cross_product,
+    Start,
+    check_seeds_fit,
+    class_means,
+    count_classes,
     entropy,
+    from_assignment,
+    k_centres,
     normalize_,
     one_hot_,
     row_blocks,
     row_maxima,
     softmax,
-)
-from napari_saf.flow._start import (
-    Centres,
-    Start,
-    check_seeds_fit,
-    class_means,
-    count_classes,
-    from_assignment,
-    k_centres,
-    leading_vectors,
-    spectral_points,
 )
 from napari_saf.flow._steppers import (
     STEPPERS,
@@ -57,14 +51,11 @@ __all__ = [
     "Basis",
     "BogackiShampine",
     "Cancelled",
-    "Centres",
     "Flow",
     "FlowRun",
     "GaussianAffinity",
     "GeometricEuler",
     "KernelAffinity",
-    "LowRank",
-    "Product",
     "SelfAssignmentField",
     "Start",
     "StopWatch",
@@ -72,7 +63,6 @@ __all__ = [
     "check_seeds_fit",
     "class_means",
     "count_classes",
-    "cross_product",
     "entropy",
     "from_assignment",
     "k_centres",

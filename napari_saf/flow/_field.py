@@ -47,28 +47,10 @@ def not_cancelled() -> bool:
 class AbstractField(ABC):
     """Right-hand side S(V) of a flow, and the memory that its evaluations need.
 
-    Parameters
-    ----------
-    averager : Averager
-        A.
-    like : Tensor of shape (n_nodes, ...)
-        Gives number of nodes, device and type.
-    n_columns : int
-    cancelled : callable
-        Asked before each evaluation; once it returns True, `Cancelled` is raised instead.
-
-    Attributes
-    ----------
-    assignment : Tensor of shape (n_nodes, n_columns)
-        W = softmax(V) of the last evaluation.
-    scratch : pair of Tensor of shape (n_nodes, n_columns)
-        Memory that anybody may overwrite between two evaluations.
-    objective : float
-        Of the last evaluation.
-    overlap : Tensor of shape (n_columns, n_columns)
-        W'W of the last evaluation, float64 on the CPU; rows of W sum to 1, so its column sums are
-        the masses W'1.
-    n_evaluations : int
+    `like` (n_nodes, ...) gives number of nodes, device and type; `cancelled` is asked before each
+    evaluation. Of the last evaluation there are the `assignment` W = softmax(V), the `objective`,
+    and the `overlap` W'W, float64 on the CPU; as rows of W sum to 1, its column sums are the
+    masses W'1. The two fields of `scratch` may be overwritten between evaluations.
     """
 
     def __init__(
@@ -106,30 +88,15 @@ class AbstractField(ABC):
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative (n_columns, n_features) of every column."""
 
-    def new_field(self) -> torch.Tensor:
-        """Return memory for a field of the shape of `assignment`."""
-        return torch.empty_like(self.assignment)
-
-    def keep_columns(self, kept: torch.Tensor) -> None:
+    def keep_columns(self, columns: torch.Tensor) -> None:
         """Drop all columns but those of the given indices."""
         fields = (self.assignment, *self.scratch)
-        self.assignment, one, other = (with_columns(field, len(kept)) for field in fields)
+        self.assignment, one, other = (with_columns(field, len(columns)) for field in fields)
         self.scratch = (one, other)
 
 
 class AssignmentField(AbstractField):
-    """S(V) = softmax(A (V - D / rho)) of the assignment flow.
-
-    Parameters
-    ----------
-    averager : Averager
-    distances : Tensor of shape (n_nodes, n_columns)
-        D.
-    points : Tensor of shape (n_columns, n_features)
-        The prototypes.
-    rho : float
-    cancelled : callable
-    """
+    """S(V) = softmax(A (V - D / rho)) of the assignment flow, D the distances to `points`."""
 
     def __init__(
         self,
@@ -148,11 +115,11 @@ class AssignmentField(AbstractField):
         self.objective = float(costs.sum()) / len(v)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
-    def keep_columns(self, kept: torch.Tensor) -> None:
+    def keep_columns(self, columns: torch.Tensor) -> None:
         """Drop all columns but those of the given indices."""
-        super().keep_columns(kept)
-        self._distances = take_columns(self._distances, kept)
-        self._points = self._points[kept]
+        super().keep_columns(columns)
+        self._distances = take_columns(self._distances, columns)
+        self._points = self._points[columns]
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the prototypes that are left, the mean of those of a label."""
@@ -160,18 +127,7 @@ class AssignmentField(AbstractField):
 
 
 class SelfAssignmentField(AbstractField):
-    """S(V) = softmax(A (V + grad E_s(W) / rho)) of the self-assignment flow.
-
-    Parameters
-    ----------
-    operator : AffinityOperator
-        K.
-    averager : Averager
-    features : Tensor of shape (n_nodes, n_features)
-    n_columns : int
-    s, rho : float
-    cancelled : callable
-    """
+    """S(V) = softmax(A (V + grad E_s(W) / rho)) of the self-assignment flow."""
 
     def __init__(
         self,
@@ -193,10 +149,10 @@ class SelfAssignmentField(AbstractField):
         gradient = self_assignment_gradient(self.overlap, product.quadratic, self._s)
         self.objective = gradient.objective
         # V + grad E_s / rho, with the gradient in the factors of `Gradient` and K W = Phi (...).
-        basis_factor = self._on_device(product.coefficients @ gradient.affinity_factor / self._rho)
-        assignment_factor = self._on_device(gradient.assignment_factor / self._rho)
-        for rows, block in product.basis.plus(v, basis_factor, out):
-            block.addmm_(w[rows], assignment_factor)
+        factors = product.coefficients @ gradient.affinity_factor, gradient.assignment_factor
+        affinity, own = ((factor / self._rho).to(v.dtype).to(v.device) for factor in factors)
+        for rows, block in product.basis.plus(v, affinity, out):
+            block.addmm_(w[rows], own)
 
     def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
@@ -209,22 +165,9 @@ class SelfAssignmentField(AbstractField):
         inverse = torch.linalg.pinv(overlap, rtol=_PSEUDO_INVERSE_TOLERANCE, hermitian=True)
         return np.asarray((inverse @ sums).float().numpy())
 
-    def _on_device(self, factor: torch.Tensor) -> torch.Tensor:
-        return factor.to(self._features.dtype).to(self._features.device)
-
 
 class Gradient(NamedTuple):
-    """The objective and the factors of its gradient.
-
-    ``dE/dW = (K W) affinity_factor + W assignment_factor``
-
-    Attributes
-    ----------
-    objective : float
-        E_s(W).
-    affinity_factor, assignment_factor : Tensor of shape (n_labels, n_labels)
-        float64.
-    """
+    """E_s(W), and dE/dW = (K W) affinity_factor + W assignment_factor, both float64."""
 
     objective: float
     affinity_factor: torch.Tensor
@@ -232,19 +175,8 @@ class Gradient(NamedTuple):
 
 
 def self_assignment_gradient(overlap: torch.Tensor, affinity: torch.Tensor, s: float) -> Gradient:
-    """Return E_s and its gradient from sums over the nodes.
+    """Return E_s and its gradient from the overlap W'W and the affinity W'K W, both float64.
 
-    Parameters
-    ----------
-    overlap : Tensor of shape (n_labels, n_labels)
-        W'W, float64; rows of W sum to 1, so its column sums are the masses W'1.
-    affinity : Tensor of shape (n_labels, n_labels)
-        W'K W, float64.
-    s : float
-        0 to 1.
-
-    Notes
-    -----
     With C = diag(W'1), Y = W C^(-1/2), M = Y'Y and G = Y'K Y the objective is
     E_s = tr(M^(-s) G); s = 0 and s = 1 give eqs. (4.3a) and (4.3b) of Zisler, Zern, Petra and
     Schnörr, https://doi.org/10.1137/19M1298639. With H the gradient of tr(M^(-s) G) with respect
@@ -277,8 +209,8 @@ def _power_and_derivative(
     F_ij = (f(lambda_i) - f(lambda_j)) / (lambda_i - lambda_j), f' where they meet (Daleckii-Krein).
     """
     values, vectors = torch.linalg.eigh((m + m.T) / 2)
-    kept = values > _PSEUDO_INVERSE_TOLERANCE * values[-1]
-    values, vectors = values[kept], vectors[:, kept]
+    large = values > _PSEUDO_INVERSE_TOLERANCE * values[-1]
+    values, vectors = values[large], vectors[:, large]
     f, slope = values**-s, -s * values ** (-s - 1)
     gap = values[:, None] - values
     meet = gap.abs() < 1e-8 * values[-1]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from napari_saf.flow._field import AbstractField, Cancelled, not_cancelled
 from napari_saf.flow._simplex import (
     FLOOR,
+    Start,
     entropy,
     normalize_,
     one_hot_,
@@ -22,7 +23,6 @@ from napari_saf.flow._simplex import (
     take_columns,
     with_columns,
 )
-from napari_saf.flow._start import Start
 from napari_saf.flow._steppers import AbstractRun, AbstractStepper
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.result import Record, Status
@@ -127,18 +127,9 @@ class StopWatch:
 class Flow:
     """A flow that is ready to start.
 
-    Attributes
-    ----------
-    start : Start
-        Its log coordinates are made after the first labels are out.
-    make_field : callable
-        Makes the right-hand side; called after the first labels are out.
-    stepper : AbstractStepper
-    stop : StoppingRule
-    notes : tuple of str
-        What a person should know.
-    fixed_meaning : bool
-        Whether label l is column l - 1, rather than the l-th largest; so it is with seeds.
+    The log coordinates of its start and its right-hand side, by `make_field`, are made after the
+    first labels are out. `fixed_meaning`: whether label l is column l - 1, rather than the l-th
+    largest; so it is with seeds.
     """
 
     start: Start
@@ -150,16 +141,9 @@ class Flow:
 
 
 class FlowResult(NamedTuple):
-    """What a flow leaves.
+    """Assignment, prototypes and uncertainty of all columns of the start.
 
-    Attributes
-    ----------
-    assignment : array of shape (n_nodes, n_columns)
-        Of all columns of the start.
-    prototypes : array of shape (n_columns, n_features), or None
-        NaN for a column that died; None where the flow ended before it began.
-    uncertainty : array of shape (n_nodes,)
-        See `Segmentation`.
+    Prototypes are NaN for a column that died, and None where the flow ended before it began.
     """
 
     assignment: NDArray[np.float32]
@@ -192,7 +176,7 @@ class _SeedConstraint:
         return torch.where(self._columns >= 0, self._columns, otherwise)
 
     def renumber(self, new_number: torch.Tensor) -> None:
-        """Take the new numbers of the columns that are kept, -1 for others."""
+        """Take the new numbers of the columns, -1 for those that are dropped."""
         if self._columns is not None:
             self._columns = torch.where(self._columns >= 0, new_number[self._columns], -1)
 
@@ -200,19 +184,8 @@ class _SeedConstraint:
 class FlowRun:
     """A flow under way: log coordinates, the columns that are left, labels, records.
 
-    Parameters
-    ----------
-    flow : Flow
-    seeds : Tensor of int of shape (n_nodes,), or None
-        0 for none, otherwise column + 1.
-    cancelled : callable
-        Asked before the start; fields ask before each evaluation.
-
-    Attributes
-    ----------
-    records : list of Record
-    n_columns, n_possible : int
-        Columns of the start, and how many of them a node can have.
+    `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` is the number of columns of the
+    start, `n_possible` how many of them a node can have.
     """
 
     def __init__(
@@ -272,12 +245,18 @@ class FlowRun:
         return status
 
     def finish(self) -> FlowResult:
-        """Return what the run leaves, and let go of its fields."""
+        """Return the result, and release the memory of the fields."""
         v, n_active = self._log_coordinates(), len(self._active)
-        if not self.records or self.records[-1].time == 0:
+        time = self.records[-1].time if self.records else 0.0
+        if time == 0:
             _prefer_labels_where_undecided_(v, self._labels)
         assignment = whole = softmax(v, out=v)  # fresh memory would cost more than the softmax
-        uncertainty = self._mean_uncertainty(assignment)
+        # The share of flow time that nodes took to decide; see `Segmentation`.
+        scale = self.n_possible / max(self.n_possible - 1, 1)
+        if time > 0:
+            uncertainty = self._uncertainty.mul_(scale / time)
+        else:
+            uncertainty = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).mul_(scale)
         prototypes = None
         if self._run is not None:
             own = self._run.field.prototypes(assignment)
@@ -290,7 +269,9 @@ class FlowRun:
                 whole = v.new_empty((len(v), self.n_columns))
             whole.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
-        return FlowResult(whole.float().cpu().numpy(), prototypes, uncertainty)
+        return FlowResult(
+            whole.float().cpu().numpy(), prototypes, uncertainty.clamp_(0, 1).float().cpu().numpy()
+        )
 
     def _log_coordinates(self) -> torch.Tensor:
         """Return those of the active columns, which are made when they are first asked for."""
@@ -310,11 +291,11 @@ class FlowRun:
         for column in (~alive).nonzero()[:, 0]:
             # One by one: comparing all of the field takes as long as a step.
             alive[column] = (v[:, column] > FLOOR).any()
-        kept = alive.nonzero()[:, 0]
-        if len(kept) < len(self._active):
-            field.keep_columns(kept)
-            self._renumber(kept)
-            self._v = v = take_columns(v, kept)
+        columns = alive.nonzero()[:, 0]
+        if len(columns) < len(self._active):
+            field.keep_columns(columns)
+            self._renumber(columns)
+            self._v = v = take_columns(v, columns)
         run = self._flow.stepper.start(field, v, self._constrain)
         if not field.n_evaluations:
             field(v, field.scratch[0])
@@ -364,28 +345,18 @@ class FlowRun:
         assert self._run is not None
         shares = self.records[-1].label_shares[self._active.cpu().numpy()]
         alive = torch.from_numpy(shares > 0) | (self._run.field.overlap.sum(dim=0) >= 0.5)
-        kept = alive.nonzero()[:, 0].to(self._active.device)
-        if len(kept) < len(self._active):
-            self._renumber(kept)
-            self._run.keep_columns(kept)
+        columns = alive.nonzero()[:, 0].to(self._active.device)
+        if len(columns) < len(self._active):
+            self._renumber(columns)
+            self._run.keep_columns(columns)
 
-    def _renumber(self, kept: torch.Tensor) -> None:
+    def _renumber(self, columns: torch.Tensor) -> None:
         """Keep only the columns of the given indices; no node prefers the others."""
         new_number = torch.full_like(self._active, -1)
-        new_number[kept] = torch.arange(len(kept), device=kept.device)
+        new_number[columns] = torch.arange(len(columns), device=columns.device)
         self._labels = new_number[self._labels]
-        self._active = self._active[kept]
+        self._active = self._active[columns]
         self._constrain.renumber(new_number)
-
-    def _mean_uncertainty(self, assignment: torch.Tensor) -> NDArray[np.float32]:
-        """Return the share of flow time that nodes took to decide; see `Segmentation`."""
-        time = self.records[-1].time if self.records else 0.0
-        scale = self.n_possible / max(self.n_possible - 1, 1)
-        if time > 0:
-            mean = self._uncertainty.mul_(scale / time)
-        else:
-            mean = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).mul_(scale)
-        return mean.clamp_(0, 1).float().cpu().numpy()
 
 
 def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:

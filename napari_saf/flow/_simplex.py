@@ -1,6 +1,6 @@
-"""The probability simplex in log coordinates.
+"""The probability simplex in log coordinates, and where flows on it start.
 
-A point W of the assignment manifold, one distribution a row, is kept as V with
+A point W of the assignment manifold, one distribution a row, is stored as V with
 W = softmax(V) by rows; V is log W up to a constant a row. Then every map of the manifold is
 an addition: exp_W(u), eq. (2.31) of Zisler, Zern, Petra and Schnörr
 (https://doi.org/10.1137/19M1298639), is softmax(V + u), and the geometric mean with weights A,
@@ -12,13 +12,20 @@ stays in the caches of a processor, and their memory is used again where columns
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.arrays import own_floats
+from napari_saf.errors import InvalidInput
+from napari_saf.points import distances
 
 FLOOR = math.log(1e-10)
-"""Lowest log coordinate kept, relative to the largest of its row."""
+"""Lowest log coordinate, relative to the largest of its row."""
 
 _LEAST_EXPONENT = -60.0
 """Below this exponentials in float32 become denormal, and a processor ten times slower."""
@@ -57,13 +64,13 @@ def with_columns(field: torch.Tensor, n_columns: int) -> torch.Tensor:
     return field.as_strided((len(field), n_columns), (n_columns, 1))
 
 
-def take_columns(field: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+def take_columns(field: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """Return the columns of the given indices, in the memory of the field, which is overwritten."""
-    taken = with_columns(field, len(kept))
+    taken = with_columns(field, len(columns))
     for start in range(0, len(field), _ROWS):
         # What is written lies before all that is still to be read.
         rows = slice(start, start + _ROWS)
-        taken[rows] = field[rows].index_select(1, kept)
+        taken[rows] = field[rows].index_select(1, columns)
     return taken
 
 
@@ -88,11 +95,6 @@ def normalize_(v: torch.Tensor) -> torch.Tensor:
     for rows in row_blocks(v):
         v[rows].sub_(row_maxima(v[rows])).clamp_(min=FLOOR)
     return v
-
-
-def to_logarithm(assignment: torch.Tensor) -> torch.Tensor:
-    """Return log coordinates of an assignment (n_nodes, n_labels) with rows summing to 1."""
-    return normalize_(assignment.clamp(min=math.exp(2 * FLOOR)).log_())
 
 
 def one_hot_(v: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -129,24 +131,132 @@ def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def entropy(assignment: torch.Tensor, v: torch.Tensor, highest: torch.Tensor) -> float:
-    """Return the mean over the rows of -sum w log w, in nats.
+    """Return the mean over the rows of -sum w log w, in nats, w = softmax(v).
 
-    Parameters
-    ----------
-    assignment : Tensor of shape (n_nodes, n_labels)
-        softmax(v).
-    v : Tensor of shape (n_nodes, n_labels)
-        Rows have a maximum of 0.
-    highest : Tensor of shape (n_nodes,)
-        The entry of `assignment` where that maximum is.
-
-    Notes
-    -----
-    A row's entropy is log Z - sum w v with Z = sum exp v = 1 / w_highest: two sums of terms that
-    are not negative, without a logarithm of a small number.
+    Rows of `v` have a maximum of 0, where w is `highest` (n_nodes,). A row's entropy is
+    log Z - sum w v with Z = sum exp v = 1 / w_highest: two sums of terms that are not negative,
+    without a logarithm of a small number.
     """
     total = 0.0
     for rows in row_blocks(v):
         total -= float(highest[rows].log().sum())
         total -= float(torch.dot(assignment[rows].view(-1), v[rows].view(-1)))
     return total / len(v)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """The start of a flow: first its labels, then all of it.
+
+    `labels` (n_nodes,) says which of the active columns a node prefers, or what to show of one that
+    prefers none. `logarithm` makes the log coordinates (n_nodes, n_active), rows with a maximum
+    of 0, whose memory the caller may have. `active` are the columns that a node can have,
+    ascending; None: all.
+    """
+
+    labels: torch.Tensor
+    n_columns: int
+    logarithm: Callable[[], torch.Tensor]
+    active: torch.Tensor | None = None
+
+    @classmethod
+    def at(cls, logarithm: torch.Tensor) -> Start:
+        """Return the start at normalised log coordinates, whose memory it takes."""
+        return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda: logarithm)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Centres:
+    """Points (n_centres, n_features), and the number of the first that is nearest to each node."""
+
+    points: torch.Tensor
+    nearest: torch.Tensor
+
+    def start(self, features: torch.Tensor, epsilon: float) -> Start:
+        """Return the start at V = -epsilon D, D the distances of the nodes to the centres."""
+        return Start(
+            self.nearest,
+            len(self.points),
+            lambda: normalize_(self.distances(features).mul_(-epsilon)),
+        )
+
+    def distances(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the distances (n_nodes, n_centres) of the nodes to the centres."""
+        table = features.new_empty((len(features), len(self.points)))
+        for rows in row_blocks(table):
+            table[rows] = distances(features[rows], self.points)
+        return table
+
+
+def k_centres(
+    features: torch.Tensor,
+    n_centres: int,
+    rng: np.random.Generator,
+    given: torch.Tensor | None = None,
+) -> Centres:
+    """Return centres chosen greedily: each the node farthest from all before.
+
+    There are fewer where there are fewer distinct features. `rng` draws the first where no points
+    (n_given, n_features) are `given` that are centres already.
+
+    Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5: within a factor 2 of the smallest
+    radius that covers all nodes.
+    """
+    if given is None:
+        first = int(rng.integers(len(features)))
+        given = features[first : first + 1]
+    points = list(given)
+    nearest = torch.zeros(len(features), dtype=torch.int64, device=features.device)
+    distance = torch.full_like(features[:, 0], np.inf)
+    blocks, number = list(row_blocks(distance[:, None])), 0
+    while number < len(points):
+        radii = []
+        for rows in blocks:
+            from_point = distances(features[rows], points[number][None])[:, 0]
+            nearest[rows].masked_fill_(from_point < distance[rows], number)
+            torch.minimum(distance[rows], from_point, out=distance[rows])
+            radii.append(distance[rows].amax())
+        number += 1
+        radius = torch.stack(radii)
+        if number == len(points) < n_centres and float(radius.max()) > 0:
+            rows = blocks[int(radius.argmax())]
+            points.append(features[rows.start + int(distance[rows].argmax())])
+    return Centres(torch.stack(points), nearest)
+
+
+def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+    """Return the mean feature (n_classes, n_features) of the seeds of each class."""
+    n_classes = count_classes(seeds)
+    total = torch.zeros(n_classes + 1, features.shape[1], dtype=features.dtype)
+    total = total.to(features.device).index_add_(0, seeds, features)
+    return total[1:] / torch.bincount(seeds)[1:, None]
+
+
+def count_classes(seeds: torch.Tensor | NDArray[np.int64]) -> int:
+    """Return the number of classes 1, 2, ... of seeds (n_nodes,), or raise if one is skipped."""
+    found = torch.unique(torch.as_tensor(seeds[seeds > 0]))
+    numbers = torch.arange(1, len(found) + 1, device=found.device)
+    skipped = (found != numbers).nonzero()[:, 0]
+    if len(skipped):
+        missing, last = int(skipped[0]) + 1, int(found[-1])
+        raise InvalidInput(f"seeds: expected classes 1 to {last}, class {missing} has none")
+    return len(found)
+
+
+def check_seeds_fit(seeds: torch.Tensor | None, n_columns: int) -> None:
+    """Raise InvalidInput if there are seeds of a class that has no column."""
+    if seeds is not None and int(seeds.max()) > n_columns:
+        raise InvalidInput(f"seeds: expected classes up to {n_columns}, got {int(seeds.max())}")
+
+
+def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
+    """Return log coordinates, like the features, of an assignment that a user gave."""
+    array, n_nodes = own_floats(initial, "initial"), len(features)
+    if array.ndim != 2 or len(array) != n_nodes or array.shape[1] < 1:
+        raise InvalidInput(f"initial: expected shape ({n_nodes}, n_labels), got {array.shape}")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise InvalidInput("initial: expected finite numbers that are not negative")
+    if np.abs(array.sum(axis=1) - 1).max() > 1e-3:
+        raise InvalidInput("initial: expected rows that sum to 1")
+    assignment = torch.from_numpy(array).to(features.dtype).to(features.device)
+    return normalize_(assignment.clamp(min=math.exp(2 * FLOOR)).log_())

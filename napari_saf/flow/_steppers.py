@@ -30,6 +30,173 @@ _SAFETY = 0.9
 _ACCEPTED = 1.5
 
 
+class AbstractRun(ABC):
+    """A scheme under way: the log coordinates `v` of its state, which it takes over, and its time.
+
+    `assignment` is softmax(v), valid until the next call of `advance` or `keep_columns`.
+    """
+
+    n_fields: ClassVar[int]
+    """Fields (n_nodes, n_columns) that a step needs besides `v`."""
+
+    def __init__(self, field: AbstractField, v: torch.Tensor, constrain: Constraint) -> None:
+        self.field, self.v, self.constrain = field, v, constrain
+        self._constrain_all()
+        self.assignment = field.assignment
+        self.time = 0.0
+        self.memory = [torch.empty_like(field.assignment) for _ in range(self.n_fields)]
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Make one step that is accepted; `Cancelled` leaves the state as it was."""
+
+    def keep_columns(self, columns: torch.Tensor) -> None:
+        """Drop all columns but those of the given indices."""
+        self.field.keep_columns(columns)
+        self.v = take_columns(self.v, columns)
+        self.memory = [take_columns(field, columns) for field in self.memory]
+        self._constrain_all()
+
+    def _constrain_all(self) -> None:
+        for rows in row_blocks(self.v):
+            self.constrain(self.v[rows], rows)
+
+
+class _EulerRun(AbstractRun):
+    n_fields = 1
+
+    def __init__(
+        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, step: float
+    ) -> None:
+        super().__init__(field, v, constrain)
+        self._step = step
+
+    def advance(self) -> None:
+        (slope,), step = self.memory, self._step
+        self.field(self.v, slope)
+        self.assignment = self.field.scratch[0]
+        for rows in row_blocks(self.v):
+            block = self.v[rows].add_(slope[rows], alpha=step)
+            softmax(self.constrain(block, rows), out=self.assignment[rows])
+        self.time += step
+
+
+class _AbstractAdaptiveRun(AbstractRun):
+    """Try a step, accept or shorten it: h <- 0.9 h (tolerance / error)^(1/3).
+
+    The first field of the memory is the slope at the state, the last one the state after the step.
+    """
+
+    largest_growth: ClassVar[float]
+
+    def __init__(
+        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, tolerance: float
+    ) -> None:
+        super().__init__(field, v, constrain)
+        self._tolerance, self._step, self._step_before = tolerance, _FIRST_STEP, 0.0
+        field(self.v, self.memory[0])
+
+    def advance(self) -> None:
+        while True:
+            step, tolerance = self._step, self._tolerance
+            error = self._attempt(step)
+            factor = _SAFETY * (tolerance / max(error, 1e-12)) ** (1 / 3)
+            longer = step * min(self.largest_growth, max(0.3, factor))
+            self._step = min(max(longer, _SMALLEST_STEP), _LARGEST_STEP)
+            if error <= _ACCEPTED * tolerance or step <= _SMALLEST_STEP:
+                break
+        self.v, self.memory[-1] = self.memory[-1], self.v
+        self._accept()
+        self._step_before = step
+        self.time += step
+
+    @abstractmethod
+    def _attempt(self, step: float) -> float:
+        """Write the state after a step into the last field; return the estimate of its error."""
+
+    @abstractmethod
+    def _accept(self) -> None:
+        """Reorder the slopes after a step."""
+
+    def _combine(
+        self, out: torch.Tensor, *terms: tuple[torch.Tensor, float]
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Write the state plus slopes times factors into `out`; yield blocks of rows of it."""
+        (first, factor), *others = terms
+        for rows in row_blocks(out):
+            block = torch.add(self.v[rows], first[rows], alpha=factor, out=out[rows])
+            for slope, weight in others:
+                block.add_(slope[rows], alpha=weight)
+            yield rows, block
+
+    def _evaluate_at(self, *terms: tuple[torch.Tensor, float], out: torch.Tensor) -> None:
+        """Write the right-hand side at the state plus slopes times factors into `out`."""
+        for _ in self._combine(self.memory[-1], *terms):
+            pass
+        self.field(self.memory[-1], out)
+
+
+class _AdamsRun(_AbstractAdaptiveRun):
+    largest_growth = 1.6
+    n_fields = 4  # slope, slope before, slope ahead, state ahead
+
+    def _attempt(self, step: float) -> float:
+        (slope, slope_before, slope_ahead, ahead), before = self.memory, self._step_before
+        if before == 0:
+            prediction = [(slope, step)]
+            correction = [(slope, step / 2), (slope_ahead, step / 2)]
+        else:
+            half = step * step / (2 * before)
+            prediction = [(slope, step + half), (slope_before, -half)]
+            # The integral of the polynomial through the three slopes.
+            correction = [
+                (slope, step * (step + 3 * before) / (6 * before)),
+                (slope_ahead, step * (2 * step + 3 * before) / (6 * (step + before))),
+                (slope_before, -(step**3) / (6 * before * (step + before))),
+            ]
+        self._evaluate_at(*prediction, out=slope_ahead)
+        (assignment, other), error = self.field.scratch, 0.0
+        for rows, block in self._combine(ahead, *correction):
+            corrected = softmax(self.constrain(block, rows), out=assignment[rows])
+            error += _l1(corrected, self.field.assignment[rows], out=other[rows])
+        return error / len(assignment)
+
+    def _accept(self) -> None:
+        slope, slope_before, slope_ahead, ahead = self.memory
+        self.memory = [slope_ahead, slope, slope_before, ahead]
+        self.assignment = self.field.scratch[0]
+
+
+class _BogackiShampineRun(_AbstractAdaptiveRun):
+    largest_growth = 5.0
+    n_fields = 5  # the slopes of four stages, state ahead
+
+    def _attempt(self, step: float) -> float:
+        field, (first, second, third, last, ahead) = self.field, self.memory
+        self._evaluate_at((first, step / 2), out=second)
+        self._evaluate_at((second, 3 * step / 4), out=third)
+        higher = (first, 2 * step / 9), (second, step / 3), (third, 4 * step / 9)
+        for rows, block in self._combine(ahead, *higher):
+            self.constrain(block, rows)
+        field(ahead, last)
+        lower = (first, 7 * step / 24), (second, step / 4), (third, step / 3), (last, step / 8)
+        (v, assignment), error = field.scratch, 0.0
+        for rows, block in self._combine(v, *lower):
+            other = softmax(block, out=assignment[rows])
+            error += _l1(field.assignment[rows], other, out=block)
+        return error / len(v)
+
+    def _accept(self) -> None:
+        first, second, third, last, ahead = self.memory
+        self.memory = [last, second, third, first, ahead]
+        self.assignment = self.field.assignment
+
+
+def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
+    """Return the L1 distance; torch's norm of a long field in float32 is off by a third."""
+    return float(torch.sub(left, right, out=out).abs_().sum())
+
+
 def _normalized(v: torch.Tensor, rows: slice) -> torch.Tensor:
     return normalize_(v)
 
@@ -37,62 +204,14 @@ def _normalized(v: torch.Tensor, rows: slice) -> torch.Tensor:
 class AbstractStepper(ABC):
     """A time stepping scheme: a frozen dataclass of its parameters."""
 
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
     @abstractmethod
     def start(
         self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
     ) -> AbstractRun:
-        """Return a run of the scheme from log coordinates `v`, which it takes over.
-
-        Parameters
-        ----------
-        field : AbstractField
-            Right-hand side.
-        v : Tensor of shape (n_nodes, n_columns)
-            Start.
-        constrain : callable
-            Brings rows of a state back to where they belong, in place, after each step.
-        """
-
-
-class AbstractRun(ABC):
-    """A scheme under way.
-
-    Attributes
-    ----------
-    v : Tensor of shape (n_nodes, n_columns)
-        Log coordinates of the state.
-    assignment : Tensor of shape (n_nodes, n_columns)
-        softmax(v), valid until the next call of `advance` or `keep_columns`.
-    time : float
-        Flow time.
-    """
-
-    fields: ClassVar[tuple[str, ...]]
-    """Names of the attributes (n_nodes, n_columns) besides `v` that a step needs."""
-
-    def __init__(self, field: AbstractField, v: torch.Tensor, constrain: Constraint) -> None:
-        self.field, self.constrain = field, constrain
-        self.v = v
-        self._constrain_all()
-        self.assignment = field.assignment
-        self.time = 0.0
-        for name in self.fields:
-            setattr(self, name, field.new_field())
-
-    @abstractmethod
-    def advance(self) -> None:
-        """Make one step that is accepted; `Cancelled` leaves the state as it was."""
-
-    def keep_columns(self, kept: torch.Tensor) -> None:
-        """Drop all columns but those of the given indices."""
-        self.field.keep_columns(kept)
-        for name in ("v", *self.fields):
-            setattr(self, name, take_columns(getattr(self, name), kept))
-        self._constrain_all()
-
-    def _constrain_all(self) -> None:
-        for rows in row_blocks(self.v):
-            self.constrain(self.v[rows], rows)
+        """Return a run of the scheme from log coordinates `v`, which it takes over."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,94 +236,11 @@ class GeometricEuler(AbstractStepper):
         advanced=True,
     )
 
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
     def start(
         self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
     ) -> AbstractRun:
         """Return a run of the scheme."""
         return _EulerRun(field, v, constrain, self.step)
-
-
-class _EulerRun(AbstractRun):
-    fields = ("_slope",)
-    _slope: torch.Tensor
-
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, step: float
-    ) -> None:
-        super().__init__(field, v, constrain)
-        self._step = step
-
-    def advance(self) -> None:
-        self.field(self.v, self._slope)
-        self.assignment = self.field.scratch[0]
-        for rows in row_blocks(self.v):
-            block = self.v[rows].add_(self._slope[rows], alpha=self._step)
-            softmax(self.constrain(block, rows), out=self.assignment[rows])
-        self.time += self._step
-
-
-class _AbstractAdaptiveRun(AbstractRun):
-    """Try a step, accept or shorten it.
-
-    The error of a step is the mean over the nodes of the L1 distance between the assignments of
-    two formulas of different order; h <- 0.9 h (tolerance / error)^(1/3).
-    """
-
-    largest_growth: ClassVar[float]
-    _next: torch.Tensor
-
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, tolerance: float
-    ) -> None:
-        super().__init__(field, v, constrain)
-        self._tolerance = tolerance
-        self._step = _FIRST_STEP
-
-    def advance(self) -> None:
-        while True:
-            step = self._step
-            error = self._attempt(step)
-            factor = _SAFETY * (self._tolerance / max(error, 1e-12)) ** (1 / 3)
-            longer = step * min(self.largest_growth, max(0.3, factor))
-            self._step = min(max(longer, _SMALLEST_STEP), _LARGEST_STEP)
-            if error <= _ACCEPTED * self._tolerance or step <= _SMALLEST_STEP:
-                self.v, self._next = self._next, self.v
-                self._accept(step)
-                self.time += step
-                return
-
-    @abstractmethod
-    def _attempt(self, step: float) -> float:
-        """Write the state after a step into `_next` and return the estimate of its error."""
-
-    @abstractmethod
-    def _accept(self, step: float) -> None:
-        """Take note that the attempted state is the state."""
-
-    def _combine(
-        self, out: torch.Tensor, *terms: tuple[torch.Tensor, float]
-    ) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Write the state plus slopes times factors into `out`; yield blocks of rows of it."""
-        (first, factor), *others = terms
-        for rows in row_blocks(out):
-            block = torch.add(self.v[rows], first[rows], alpha=factor, out=out[rows])
-            for slope, weight in others:
-                block.add_(slope[rows], alpha=weight)
-            yield rows, block
-
-    def _evaluate_at(self, *terms: tuple[torch.Tensor, float], out: torch.Tensor) -> None:
-        """Write the right-hand side at the state plus slopes times factors into `out`."""
-        for _ in self._combine(self._next, *terms):
-            pass
-        self.field(self._next, out)
-
-
-def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
-    """Return the L1 distance; torch's norm of a long field in float32 is off by a third."""
-    return float(torch.sub(left, right, out=out).abs_().sum())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -218,6 +254,8 @@ class _AbstractAdaptiveStepper(AbstractStepper):
         assignments of two formulas of different order.
     """
 
+    run: ClassVar[type[_AbstractAdaptiveRun]]
+
     tolerance: float = parameter(
         1e-3,
         label="Tolerance",
@@ -228,8 +266,11 @@ class _AbstractAdaptiveStepper(AbstractStepper):
         advanced=True,
     )
 
-    def __post_init__(self) -> None:
-        check_bounds(self)
+    def start(
+        self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
+    ) -> AbstractRun:
+        """Return a run of the scheme."""
+        return self.run(field, v, constrain, self.tolerance)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -243,57 +284,7 @@ class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
     Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
     """
 
-    def start(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
-    ) -> AbstractRun:
-        """Return a run of the scheme."""
-        return _AdamsRun(field, v, constrain, self.tolerance)
-
-
-class _AdamsRun(_AbstractAdaptiveRun):
-    largest_growth = 1.6
-    fields = ("_slope", "_slope_before", "_slope_ahead", "_next")
-    _slope: torch.Tensor
-    _slope_before: torch.Tensor
-    _slope_ahead: torch.Tensor
-
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, tolerance: float
-    ) -> None:
-        super().__init__(field, v, constrain, tolerance)
-        field(self.v, self._slope)
-        self._step_before = 0.0
-
-    def _attempt(self, step: float) -> float:
-        field, before = self.field, self._step_before
-        half = step * step / (2 * before) if before > 0 else 0.0
-        prediction = [(self._slope, step + half)]
-        if before > 0:
-            prediction.append((self._slope_before, -half))
-        self._evaluate_at(*prediction, out=self._slope_ahead)
-        (assignment, memory), error = field.scratch, 0.0
-        for rows, block in self._combine(self._next, *self._correction(step)):
-            corrected = softmax(self.constrain(block, rows), out=assignment[rows])
-            error += _l1(corrected, field.assignment[rows], out=memory[rows])
-        return error / len(assignment)
-
-    def _correction(self, step: float) -> list[tuple[torch.Tensor, float]]:
-        """Return factors that integrate the polynomial through the known slopes and that ahead."""
-        before = self._step_before
-        if before == 0:
-            return [(self._slope, step / 2), (self._slope_ahead, step / 2)]
-        return [
-            (self._slope, step * (step + 3 * before) / (6 * before)),
-            (self._slope_ahead, step * (2 * step + 3 * before) / (6 * (step + before))),
-            (self._slope_before, -(step**3) / (6 * before * (step + before))),
-        ]
-
-    def _accept(self, step: float) -> None:
-        oldest = self._slope_before
-        self._slope_before, self._slope = self._slope, self._slope_ahead
-        self._slope_ahead = oldest
-        self._step_before = step
-        self.assignment = self.field.scratch[0]
+    run = _AdamsRun
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -305,50 +296,7 @@ class BogackiShampine(_AbstractAdaptiveStepper):
     Bogacki and Shampine, https://doi.org/10.1016/0893-9659(89)90079-7.
     """
 
-    def start(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
-    ) -> AbstractRun:
-        """Return a run of the scheme."""
-        return _BogackiShampineRun(field, v, constrain, self.tolerance)
-
-
-class _BogackiShampineRun(_AbstractAdaptiveRun):
-    largest_growth = 5.0
-    fields = ("_first", "_second", "_third", "_last", "_next")
-    _first: torch.Tensor
-    _second: torch.Tensor
-    _third: torch.Tensor
-    _last: torch.Tensor
-
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, tolerance: float
-    ) -> None:
-        super().__init__(field, v, constrain, tolerance)
-        field(self.v, self._first)
-
-    def _attempt(self, step: float) -> float:
-        field, first, second, third = self.field, self._first, self._second, self._third
-        self._evaluate_at((first, step / 2), out=second)
-        self._evaluate_at((second, 3 * step / 4), out=third)
-        higher = (first, 2 * step / 9), (second, step / 3), (third, 4 * step / 9)
-        for rows, block in self._combine(self._next, *higher):
-            self.constrain(block, rows)
-        field(self._next, self._last)
-        lower = (
-            (first, 7 * step / 24),
-            (second, step / 4),
-            (third, step / 3),
-            (self._last, step / 8),
-        )
-        (v, assignment), error = field.scratch, 0.0
-        for rows, block in self._combine(v, *lower):
-            other = softmax(block, out=assignment[rows])
-            error += _l1(field.assignment[rows], other, out=block)
-        return error / len(v)
-
-    def _accept(self, step: float) -> None:
-        self._first, self._last = self._last, self._first
-        self.assignment = self.field.assignment
+    run = _BogackiShampineRun
 
 
 STEPPERS: dict[str, type[AbstractStepper]] = {

@@ -79,8 +79,8 @@ def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, monkeypat
     features[:140] = features[draw.integers(20, size=140)]
     features[250:] = features[0]
     w, affinity = w.astype(np.float32), saf.GaussianAffinity(landmarks=50)
-    operator = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
-    n_rows = [len(rows) for _, rows, _ in operator.basis._parts]
+    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
+    n_rows = [len(rows) for _, rows, _ in basis.blocks]
     n_distinct = [len(np.unique(part, axis=0)) for part in np.split(features, range(70, 300, 70))]
     assert n_distinct[2:] == [70, 41, 1]
     assert n_rows == [*n_distinct[:3], 70, 1]  # 41 of 70 are too many
@@ -94,8 +94,8 @@ def test_equal_features_share_rows_of_the_sketch_and_change_nothing(w, monkeypat
 def test_rows_are_not_shared_where_that_takes_longer(dtype, n_features):
     features = np.random.default_rng(0).integers(3, size=(300, n_features)).astype(dtype)
     affinity = saf.GaussianAffinity(sigma2=5.0)
-    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0)).basis
-    assert basis.n_numbers == 300 * basis.shape[1]
+    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
+    assert [groups for _, _, groups in basis.blocks] == [None]
 
 
 @pytest.mark.parametrize("n_values", [5, 100, None])
@@ -104,9 +104,13 @@ def test_what_a_node_takes_in_the_sketch_is_known_before(n_values, always_shared
     if n_values:
         features = features[np.random.default_rng(3).integers(n_values, size=300)]
     affinity = saf.GaussianAffinity(landmarks=np.arange(0, 300, 10))
-    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0)).basis
-    width = basis.n_numbers / 300
-    assert (width < basis.shape[1]) == (n_values is not None)
+    ((_, rows, groups),) = affinity.bind(
+        torch.from_numpy(features), np.random.default_rng(0)
+    ).blocks
+    width = rows.numel() / 300 + (
+        0 if groups is None else 2
+    )  # two numbers say which row a node has
+    assert (groups is None) == (n_values is None)
     expected, most = affinity.sketch_width(features, CPU, torch.float32)
     assert expected == pytest.approx(width)
     assert expected <= most

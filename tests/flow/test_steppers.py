@@ -24,9 +24,6 @@ class LinearField:
         torch.softmax(v, dim=1, out=self.assignment)
         return torch.matmul(v, self.matrix, out=out)
 
-    def new_field(self):
-        return torch.empty_like(self.assignment)
-
     def keep_columns(self, kept):
         self.matrix = self.matrix[kept][:, kept]
         self.assignment = self.assignment[:, kept]
