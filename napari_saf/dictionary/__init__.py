@@ -1,13 +1,13 @@
 """Patch dictionaries: atoms that turning, mirroring and small shifts leave alike."""
 
 from napari_saf.dictionary._apply import RECONSTRUCTIONS, PatchSegmentation, Reconstruction
+from napari_saf.dictionary._atoms import DICTIONARY_SUFFIX
 from napari_saf.dictionary._dictionary import (
     LearnedDictionary,
     PatchDictionary,
     PatchDictionaryLearning,
 )
 from napari_saf.dictionary._distance import all_transforms, check_odd, patch_distance
-from napari_saf.dictionary._file import DICTIONARY_SUFFIX
 
 __all__ = [
     "DICTIONARY_SUFFIX",

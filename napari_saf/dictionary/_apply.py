@@ -1,15 +1,16 @@
-"""Apply a dictionary to an image: its labels, and the image rebuilt from atoms."""
+"""A dictionary applied to an image: its labels, and the image rebuilt from atoms."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf.device import resolve_device
 from napari_saf.dictionary._atoms import PatchAtoms
@@ -24,7 +25,7 @@ from napari_saf.dictionary._distance import (
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import AssignmentField, Flow, Start
 from napari_saf.graph import GridGraph, check_window
-from napari_saf.methods import AssignmentFlow, Call, Cancelled, not_cancelled, run_flow, run_to_end
+from napari_saf.methods import AssignmentFlow, Call, Cancelled, run_flow, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
 
@@ -82,192 +83,97 @@ class PatchSegmentation:
         return float(-10 * np.log10(max(self.error, 1e-12)))
 
 
-def apply_dictionary(
-    dictionary: PatchAtoms,
-    image: ArrayLike,
-    *,
-    window: int = 3,
-    channel_axis: int | None = None,
-    reconstruction: Reconstruction = "blended",
-    rho: float = 0.1,
-    device: str = "auto",
-    cancelled: Callable[[], bool] = not_cancelled,
-) -> PatchSegmentation:
-    """Label an image with the atoms of a dictionary and rebuild it from them.
+class _Tile(NamedTuple):
+    """Pixels that are labelled together; where those that are kept lie in the image and in it."""
 
-    Parameters
-    ----------
-    dictionary : PatchAtoms
-        Atoms and how they were learned.
-    image : array
-        2-D, with the channels of the dictionary; the alpha of RGBA is dropped.
-    window : int
-        Odd side of the averaging window of the labels, the scale.
-    channel_axis : int, optional
-        Axis of the channels.
-    reconstruction : {"matched", "blended", "fitted"}
-        How the image is made from atoms; what overlaps is averaged.
-        "matched": each pixel puts the atom of its label at the matched centre.
-        "blended": beside that, each pixel puts its nearest atom around itself; better fits
-        weigh more.
-        "fitted": as "blended", and every atom put down has a brightness and a contrast of its
-        own.
-    rho : float
-        > 0; the smaller, the more the patches count against the neighbours.
-    device : str
-        "auto", "cpu", "cuda" or "mps".
-    cancelled : callable
-        Asked often; once it returns True the work ends with `Cancelled`.
-
-    Returns
-    -------
-    PatchSegmentation
-
-    Raises
-    ------
-    InvalidInput
-        If the image does not suit the dictionary, or an option is not possible.
-
-    Notes
-    -----
-    Labels: the assignment flow on the root mean square patch distances, of interior pixels;
-    a pixel at the rim has the label of the nearest interior one. "matched" is eq. (6.14) of
-    Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639. Large images are
-    worked off in tiles that overlap, so that the memory does not grow with the number of atoms.
-    """
-    began = time.perf_counter()
-    check_odd("window", window, 1, None)
-    if reconstruction not in RECONSTRUCTIONS:
-        known = ", ".join(RECONSTRUCTIONS)
-        raise InvalidInput(f"reconstruction: expected {known}, got {reconstruction!r}")
-    pixels = dictionary.planes(image, channel_axis)
-    check_window(window, pixels.shape[:2])
-    AssignmentFlow(rho=rho)  # checks it
-    work = _Application(dictionary, pixels, reconstruction, resolve_device(device), cancelled)
-    for tile in _tiles(work.shape, window, dictionary.n_atoms, dictionary.patch_size):
-        work.label(tile, window, rho)
-    return work.finish(began, is_grey=np.ndim(image) == 2)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Tile:
-    """Interior pixels that are labelled together, and those among them that are kept."""
-
-    rows: slice
-    columns: slice
+    outer: tuple[slice, slice]
+    inside: tuple[slice, slice]
     kept: tuple[slice, slice]
 
 
 def _tiles(shape: tuple[int, int], window: int, n_atoms: int, patch_size: int) -> Iterator[_Tile]:
-    """Yield tiles that cover an image of `shape` interior pixels."""
+    """Yield tiles that overlap and whose kept pixels cover an image of `shape` interior pixels."""
     halo = _HALO * max(1, window // 2) + patch_size
     side = max(_LEAST_TILE, int((_TILE_VALUES / n_atoms) ** 0.5) - 2 * halo)
     if shape[0] * shape[1] * n_atoms <= _TILE_VALUES:
         side = max(shape)
-    for top in range(0, shape[0], side):
-        for left in range(0, shape[1], side):
-            outer, kept = [], []
-            for start, length in ((top, shape[0]), (left, shape[1])):
-                stop = min(start + side, length)
-                first = max(0, start - halo)
-                outer.append(slice(first, min(length, stop + halo)))
-                kept.append(slice(start - first, stop - first))
-            yield _Tile(outer[0], outer[1], (kept[0], kept[1]))
+    for corner in itertools.product(*(range(0, length, side) for length in shape)):
+        spans = []
+        for start, length in zip(corner, shape, strict=True):
+            first, stop = max(0, start - halo), min(start + side, length)
+            outer = slice(first, min(length, stop + halo))
+            spans.append((outer, slice(start, stop), slice(start - first, stop - first)))
+        yield _Tile(*zip(*spans, strict=True))
 
 
 class _Placements(NamedTuple):
-    """Atoms to be painted, one for each node: which, how and where it fits, its distance.
+    """Atoms to be painted, one for each of some nodes: which, how and where it fits, how well.
 
     `symmetries` turn the image's patch onto the atom; `places` are flat indices of patches.
     """
 
     labels: torch.Tensor
+    distances: torch.Tensor
     symmetries: torch.Tensor
     places: torch.Tensor
-    distances: torch.Tensor
 
     @classmethod
     def of(cls, matches: Matches, labels: torch.Tensor, nodes: torch.Tensor) -> _Placements:
         """Return the matches of some nodes to one atom each."""
-        assert matches.symmetries is not None
-        flat = labels * matches.distances[0].numel() + nodes
-        places = nodes if matches.places is None else matches.places.view(-1)[flat]
-        distances = matches.distances.view(-1)[flat].clamp(min=0)
-        return cls(labels, matches.symmetries.view(-1)[flat], places, distances)
+        distances, *others = (table.flatten(1)[labels, nodes] for table in matches)
+        return cls(labels, distances.clamp(min=0), *others)
 
 
-class _Application:
-    """Labels, matches and painted atoms of an image, tile after tile."""
+class Application:
+    """A dictionary applied to an image (height, width, n_channels), tile after tile.
+
+    Labels come from the assignment flow on the root mean square patch distances of interior
+    pixels; a pixel at the rim has the label of the nearest interior one. Tiles overlap, so that
+    the memory does not grow with the number of atoms times the size of the image.
+    """
 
     def __init__(
         self,
         dictionary: PatchAtoms,
         pixels: NDArray[np.generic],
         reconstruction: Reconstruction,
-        device: torch.device,
+        device: str,
         cancelled: Callable[[], bool],
     ) -> None:
-        self._dictionary = dictionary
-        self._pixels = pixels
-        self._reconstruction = reconstruction
-        self._cancelled = cancelled
+        if reconstruction not in RECONSTRUCTIONS:
+            known = ", ".join(RECONSTRUCTIONS)
+            raise InvalidInput(f"reconstruction: expected {known}, got {reconstruction!r}")
+        self._began, place = time.perf_counter(), resolve_device(device)
+        self._dictionary, self._pixels = dictionary, pixels
+        self._reconstruction, self._cancelled = reconstruction, cancelled
         size, n_channels = dictionary.patch_size, dictionary.n_channels
-        self.shape = (pixels.shape[0] - size + 1, pixels.shape[1] - size + 1)
-        self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(device).contiguous()
+        self._shape = (pixels.shape[0] - size + 1, pixels.shape[1] - size + 1)
+        self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(place).contiguous()
         # Row 8 k + T: atom k turned back by T, channels last.
         turned = all_transforms(self._atoms)[:, list(INVERSE)].flatten(0, 1)
         self._turned = turned.permute(0, 2, 3, 1).contiguous()
         # Weighted sums of painted atoms; the last column holds the weights.
         self._sums = self._atoms.new_zeros(pixels.shape[0] * pixels.shape[1], n_channels + 1)
         # The row of the atom that each pixel would paint around itself.
-        self._around = torch.zeros(self.shape, dtype=torch.int32, device=device)
-        self._labels = np.zeros(self.shape, dtype=np.min_scalar_type(dictionary.n_atoms))
-        self._transforms = np.zeros(self.shape, dtype=np.uint8)
-        self._centres = np.zeros((*self.shape, 2), dtype=np.int32)
-        self._fit = np.zeros(self.shape, dtype=np.float32)
+        self._around = torch.zeros(self._shape, dtype=torch.int32, device=place)
+        self._labels = np.zeros(self._shape, dtype=np.min_scalar_type(dictionary.n_atoms))
+        self._transforms = np.zeros(self._shape, dtype=np.uint8)
+        self._centres = np.zeros((*self._shape, 2), dtype=np.int32)
+        self._fit = np.zeros(self._shape, dtype=np.float32)
 
-    def label(self, tile: _Tile, window: int, rho: float) -> None:
-        """Label a tile and paint its atoms."""
-        dictionary, rim = self._dictionary, self._dictionary.patch_size - 1
-        rows = slice(tile.rows.start, tile.rows.stop + rim)
-        columns = slice(tile.columns.start, tile.columns.stop + rim)
-        low, high = dictionary.scaling.low, dictionary.scaling.high
-        scaled = (self._pixels[rows, columns].astype(np.float64) - low) / (high - low)
-        pixels = torch.from_numpy(scaled.astype(np.float32)).movedim(-1, 0).to(self._atoms.device)
-        field = PatchField(pixels, dictionary.patch_size)
-        here = field.at_centres(self._atoms, with_symmetries=True)
-        self._raise_if_cancelled()
-        within = here.within(dictionary.shift_window)
-        labels = self._flow_labels(within.distances, window, rho)
-        self._raise_if_cancelled()
-        kept = torch.zeros(field.shape, dtype=torch.bool, device=pixels.device)
-        kept[tile.kept] = True
-        nodes = kept.flatten().nonzero()[:, 0]
-        matched = _Placements.of(within, labels[nodes], nodes)
-        self._note(tile, matched, field.shape[1])
-        origin = (tile.rows.start, tile.columns.start)
-        if self._reconstruction == "matched":
-            self._paint(matched, field, origin)
-            own = _Placements.of(here, matched.labels, nodes)
-            index = (own.labels * N_SYMMETRIES + own.symmetries).to(torch.int32)
-            target = _inside(tile)
-            self._around[target] = index.view(self._around[target].shape)
-            return
-        nearest = here.distances.flatten(1).argmin(dim=0)[nodes]
-        for placements in (matched, _Placements.of(here, nearest, nodes)):
-            self._raise_if_cancelled()
-            self._paint(placements, field, origin)
-
-    def finish(self, began: float, *, is_grey: bool) -> PatchSegmentation:
-        """Return the outcome."""
-        dictionary = self._dictionary
+    def run(self, window: int, rho: float, *, is_grey: bool) -> PatchSegmentation:
+        """Label and paint every tile, and return the outcome."""
+        check_odd("window", window, 1, None)
+        check_window(window, self._pixels.shape[:2])
+        dictionary, method = self._dictionary, AssignmentFlow(rho=rho)
+        for tile in _tiles(self._shape, window, dictionary.n_atoms, dictionary.patch_size):
+            self._label(tile, method, window)
         low, high = dictionary.scaling.low, dictionary.scaling.high
         made = self._painted()
         made *= high - low
         made += low
         difference = np.subtract(self._pixels, made, dtype=np.float32, casting="unsafe")
         squares = [float(np.square(row, dtype=np.float64).sum()) for row in difference]
-        error = sum(squares) / difference.size / (high - low) ** 2
         rim = dictionary.patch_size // 2
         edges = ((rim, rim), (rim, rim))
         labels = np.pad(self._labels, edges, mode="edge")
@@ -279,15 +185,44 @@ class _Application:
             centres=np.pad(self._centres, (*edges, (0, 0)), mode="edge"),
             fit=np.pad(self._fit, edges, mode="edge"),
             usage=np.bincount(labels.ravel(), minlength=dictionary.n_atoms + 1)[1:],
-            error=error,
-            seconds=time.perf_counter() - began,
+            error=sum(squares) / difference.size / (high - low) ** 2,
+            seconds=time.perf_counter() - self._began,
         )
 
-    def _flow_labels(self, distances: torch.Tensor, window: int, rho: float) -> torch.Tensor:
+    def _label(self, tile: _Tile, method: AssignmentFlow, window: int) -> None:
+        """Label a tile, keep how its pixels match, and paint its atoms."""
+        size, scaling = self._dictionary.patch_size, self._dictionary.scaling
+        rows, columns = (slice(one.start, one.stop + size - 1) for one in tile.outer)
+        scaled = self._pixels[rows, columns].astype(np.float64) - scaling.low
+        scaled = (scaled / (scaling.high - scaling.low)).astype(np.float32)
+        pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._atoms.device)
+        field = PatchField(pixels, size)
+        own = field.matches(self._atoms)
+        self._raise_if_cancelled()
+        within = own.within(self._dictionary.shift_window)
+        labels = self._flow_labels(within.distances, method, window)
+        self._raise_if_cancelled()
+        kept = torch.zeros(field.shape, dtype=torch.bool, device=pixels.device)
+        kept[tile.kept] = True
+        nodes = kept.flatten().nonzero()[:, 0]
+        matched = _Placements.of(within, labels[nodes], nodes)
+        self._keep(matched, tile, field)
+        self._paint(matched, tile, field)
+        if self._reconstruction == "matched":
+            around = _Placements.of(own, matched.labels, nodes)
+            index = (around.labels * N_SYMMETRIES + around.symmetries).to(torch.int32)
+            self._around[tile.inside] = index.view(self._around[tile.inside].shape)
+            return
+        self._raise_if_cancelled()
+        nearest = own.distances.flatten(1).argmin(dim=0)[nodes]
+        self._paint(_Placements.of(own, nearest, nodes), tile, field)
+
+    def _flow_labels(
+        self, distances: torch.Tensor, method: AssignmentFlow, window: int
+    ) -> torch.Tensor:
         """Return the atom of every interior pixel by the assignment flow."""
         shape = tuple(distances.shape[1:])
-        window = min(window, *(side - (side + 1) % 2 for side in shape))
-        graph = GridGraph(shape, window=window)
+        graph = GridGraph(shape, window=min(window, *(side - (side + 1) % 2 for side in shape)))
         n_values = self._atoms[0].numel()
         table = (distances.flatten(1).T / n_values).clamp_(min=0).sqrt_().contiguous()
         features = table.new_zeros(len(table), 1)
@@ -297,32 +232,33 @@ class _Application:
         def make_field() -> AssignmentField:
             averager = graph.averager(table.device, table.dtype)
             points = table.new_zeros(table.shape[1], 1)
-            return AssignmentField(averager, table, points, rho, self._cancelled)
+            return AssignmentField(averager, table, points, method.rho, self._cancelled)
 
-        method, start = AssignmentFlow(rho=rho), Start.at(torch.zeros_like(table))
+        start = Start.at(torch.zeros_like(table))
         flow = Flow(start, make_field, method.stepper, method.stop, fixed_meaning=True)
         labels = np.asarray(run_to_end(run_flow(method, flow, call)).labels).astype(np.int64) - 1
         return torch.from_numpy(labels.ravel()).to(table.device)
 
-    def _note(self, tile: _Tile, matched: _Placements, width: int) -> None:
+    def _keep(self, matched: _Placements, tile: _Tile, field: PatchField) -> None:
         """Keep label, symmetry, centre and fit of a tile's pixels."""
-        rim, target = self._dictionary.patch_size // 2, _inside(tile)
+        target, rim, width = tile.inside, self._dictionary.patch_size // 2, field.shape[1]
         shape = self._labels[target].shape
+        fit = (matched.distances / self._atoms[0].numel()).sqrt()
+        places = matched.places.cpu().numpy().reshape(shape)
         self._labels[target] = matched.labels.cpu().numpy().reshape(shape) + 1
         self._transforms[target] = matched.symmetries.cpu().numpy().reshape(shape)
-        places = matched.places.cpu().numpy().reshape(shape)
-        self._centres[(*target, 0)] = places // width + tile.rows.start + rim
-        self._centres[(*target, 1)] = places % width + tile.columns.start + rim
-        mean = (matched.distances / self._atoms[0].numel()).sqrt()
-        self._fit[target] = mean.cpu().numpy().reshape(shape)
+        self._centres[(*target, 0)] = places // width + tile.outer[0].start + rim
+        self._centres[(*target, 1)] = places % width + tile.outer[1].start + rim
+        self._fit[target] = fit.cpu().numpy().reshape(shape)
 
-    def _paint(self, placements: _Placements, field: PatchField, origin: tuple[int, int]) -> None:
+    def _paint(self, placements: _Placements, tile: _Tile, field: PatchField) -> None:
         """Add atoms, each turned back, at its place; better fits weigh more but for "matched"."""
         size, width = self._dictionary.patch_size, self._pixels.shape[1]
         scale = max(self._dictionary.distance, 1e-12)
         index = placements.labels * N_SYMMETRIES + placements.symmetries
         step = max(1, _CHUNK_BYTES // (4 * self._sums.shape[1] * size**2))
-        for rows in (slice(start, start + step) for start in range(0, len(index), step)):
+        for start in range(0, len(index), step):
+            rows = slice(start, start + step)
             places, distances = placements.places[rows], placements.distances[rows]
             patches = self._turned[index[rows]]
             if self._reconstruction == "fitted":
@@ -332,16 +268,13 @@ class _Application:
                 weights = torch.exp(-distances / scale).clamp_(min=_LEAST_WEIGHT)
             weights = weights.view(-1, 1, 1, 1)
             values = torch.cat([patches * weights, weights.expand(-1, size, size, 1)], dim=3)
-            corner = (places // field.shape[1] + origin[0]) * width
-            corner += places % field.shape[1] + origin[1]
-            for row in range(size):
-                for column in range(size):
-                    self._sums.index_add_(
-                        0, corner + (row * width + column), values[:, row, column]
-                    )
+            corner = (places // field.shape[1] + tile.outer[0].start) * width
+            corner += places % field.shape[1] + tile.outer[1].start
+            for row, column in itertools.product(range(size), range(size)):
+                self._sums.index_add_(0, corner + (row * width + column), values[:, row, column])
 
     def _painted(self) -> NDArray[np.float32]:
-        """Return the averages, (height, width, n_channels); eq. (6.14).
+        """Return the averages, (height, width, n_channels), eq. (6.14).
 
         A pixel that no atom covers has the value of the atom of the nearest interior pixel.
         """
@@ -351,23 +284,14 @@ class _Application:
         if len(bare):
             width, rim = self._pixels.shape[1], self._dictionary.patch_size // 2
             row, column = bare // width, bare % width
-            top = (row - rim).clamp(0, self.shape[0] - 1)
-            left = (column - rim).clamp(0, self.shape[1] - 1)
+            top = (row - rim).clamp(0, self._shape[0] - 1)
+            left = (column - rim).clamp(0, self._shape[1] - 1)
             means[bare] = self._turned[self._around[top, left].long(), row - top, column - left]
         return np.asarray(means.view(self._pixels.shape).float().cpu().numpy())
 
     def _raise_if_cancelled(self) -> None:
         if self._cancelled():
             raise Cancelled
-
-
-def _inside(tile: _Tile) -> tuple[slice, slice]:
-    """Return where the kept pixels of a tile are among the interior pixels of the image."""
-    rows, columns = (
-        slice(outer.start + kept.start, outer.start + kept.stop)
-        for outer, kept in zip((tile.rows, tile.columns), tile.kept, strict=True)
-    )
-    return rows, columns
 
 
 def _fit(

@@ -1,53 +1,62 @@
-"""The atoms of a dictionary with what is known of them: an immutable value."""
+"""The atoms of a dictionary with what is known of them: an immutable value, and its file."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
 from collections.abc import Sequence
-from typing import Any, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from napari_saf.arrays import check_size
 from napari_saf.dictionary._distance import all_transforms, check_odd
 from napari_saf.dictionary._sample import PatchSample
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
+from napari_saf.storage import (
+    FileModel,
+    Text,
+    VersionedModel,
+    format_errors,
+    load_tensors,
+    save_tensors,
+)
+
+DICTIONARY_SUFFIX = ".safetensors"
+"""What the name of a dictionary ends in."""
+_PLAIN = ("s", "window", "shift_window", "distance", "software")
+"""Fields that the header of a file holds as they are."""
+_Count = Annotated[int, Field(ge=0, lt=2**62)]
+
+
+class _Scaling(FileModel):
+    low: float
+    high: float
+
+
+class _Header(VersionedModel):
+    patch_size: _Count
+    channels: _Count
+    scaling: _Scaling
+    invariance: Literal["dihedral-8"]
+    s: float
+    window: _Count
+    shift_window: _Count
+    distance: float
+    usage: list[_Count]
+    software: Text
+    images: list[Text]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchAtoms:
-    """Texture atoms that stay the same under the symmetries of the square and small shifts.
-
-    Parameters
-    ----------
-    atoms : array of shape (n_atoms, p, p, n_channels), float32
-        In scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
-    usage : array of int of shape (n_atoms,)
-        How many pixels each atom labelled while learning.
-    scaling : Scaling
-        From the values of an image to those of the atoms.
-    s : float
-        That of the flow it was learned with.
-    window : int
-        Side of the averaging window while learning.
-    shift_window : int
-        Side of the window within which a patch may shift to fit.
-    distance : float
-        Mean squared distance of a patch to its atom while learning.
-    images : tuple of str
-        Names of what it was learned from.
-    software : str
-        Version of napari-saf that learned it.
-
-    Raises
-    ------
-    InvalidInput
-        If a shape, a size or a number is not possible.
-    """
+    """What is known of a dictionary; the parameters are those of `PatchDictionary`."""
 
     atoms: NDArray[np.float32]
     usage: NDArray[np.int64]
@@ -102,13 +111,7 @@ class PatchAtoms:
         return int(self.atoms.shape[3])
 
     def planes(self, image: ArrayLike, channel_axis: int | None = None) -> NDArray[Any]:
-        """Return an image with its channels last, checked against the dictionary.
-
-        Raises
-        ------
-        InvalidInput
-            If it is not 2-D, has other channels, is smaller than an atom or not finite.
-        """
+        """Return an image with its channels last, checked against the dictionary."""
         array = np.asarray(image)
         if channel_axis is None and array.ndim == 3 and array.shape[-1] == self.n_channels:
             channel_axis = 2
@@ -170,7 +173,7 @@ class PatchAtoms:
             If there is no such atom, or none would be left.
         """
         dropped = {int(k) for k in atoms}
-        unknown = sorted(k for k in dropped if not 0 <= k < self.n_atoms)
+        unknown = sorted(dropped.difference(range(self.n_atoms)))
         if unknown:
             raise InvalidInput(
                 f"atoms: expected indices from 0 to {self.n_atoms - 1}, got {unknown[0]}"
@@ -179,6 +182,61 @@ class PatchAtoms:
         if not kept:
             raise InvalidInput(f"atoms: expected to keep at least one of {self.n_atoms}")
         return dataclasses.replace(self, atoms=self.atoms[kept], usage=self.usage[kept])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save as ``.safetensors``.
+
+        Raises
+        ------
+        InvalidInput
+            If the name ends otherwise.
+        SafError
+            If the file cannot be written.
+        """
+        if Path(path).suffix.lower() != DICTIONARY_SUFFIX:
+            raise InvalidInput(f"{path}: expected a name that ends in {DICTIONARY_SUFFIX}")
+        header = {
+            "schema": 1,
+            "patch_size": self.patch_size,
+            "channels": self.n_channels,
+            "scaling": dataclasses.asdict(self.scaling),
+            "invariance": "dihedral-8",
+            "usage": self.usage.tolist(),
+            "images": list(self.images),
+        }
+        header |= {name: getattr(self, name) for name in _PLAIN}
+        save_tensors(path, {"atoms": np.ascontiguousarray(self.atoms, dtype="<f4")}, header)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load what `save` wrote; nothing in the file is executed.
+
+        Raises
+        ------
+        FormatError
+            Naming the file and what is wrong with it: no such file, not a safetensors file,
+            truncated, of an unknown version, without atoms, or with impossible values.
+        """
+        with format_errors(Path(path), "a dictionary"):
+            tensors, header = load_tensors(path, _Header)
+            if "atoms" not in tensors:
+                names = ", ".join(sorted(tensors)) or "none"
+                raise InvalidInput(f"expected a tensor 'atoms', got {names}")
+            atoms, size = tensors["atoms"], header.patch_size
+            shape = (len(header.usage), size, size, header.channels)
+            if atoms.dtype != np.float32:
+                raise InvalidInput(f"atoms: expected float32, got {atoms.dtype}")
+            if atoms.shape != shape:
+                raise InvalidInput(
+                    f"atoms: expected shape {shape} by the header, got {atoms.shape}"
+                )
+            return cls(
+                atoms=atoms,
+                usage=np.array(header.usage, dtype=np.int64),
+                scaling=Scaling(header.scaling.low, header.scaling.high),
+                images=tuple(header.images),
+                **{name: getattr(header, name) for name in _PLAIN},
+            )
 
     def _as_tensor(self) -> torch.Tensor:
         """Return the atoms as (n_atoms, n_channels, p, p)."""

@@ -1,11 +1,15 @@
-"""A patch dictionary, and the method that learns one."""
+"""A patch dictionary, and the method that learns one.
+
+Zisler, Zern, Petra and Schnörr, "Self-assignment flows for unsupervised data labeling on graphs",
+SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; section 6.4.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import os
+import functools
+import time
 from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,27 +18,64 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_list
 from napari_saf.device import memory_errors_translated
-from napari_saf.dictionary._apply import PatchSegmentation, Reconstruction, apply_dictionary
+from napari_saf.dictionary._apply import Application, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import check_odd, check_patch_fits
-from napari_saf.dictionary._file import read_fields, write_dictionary
-from napari_saf.dictionary._training import Training, flat
+from napari_saf.dictionary._sample import (
+    ImagePatches,
+    pick_far_apart,
+    refine_atoms,
+    sketch,
+    update_atoms,
+)
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, is_rgb
-from napari_saf.flow import Flow
-from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.methods import AbstractFlow, Call, Iteration, not_cancelled, run_to_end
+from napari_saf.flow import Basis, Flow, SelfAssignmentField, Start, normalize_
+from napari_saf.graph import GraphUnion, GridGraph
+from napari_saf.methods import (
+    AbstractFlow,
+    Call,
+    Iteration,
+    map_steps,
+    not_cancelled,
+    run_flow,
+    run_to_end,
+)
 from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
-from napari_saf.result import Segmentation, Snapshot
-from napari_saf.storage import format_errors
+from napari_saf.result import LabelImage, Segmentation, Snapshot
+
+_SAMPLE_BYTES = 2**28
+_LIVE_SAMPLES = 2000
+_SHARE_OF_FLOW = 0.8
+"""Of the progress; the rest is the alignment of the atoms."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchDictionary(PatchAtoms):
     """Texture atoms that stay the same under the symmetries of the square and small shifts.
 
-    `PatchAtoms` has the parameters; this is what is done with them.
+    Parameters
+    ----------
+    atoms : array of shape (n_atoms, p, p, n_channels), float32
+        In scaled values: 0 and 1 are `scaling.low` and `scaling.high` of an image.
+    usage : array of int of shape (n_atoms,)
+        How many pixels each atom labelled while learning.
+    scaling : Scaling
+        From the values of an image to those of the atoms.
+    s, window, shift_window
+        Of the learning: see `PatchDictionaryLearning`, and the side of the averaging window.
+    distance : float
+        Mean squared distance of a patch to its atom while learning.
+    images : tuple of str
+        Names of what it was learned from.
+    software : str
+        Version of napari-saf that learned it.
+
+    Raises
+    ------
+    InvalidInput
+        If a shape, a size or a number is not possible.
     """
 
     @classmethod
@@ -42,9 +83,6 @@ class PatchDictionary(PatchAtoms):
         cls,
         images: Sequence[ArrayLike] | NDArray[Any],
         *,
-        n_atoms: int = 20,
-        patch_size: int = 7,
-        s: float = 0.0,
         window: int = 3,
         channel_axis: int | None = None,
         names: Sequence[str] = (),
@@ -56,8 +94,6 @@ class PatchDictionary(PatchAtoms):
         ----------
         images : sequence of array, or array
             2-D, any sizes, one number of channels; or one such image.
-        n_atoms, patch_size, s
-            See `PatchDictionaryLearning`.
         window : int
             Odd side of the averaging window.
         channel_axis : int, optional
@@ -65,26 +101,17 @@ class PatchDictionary(PatchAtoms):
         names : sequence of str
             Names of the images, kept in the dictionary.
         options
-            Other parameters of `PatchDictionaryLearning`.
+            Parameters of `PatchDictionaryLearning`: `n_atoms`, `patch_size`, `s`, ...
 
         Raises
         ------
         InvalidInput
             If images or parameters do not suit.
         """
-        steps = cls.iterate(
-            images,
-            n_atoms=n_atoms,
-            patch_size=patch_size,
-            s=s,
-            window=window,
-            channel_axis=channel_axis,
-            names=names,
-            **options,
-        )
-        found = run_to_end(steps).dictionary
-        assert found is not None
-        return found
+        options |= {"window": window, "channel_axis": channel_axis, "names": names}
+        learned = run_to_end(cls.iterate(images, **options)).dictionary
+        assert learned is not None
+        return learned
 
     @staticmethod
     def iterate(
@@ -98,8 +125,10 @@ class PatchDictionary(PatchAtoms):
     ) -> Generator[Snapshot, None, LearnedDictionary]:
         """Learn as `learn` does, with live labels and atoms, and return all that comes of it."""
         method = PatchDictionaryLearning(**options)
-        several = _several(images, channel_axis)
-        problem = Problem.from_images(several, window=window, channel_axis=channel_axis)
+        if isinstance(images, np.ndarray):
+            has_channels = channel_axis is not None or is_rgb(images.shape)
+            images = [images] if images.ndim == 2 + has_channels else list(images)
+        problem = Problem.from_images(images, window=window, channel_axis=channel_axis)
         result = yield from method.iterate(problem, cancelled=cancelled)
         assert isinstance(result, LearnedDictionary)
         return dataclasses.replace(result, dictionary=result.with_names(names))
@@ -116,42 +145,38 @@ class PatchDictionary(PatchAtoms):
         device: str = "auto",
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> PatchSegmentation:
-        """Label an image with the atoms and make it anew from them; see `apply_dictionary`."""
-        return apply_dictionary(
-            self,
-            image,
-            window=window,
-            channel_axis=channel_axis,
-            reconstruction=reconstruction,
-            rho=rho,
-            device=device,
-            cancelled=cancelled,
-        )
+        """Label an image with the atoms and rebuild it from them.
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save as ``.safetensors``.
+        Parameters
+        ----------
+        image : array
+            2-D, with the channels of the dictionary; the alpha of RGBA is dropped.
+        window : int
+            Odd side of the averaging window of the labels, the scale.
+        channel_axis : int, optional
+            Axis of the channels.
+        reconstruction : {"matched", "blended", "fitted"}
+            How the image is made from atoms; what overlaps is averaged.
+            "matched": each pixel puts the atom of its label at the matched centre, eq. (6.14).
+            "blended": beside that, each pixel puts its nearest atom around itself; better fits
+            weigh more.
+            "fitted": as "blended", and every atom put down has a brightness and a contrast of
+            its own.
+        rho : float
+            > 0; the smaller, the more the patches count against the neighbours.
+        device : str
+            "auto", "cpu", "cuda" or "mps".
+        cancelled : callable
+            Asked often; once it returns True the work ends with `Cancelled`.
 
         Raises
         ------
         InvalidInput
-            If the name ends otherwise.
-        SafError
-            If the file cannot be written.
+            If the image does not suit the dictionary, or an option is not possible.
         """
-        write_dictionary(path, self)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> PatchDictionary:
-        """Load what `save` wrote; nothing in the file is executed.
-
-        Raises
-        ------
-        FormatError
-            Naming the file and what is wrong with it: no such file, not a safetensors file,
-            truncated, of an unknown version, without atoms, or with impossible values.
-        """
-        with format_errors(Path(path), "a dictionary"):
-            return cls(**read_fields(path))
+        pixels = self.planes(image, channel_axis)
+        application = Application(self, pixels, reconstruction, device, cancelled)
+        return application.run(window, rho, is_grey=np.ndim(image) == 2)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -181,122 +206,57 @@ class LearnedDictionary(Segmentation):
 class PatchDictionaryLearning(AbstractFlow):
     """Learn texture atoms that stay the same under shifts, turns and reflections.
 
-    Parameters
-    ----------
-    n_atoms, patch_size, shift_window
-        Atoms to start with, those that no pixel prefers in the end are dropped; odd side of the
-        atoms, 3 to 31; odd side of the window within which a patch may shift to fit, 1 to 15.
-    s, epsilon, rho, stepper, stop, device, dtype
-        As for `SelfAssignmentFlow`; epsilon per unit of distance over sigma.
-    refinements : int
-        Rounds in which patches go to their nearest atom, after the atoms of the flow's labels
-        stand still.
-    landmarks : int
-        Patches whose distances to all others are computed; twice `n_atoms` if that is more.
-    width : float
-        Width of the kernel: its sigma^2 as a share of the median distance of two landmarks.
-    n_samples : int
-        Patches that shape the atoms.
-    seed : int
-        Draws the landmarks and the samples.
-
-    Notes
-    -----
-    Zisler, Zern, Petra and Schnörr, "Self-assignment flows for unsupervised data labeling on
-    graphs", SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; section 6.4.
     Nodes are the interior pixels; those at the rim have the label of the nearest interior one.
     The affinity exp(-d / sigma^2) of the symmetric patch distance d is not positive
-    semi-definite; its positive part is used.
+    semi-definite; its positive part is used. Atoms that no pixel prefers in the end are dropped.
+
+    Parameters
+    ----------
+    n_atoms, patch_size, shift_window, refinements, landmarks, n_samples, seed
+        Whole numbers; `landmarks` become twice `n_atoms` if that is more, and draw patches
+        whose distances to all others are computed.
+    s, epsilon, rho, stepper, stop, device, dtype
+        As for `SelfAssignmentFlow`; epsilon per unit of distance over sigma.
+    width : float
+        Of the kernel: its sigma^2 as a share of the median distance of two landmarks.
     """
 
     name: ClassVar[str] = "dictionary"
     title: ClassVar[str] = "Patch dictionary"
 
+    # fmt: off
     n_atoms: int = parameter(
-        20,
-        label="Atoms up to",
-        help="Most atoms that may come out; those that no patch resembles are dropped (c).",
-        minimum=2,
-        maximum=255,
-    )
+        20, label="Atoms up to", minimum=2, maximum=255,
+        help="Most atoms that may come out; those that no patch resembles are dropped (c).")
     patch_size: int = parameter(
-        7,
-        label="Patch size",
-        help="Side of an atom in pixels, an odd number.",
-        minimum=3,
-        maximum=31,
-        step=2,
-    )
+        7, label="Patch size", minimum=3, maximum=31, step=2,
+        help="Side of an atom in pixels, an odd number.")
     s: float = parameter(
-        0.0,
-        label="Detail",
-        help="From smooth regions of similar size to fine features (s).",
-        minimum=0,
-        maximum=1,
-        step=0.05,
+        0.0, label="Detail", minimum=0, maximum=1, step=0.05,
         ends=("smooth regions", "fine features"),
-    )
+        help="From smooth regions of similar size to fine features (s).")
     shift_window: int = parameter(
-        3,
-        label="Shifts",
-        help="Side of the window within which a patch may shift to fit its atom, an odd number.",
-        minimum=1,
-        maximum=15,
-        step=2,
-        advanced=True,
-    )
+        3, label="Shifts", minimum=1, maximum=15, step=2, advanced=True,
+        help="Side of the window within which a patch may shift to fit its atom, an odd number.")
     refinements: int = parameter(
-        5,
-        label="Refinements",
-        help="Rounds in which every sampled patch goes to its nearest atom and the atoms follow.",
-        minimum=0,
-        maximum=100,
-        advanced=True,
-    )
+        5, label="Refinements", minimum=0, maximum=100, advanced=True,
+        help="Rounds in which every sampled patch goes to its nearest atom and the atoms follow.")
     landmarks: int = parameter(
-        40,
-        label="Landmarks",
-        help="How many sample patches stand for all others; more is more exact and slower (ell).",
-        minimum=2,
-        maximum=1000,
-        step=10,
-        advanced=True,
-    )
+        40, label="Landmarks", minimum=2, maximum=1000, step=10, advanced=True,
+        help="How many sample patches stand for all others; more is more exact and slower (ell).")
     width: float = parameter(
-        0.3,
-        label="Texture tolerance",
-        help="How different patches may be and still be alike: larger joins more.",
-        minimum=1e-3,
-        maximum=100,
-        step=0.1,
-        advanced=True,
-    )
+        0.3, label="Texture tolerance", minimum=1e-3, maximum=100, step=0.1, advanced=True,
+        help="How different patches may be and still be alike: larger joins more.")
     n_samples: int = parameter(
-        20_000,
-        label="Samples",
-        help="How many patches shape the atoms.",
-        minimum=10,
-        maximum=10_000_000,
-        step=10_000,
-        advanced=True,
-    )
+        20_000, label="Samples", minimum=10, maximum=10_000_000, step=10_000, advanced=True,
+        help="How many patches shape the atoms.")
     epsilon: float = parameter(
-        1.0,
-        label="Head start",
-        help="How decided the start is: near 0 all labels begin equal (epsilon).",
-        minimum=1e-4,
-        maximum=100,
-        step=0.1,
-        advanced=True,
-    )
+        1.0, label="Head start", minimum=1e-4, maximum=100, step=0.1, advanced=True,
+        help="How decided the start is: near 0 all labels begin equal (epsilon).")
     seed: int = parameter(
-        0,
-        label="Random seed",
-        help="The same seed gives the same atoms.",
-        minimum=0,
-        maximum=2**31 - 1,
-        advanced=True,
-    )
+        0, label="Random seed", minimum=0, maximum=2**31 - 1, advanced=True,
+        help="The same seed gives the same atoms.")
+    # fmt: on
 
     def __post_init__(self) -> None:
         # A call to super() without arguments finds no class in a slotted dataclass.
@@ -308,9 +268,8 @@ class PatchDictionaryLearning(AbstractFlow):
         grids, scaling = self._check(call.problem)
         if call.initial is not None:
             raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
-        training = Training(self, call, grids)
-        result = yield from training.flow_steps()
-        objective = yield from training.alignment_steps(result.assignment)
+        training = _Training(self, call, grids)
+        result, objective = yield from training.steps()
         counts = np.bincount(result.assignment.argmax(axis=1), minlength=len(training.atoms))
         order = result.columns
         dictionary = PatchDictionary(
@@ -323,15 +282,16 @@ class PatchDictionaryLearning(AbstractFlow):
             distance=objective[-1],
         )
         values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        values |= {
-            "labels": training.to_images(result.labels),
-            "prototypes": flat(training.atoms)[order],
-            "recipe": self.recipe(call.problem),
-        }
+        values["labels"] = training.patches.to_images(result.labels)
+        values["prototypes"] = _flat(training.atoms)[order]
+        values["recipe"] = self.recipe(call.problem)
         return LearnedDictionary(**values, dictionary=dictionary, alignment=tuple(objective))
 
     def _check(self, problem: Problem) -> tuple[tuple[GridGraph, ...], Scaling]:
-        grids = _grids(problem.graph)
+        graph, options = problem.graph, problem.options
+        if not isinstance(graph, GridGraph | GraphUnion):
+            raise InvalidInput("problem: expected images, got another graph")
+        grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
         for grid in grids:
             if len(grid.shape) != 2:
                 raise InvalidInput(f"image: expected 2 axes beside channels, got {len(grid.shape)}")
@@ -341,7 +301,6 @@ class PatchDictionaryLearning(AbstractFlow):
                     "got a mask or weights"
                 )
             check_patch_fits(self.patch_size, grid.shape, self.shift_window)
-        options = problem.options
         if options is None or options.features != "intensity" or options.scaling is None:
             got = "none" if options is None else repr(options.features)
             raise InvalidInput(f"features: expected 'intensity', got {got}")
@@ -355,23 +314,138 @@ class PatchDictionaryLearning(AbstractFlow):
         return count, count
 
     def _prepare(self, call: Call) -> Flow:
-        grids, _ = self._check(call.problem)
-        return Training(self, call, grids).flow()
+        return _Training(self, call, self._check(call.problem)[0]).flow()
 
 
-def _several(
-    images: Sequence[ArrayLike] | NDArray[Any], channel_axis: int | None
-) -> Sequence[ArrayLike]:
-    """Return the images; an array whose parts along the first axis are no images is one."""
-    if not isinstance(images, np.ndarray):
-        return images
-    has_channels = channel_axis is not None or is_rgb(images.shape)
-    return [images] if images.ndim == 2 + has_channels else list(images)
+class _Training:
+    """The self-assignment flow of the patches of images, then the alignment of the atoms.
+
+    `call` is on the interior pixels, whose patches are the nodes; `atoms`, of shape
+    (n_atoms, n_channels, p, p), are those known so far.
+    """
+
+    def __init__(
+        self, method: PatchDictionaryLearning, call: Call, grids: Sequence[GridGraph]
+    ) -> None:
+        self._method, size, window = method, method.patch_size, method.shift_window
+        shapes = [(grid.shape[0], grid.shape[1]) for grid in grids]
+        self.patches = ImagePatches(call.features, shapes, size, window)
+        pairs = zip(self.patches.fields, grids, strict=True)
+        inner = [GridGraph(field.shape, window=grid.window) for field, grid in pairs]
+        graph = inner[0] if isinstance(call.problem.graph, GridGraph) else GraphUnion(inner)
+        # The flow asks for affinities alone, never for the features of these nodes.
+        features = call.features.new_zeros(graph.n_nodes, 1)
+        problem = Problem(features.cpu().numpy(), graph)
+        self._call = Call(problem, features, None, call.max_iterations, call.cancelled, call.began)
+        rng = np.random.default_rng(method.seed)
+        count = max(method.landmarks, 2 * method.n_atoms)
+        self._landmarks, _ = self.patches.draw(count, rng)
+        bytes_each = 4 * (size + window - 1) ** 2 * call.features.shape[1]
+        count = min(method.n_samples, max(method.n_atoms, _SAMPLE_BYTES // bytes_each))
+        self._sample, self._sample_nodes = self.patches.draw(count, rng)
+        self._kernel: torch.Tensor | None = None
+        self._live: torch.Tensor | None = None
+        self.atoms = self._landmarks.centres[: method.n_atoms]
+
+    def flow(self) -> Flow:
+        """Return the self-assignment flow of patches, which starts from landmarks far apart.
+
+        From fewer of them once the call is cancelled.
+        """
+        method, call = self._method, self._call
+        there = self._landmarks.distances(self._landmarks.centres)
+        block = torch.minimum(there, there.T).fill_diagonal_(0)
+        if not (block > 0).any():
+            raise InvalidInput("image: expected differing patches, all of those sampled are equal")
+        sigma2 = method.width * float(block[block > 0].median())
+        order = pick_far_apart(block, method.n_atoms)
+        n_chosen = len(order)
+        order += sorted(set(range(len(block))).difference(order))
+        self._landmarks, block = self._landmarks[order], block[order][:, order]
+        distances = self.patches.distances(self._landmarks[:n_chosen], call.cancelled)
+        n_columns = distances.shape[1]
+        self.atoms = self._landmarks.centres[:n_columns].contiguous()
+        is_reduced = n_columns < method.n_atoms and not call.cancelled()
+        notes = (f"atoms reduced to {n_columns}: no more distinct patches",) if is_reduced else ()
+
+        def make_field() -> SelfAssignmentField:
+            others = self.patches.distances(self._landmarks[n_columns:], call.cancelled)
+            call.raise_if_cancelled()
+            kernel = torch.cat([distances, others], dim=1).div_(-sigma2).exp_()
+            self._kernel = kernel[self._sample_nodes]
+            basis = sketch(kernel, (block / -sigma2).exp()).to(call.features.dtype)
+            return SelfAssignmentField(
+                Basis([(basis, None)]),
+                call.problem.graph.averager(call.features.device, call.features.dtype),
+                call.features,
+                n_columns,
+                s=method.s,
+                rho=method.rho,
+                cancelled=call.cancelled,
+            )
+
+        scale = -method.epsilon / sigma2**0.5
+        start = Start.at(normalize_((distances.sqrt() * scale).to(call.features.dtype)))
+        return Flow(start, make_field, method.stepper, method.stop, notes)
+
+    def steps(self) -> Generator[Snapshot, None, tuple[Segmentation, list[float]]]:
+        """Run the flow and shape the atoms; return its result and the objective of each round.
+
+        The snapshots have the size of the images, and atoms.
+        """
+        last: Snapshot | None = None
+
+        def with_atoms(snapshot: Snapshot) -> Snapshot:
+            nonlocal last
+            last = dataclasses.replace(
+                snapshot,
+                fraction=_SHARE_OF_FLOW * snapshot.fraction,
+                _read_labels=lambda: self.patches.to_images(snapshot.labels),
+                _read_prototypes=lambda: self._live_atoms(snapshot.labels),
+                _read_logarithm=None,
+            )
+            return last
+
+        result = yield from map_steps(run_flow(self._method, self.flow(), self._call), with_atoms)
+        rows = torch.from_numpy(result.assignment)[self._sample_nodes.cpu()]
+        weights, labels = (tensor.to(self.atoms.device) for tensor in rows.max(dim=1))
+        if self._kernel is not None:  # else it was cancelled before
+            # Each atom begins at the landmark that is most like the patches of its label.
+            scores = self._kernel.new_zeros(len(self.atoms), self._kernel.shape[1])
+            scores.index_add_(0, labels, self._kernel * weights[:, None])
+            self.atoms = self._landmarks.centres[scores.argmax(dim=1)].contiguous()
+        rounds = refine_atoms(self._sample, self.atoms, labels, weights, self._method.refinements)
+        objective = []
+        for atoms, distance, left in rounds:
+            self.atoms = atoms
+            objective.append(distance)
+            if self._call.cancelled():
+                break
+            assert last is not None
+            yield dataclasses.replace(
+                last,
+                fraction=1 - (1 - _SHARE_OF_FLOW) * left,
+                seconds=time.perf_counter() - self._call.began,
+                _read_prototypes=functools.partial(_flat, atoms),
+            )
+        return result, objective
+
+    def _live_atoms(self, labels: LabelImage | list[LabelImage]) -> NDArray[np.float32]:
+        """Return the means of some patches of each label, after one more update of the last."""
+        images = labels if isinstance(labels, list) else [labels]
+        nodes = np.concatenate([image.ravel() for image in images])
+        own = self._sample_nodes[:_LIVE_SAMPLES].cpu().numpy()
+        columns = torch.from_numpy(nodes[own].astype(np.int64) - 1).to(self.atoms.device)
+        before = self.atoms if self._live is None else self._live
+        weights = torch.ones(len(columns), device=self.atoms.device)
+        self._live, _ = update_atoms(self._sample[:_LIVE_SAMPLES], before, columns, weights)
+        empty = torch.bincount(columns, minlength=len(self.atoms)).cpu().numpy() == 0
+        atoms = _flat(self._live)
+        atoms[empty] = np.nan
+        return atoms
 
 
-def _grids(graph: AbstractGraph) -> tuple[GridGraph, ...]:
-    if isinstance(graph, GraphUnion):
-        return graph.grids
-    if not isinstance(graph, GridGraph):
-        raise InvalidInput("problem: expected images, got another graph")
-    return (graph,)
+def _flat(atoms: torch.Tensor) -> NDArray[np.float32]:
+    """Return atoms (n_atoms, n_channels, p, p) as rows of p, p, n_channels values."""
+    last = atoms.movedim(1, -1).reshape(len(atoms), -1)
+    return last.float().cpu().numpy().copy()

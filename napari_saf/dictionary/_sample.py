@@ -1,4 +1,4 @@
-"""A sample of patches: matched to atoms, averaged into atoms, and as landmarks of the kernel."""
+"""The patches of images: drawn, matched to atoms, averaged into atoms, landmarks of a kernel."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from napari_saf.dictionary._distance import (
     all_transforms,
     transform,
 )
+from napari_saf.result import LabelImage
 
 _CHUNK_BYTES = 2**25
 _EIGENVALUE_TOLERANCE = 1e-6
+_STILL = 1e-3
+_MOST_UPDATES = 50
 
 
 class PatchSample:
-    """Patches with their surroundings, of one size.
+    """Patches of side p with what lies within a window of centres around them.
 
-    Parameters
-    ----------
-    blocks : Tensor of shape (n, n_channels, q, q)
-        Patches with what lies within a window of centres around them, q = p + window - 1.
-    patch_size : int
-        Side p.
+    `blocks` has shape (n, n_channels, q, q), q = p + window - 1.
     """
 
     def __init__(self, blocks: torch.Tensor, patch_size: int) -> None:
@@ -37,15 +35,14 @@ class PatchSample:
     def __len__(self) -> int:
         return len(self.blocks)
 
+    def __getitem__(self, indices: slice | list[int]) -> PatchSample:
+        return PatchSample(self.blocks[indices], self.patch_size)
+
     @property
     def centres(self) -> torch.Tensor:
         """The patches themselves, of shape (n, n_channels, p, p)."""
         rim = (self.blocks.shape[-1] - self.patch_size) // 2
         return self.blocks[..., rim : rim + self.patch_size, rim : rim + self.patch_size]
-
-    def __getitem__(self, indices: slice | list[int]) -> PatchSample:
-        """Return some of the patches."""
-        return PatchSample(self.blocks[indices], self.patch_size)
 
     def distances(self, atoms: torch.Tensor) -> torch.Tensor:
         """Return the least squared distances (n, n_atoms) over symmetries and centres."""
@@ -53,14 +50,10 @@ class PatchSample:
         return torch.cat([table.flatten(2).amin(dim=2) for table in rows])
 
     def align(self, atoms: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the best match of patch i to atom ``labels[i]``.
+        """Match patch i to atom ``labels[i]``.
 
-        Returns
-        -------
-        distances : Tensor of shape (n,)
-            Least squared distance over symmetries and centres.
-        patches : Tensor of shape (n, n_channels, p, p)
-            The matched patches, turned onto their atoms.
+        Returns the least squared distances (n,) over symmetries and centres, and the matched
+        patches (n, n_channels, p, p), turned onto their atoms.
         """
         distances = self.blocks.new_empty(len(self))
         patches = torch.empty_like(self.centres)
@@ -103,53 +96,85 @@ class PatchSample:
         return (square + own - 2 * inner).clamp_(min=0)
 
 
-def draw_nodes(
-    fields: Sequence[PatchField], count: int, window: int, rng: np.random.Generator
-) -> list[torch.Tensor]:
-    """Draw interior pixels whose window of centres is interior, too, without replacement.
+class ImagePatches:
+    """The interior patches of one or several images, counted through: the nodes of a flow.
 
-    Returns one tensor of flat indices for each image; together at most `count`.
+    `features` (n_pixels, n_channels) are the images of these shapes behind each other, `window`
+    is the side of the window of centres within which a patch may shift.
     """
-    inner = [tuple(side - window + 1 for side in field.shape) for field in fields]
-    sizes = [height * width for height, width in inner]
-    ends = np.cumsum(sizes)
-    drawn = rng.choice(int(ends[-1]), min(count, int(ends[-1])), replace=False)
-    found = []
-    for field, (_, width), size, end in zip(fields, inner, sizes, ends, strict=True):
-        own = drawn[(drawn >= end - size) & (drawn < end)] - (end - size)
-        row, column = own // width + window // 2, own % width + window // 2
-        flat = torch.from_numpy(row * field.shape[1] + column)
-        found.append(flat.to(field.image.device))
-    return found
+
+    def __init__(
+        self,
+        features: torch.Tensor,
+        shapes: Sequence[tuple[int, int]],
+        patch_size: int,
+        window: int,
+    ) -> None:
+        self.fields, self._window, start = [], window, 0
+        for height, width in shapes:
+            own = features[start : start + height * width].T.reshape(-1, height, width)
+            self.fields.append(PatchField(own, patch_size))
+            start += height * width
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[PatchSample, torch.Tensor]:
+        """Draw at most `count` patches of which all shifts are interior, and their nodes.
+
+        Without replacement, in no order.
+        """
+        inner = [tuple(side - self._window + 1 for side in field.shape) for field in self.fields]
+        ends = np.cumsum([height * width for height, width in inner])
+        drawn = rng.choice(int(ends[-1]), min(count, int(ends[-1])), replace=False)
+        blocks, nodes, first = [], [], 0
+        for field, (height, width), end in zip(self.fields, inner, ends, strict=True):
+            start, radius = end - height * width, self._window // 2
+            own = drawn[(drawn >= start) & (drawn < end)] - start
+            flat = (own // width + radius) * field.shape[1] + own % width + radius
+            places = torch.from_numpy(flat).to(field.image.device)
+            blocks.append(field.blocks(places, self._window))
+            nodes.append(places + first)
+            first += field.shape[0] * field.shape[1]
+        order = torch.from_numpy(rng.permutation(len(drawn))).to(nodes[0].device)
+        sample = PatchSample(torch.cat(blocks)[order], self.fields[0].patch_size)
+        return sample, torch.cat(nodes)[order]
+
+    def distances(self, landmarks: PatchSample, cancelled: Callable[[], bool]) -> torch.Tensor:
+        """Return the symmetric squared distances (n_nodes, n_landmarks) of all patches.
+
+        The smaller of both directions: a patch of the window around the node moved onto the
+        landmark, and one of the window around the landmark moved onto the node. Once `cancelled`
+        returns True, only the first landmarks are there, two at least.
+        """
+        columns: list[torch.Tensor] = []
+        for block in landmarks.blocks:
+            if len(columns) >= 2 and cancelled():
+                break
+            own = [field.rough_symmetric(block, self._window).flatten() for field in self.fields]
+            columns.append(torch.cat(own))
+        if not columns:
+            n_nodes = sum(field.shape[0] * field.shape[1] for field in self.fields)
+            return self.fields[0].image.new_empty(n_nodes, 0)
+        return torch.stack(columns, dim=1)
+
+    def to_images(self, labels: LabelImage | list[LabelImage]) -> LabelImage | list[LabelImage]:
+        """Return labels at the size of the images; the rim has those of the nearest patches."""
+        rim = self.fields[0].patch_size // 2
+        if isinstance(labels, list):
+            return [np.pad(one, rim, mode="edge") for one in labels]
+        return np.pad(labels, rim, mode="edge")
 
 
 def update_atoms(
     sample: PatchSample, atoms: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, float]:
-    """Turn and shift each patch onto its atom as well as it fits, and average.
+    """Turn and shift each patch onto the atom of its label as well as it fits, and average.
 
-    Parameters
-    ----------
-    sample : PatchSample
-        n patches with their surroundings.
-    atoms : Tensor of shape (n_atoms, n_channels, p, p)
-        Where to start; atoms of empty labels stay.
-    labels : Tensor of int of shape (n,)
-        The atom of every patch.
-    weights : Tensor of shape (n,)
-        Weight of every patch, not negative.
+    Atoms of empty labels stay. The second value is the objective of the atoms that were given,
+    eq. (6.13) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639,
 
-    Returns
-    -------
-    atoms : Tensor of shape (n_atoms, n_channels, p, p)
-    objective : float
-        sum_i w_i min |T P_j - P*|^2 / sum_i w_i for the atoms that were given, j over the window
-        of patch i and T over the symmetries. From round to round it never rises: the best fit
-        lowers it, and so does the mean.
+        sum_i w_i min |T P_j - P*|^2 / sum_i w_i
 
-    Notes
-    -----
-    Eq. (6.13) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
+    with j over the window of patch i and T over the symmetries. From round to round it never
+    rises: the best fit lowers it, and so does the mean.
     """
     distances, patches = sample.align(atoms, labels)
     objective = float((weights * distances).sum(dtype=torch.float64)) / float(weights.sum())
@@ -160,28 +185,33 @@ def update_atoms(
     return torch.where((masses > 0)[:, None, None, None], means, atoms), objective
 
 
-def landmark_distances(
-    fields: Sequence[PatchField],
-    landmarks: PatchSample,
-    window: int,
-    cancelled: Callable[[], bool],
-) -> torch.Tensor:
-    """Return the symmetric squared distances (n_nodes, n_landmarks) of all interior patches.
+def refine_atoms(
+    sample: PatchSample,
+    atoms: torch.Tensor,
+    labels: torch.Tensor,
+    weights: torch.Tensor,
+    refinements: int,
+) -> Iterator[tuple[torch.Tensor, float, float]]:
+    """Yield the atoms of every round of (6.13), its objective, and the share of rounds left.
 
-    The smaller of both directions: a patch of the window around the node moved onto the
-    landmark, and one of the window around the landmark moved onto the node. Once `cancelled`
-    returns True, only the first landmarks are there, two at least.
+    Labels and weights are kept until the objective stands still; then come rounds in which every
+    patch goes to its nearest atom. Atoms that no patch was nearest to stay out.
     """
-    columns: list[torch.Tensor] = []
-    for block in landmarks.blocks:
-        if len(columns) >= 2 and cancelled():
+    most, objectives = _MOST_UPDATES + refinements, []
+    for done in range(1, _MOST_UPDATES + 1):
+        atoms, objective = update_atoms(sample, atoms, labels, weights)
+        objectives.append(objective)
+        yield atoms, objective, 1 - done / most
+        if done > 1 and objectives[-2] - objective <= _STILL * objectives[0]:
             break
-        parts = [field.rough_symmetric(block, window).flatten() for field in fields]
-        columns.append(torch.cat(parts))
-    if not columns:
-        n_nodes = sum(field.shape[0] * field.shape[1] for field in fields)
-        return fields[0].image.new_empty(n_nodes, 0)
-    return torch.stack(columns, dim=1)
+    for left in reversed(range(refinements)):
+        used = torch.bincount(labels, minlength=len(atoms)) > 0
+        distances = sample.distances(atoms)
+        distances[:, ~used] = torch.inf
+        least, labels = distances.min(dim=1)
+        weights = torch.ones_like(least)
+        atoms, objective = update_atoms(sample, atoms, labels, weights)
+        yield atoms, objective, left / most
 
 
 def pick_far_apart(distances: torch.Tensor, count: int) -> list[int]:
@@ -203,16 +233,9 @@ def pick_far_apart(distances: torch.Tensor, count: int) -> list[int]:
 def sketch(columns: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
     """Return Phi (n_nodes, rank) with Phi Phi' close to the positive part of a kernel.
 
-    Parameters
-    ----------
-    columns : Tensor of shape (n_nodes, n_landmarks)
-        Affinities exp(-d / sigma^2) of all nodes to the landmarks, d the symmetric distance.
-    block : Tensor of shape (n_landmarks, n_landmarks)
-        Affinities of the landmarks to each other.
-
-    Notes
-    -----
-    The kernel of a distance with a minimum in it is not positive semi-definite, and the
+    `columns` (n_nodes, n_landmarks) are the affinities exp(-d / sigma^2) of all nodes to the
+    landmarks, d the symmetric distance, and `block` those of the landmarks to each other. The
+    kernel of a distance with a minimum in it is not positive semi-definite, and the
     pseudo-inverse of the Nystroem method would divide by its negative eigenvalues. Kept are
     those above the size of the most negative one: what is smaller is no better known.
     """

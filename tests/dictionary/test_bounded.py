@@ -8,9 +8,9 @@ def test_tiles_cover_every_pixel_once_and_stay_small():
         for n_atoms in (4, 20, 100):
             kept = 0
             for tile in _tiles(shape, 3, n_atoms, 7):
-                rows, columns = (part.stop - part.start for part in (tile.rows, tile.columns))
+                rows, columns = (one.stop - one.start for one in tile.outer)
                 assert rows * columns * n_atoms <= max(_TILE_VALUES, (64 + 2 * 40) ** 2 * n_atoms)
-                kept += (tile.kept[0].stop - tile.kept[0].start) * (
-                    tile.kept[1].stop - tile.kept[1].start
-                )
+                sides = [one.stop - one.start for one in tile.inside]
+                assert sides == [one.stop - one.start for one in tile.kept]
+                kept += sides[0] * sides[1]
             assert kept == shape[0] * shape[1]

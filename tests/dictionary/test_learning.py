@@ -9,11 +9,9 @@ import torch
 from dictionary_cases import slow_distance, turned
 
 import napari_saf as saf
-from napari_saf.dictionary._distance import PatchField
 from napari_saf.dictionary._sample import (
+    ImagePatches,
     PatchSample,
-    draw_nodes,
-    landmark_distances,
     pick_far_apart,
     sketch,
     update_atoms,
@@ -190,22 +188,26 @@ def test_the_mean_of_one_label_is_that_of_the_best_matches():
 
 def test_landmark_distances_are_symmetric_patch_distances():
     image = np.random.default_rng(0).random((12, 13, 2))
-    field = PatchField(torch.from_numpy(np.moveaxis(image, -1, 0)), 3)
-    (nodes,) = draw_nodes([field], 4, 3, np.random.default_rng(1))
-    blocks = field.blocks(nodes, 3)
-    found = landmark_distances([field], PatchSample(blocks, 3), 3, lambda: False)
-    expected = slow_distance(image, blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric")
+    patches = ImagePatches(torch.from_numpy(image.reshape(-1, 2)), [(12, 13)], 3, 3)
+    sample, nodes = patches.draw(4, np.random.default_rng(1))
+    found = patches.distances(sample, lambda: False)
+    expected = slow_distance(
+        image, sample.blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric"
+    )
     np.testing.assert_allclose(found.numpy().reshape(10, 11, 4), expected, rtol=1e-4, atol=1e-5)
     at_landmarks = found[nodes].numpy()
     np.testing.assert_allclose(at_landmarks, at_landmarks.T, rtol=1e-4, atol=1e-5)
 
 
 def test_drawn_nodes_have_whole_windows_and_differ():
-    fields = [PatchField(torch.rand(1, 9, 11), 3), PatchField(torch.rand(1, 8, 8), 3)]
-    drawn = draw_nodes(fields, 10_000, 3, np.random.default_rng(0))
-    assert [len(nodes.unique()) for nodes in drawn] == [5 * 7, 4 * 4]
-    for field, nodes in zip(fields, drawn, strict=True):
-        assert field.blocks(nodes, 3).shape[1:] == (1, 5, 5)
+    patches = ImagePatches(torch.rand(9 * 11 + 8 * 8, 1), [(9, 11), (8, 8)], 3, 3)
+    sample, nodes = patches.draw(10_000, np.random.default_rng(0))
+    first = nodes < 7 * 9
+    assert [len(nodes[first].unique()), len(nodes[~first].unique())] == [5 * 7, 4 * 4]
+    assert sample.blocks.shape == (5 * 7 + 4 * 4, 1, 5, 5)
+    field = patches.fields[0]
+    expected = field.patches(nodes[first]) + field.offset.float()
+    torch.testing.assert_close(sample.centres[first], expected)
 
 
 def test_the_sketch_is_the_positive_part():
