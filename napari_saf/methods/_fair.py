@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
+from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
-from napari_saf.methods._fair_cut import FairCut, lift
-from napari_saf.methods._fair_state import FairOptions, FairPoints
+from napari_saf.methods._fair_state import FairCut, FairPoints, lift
+from napari_saf.methods._fairness import FairnessTerm, FairSetup
+from napari_saf.methods._laplacian import neighbour_operator
 from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
 from napari_saf.parameters import parameter
 from napari_saf.points import k_means, weighted_means
@@ -55,13 +57,6 @@ class TradeOffPoint:
     balance: float
     segmentation: Segmentation
 
-    @classmethod
-    def of(cls, weight: float, segmentation: Segmentation) -> TradeOffPoint:
-        """Read a point off the last record of a run."""
-        names = ("discrete_objective", "fairness_error", "balance")
-        cost, error, ratio = (float(segmentation.history.measures[x][-1]) for x in names)
-        return cls(weight, cost, error, ratio, segmentation)
-
     def energy(self, weight: float) -> float:
         """Return what the hard labels cost at a fairness weight."""
         return self.objective + weight * self.fairness_error if weight else self.objective
@@ -97,7 +92,7 @@ class SweepMethod(Protocol):
         *,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> SweepIteration:
-        """Cluster at one fairness weight after another; see `FairClustering.iterate_sweep`."""
+        """Cluster at one weight after another; see `FairClustering.iterate_sweep`."""
         ...
 
 
@@ -108,21 +103,18 @@ class FairClustering(AbstractClustering):
     Parameters
     ----------
     objective : {"kmeans", "kmedian", "ncut"}
-        What a good clustering is without regard to groups: small squared distances to means,
-        small distances to a node that stands for the label, or few links cut between labels
-        of the problem's graph.
+        Small squared distances to means, small distances to a node that stands for the label, or
+        few links cut between labels of the problem's graph.
     fairness_weight : float, optional
-        >= 0; lambda, what fairness may cost: so many units of the objective for one unit of
-        divergence. 0 is the plain clustering, None ten times the objective of the start,
-        which keeps proportions closely.
+        >= 0; lambda, units of the objective for one unit of divergence. None: ten times the
+        objective of the start, which keeps proportions closely.
     proportions : array of shape (n_groups,), optional
-        mu, the share of each group wanted in every label; >= 0, summing to 1. None: the
-        shares of the groups in the data.
+        mu, the share of each group wanted in every label; >= 0, summing to 1. None: as in the data.
     lipschitz : float
-        > 0; L at the start, in units of the mean range of a node's gradient, around
-        prototypes of twice the mean gap between the two nearest. It adapts.
+        > 0; L at the start, in units of the mean range of a node's gradient, around prototypes of
+        twice the mean gap between the two nearest.
     n_starts : int
-        Runs of k-means from which the best is taken as the start.
+        >= 1; runs of k-means from which the best is the start.
     n_clusters, tolerance, max_iterations, seed, device, dtype
         As for every clustering: `AbstractClustering`.
 
@@ -284,33 +276,49 @@ class FairClustering(AbstractClustering):
             result = yield from map_steps(steps, overall)
             if result.status is Status.CANCELLED:
                 return None
-            point = TradeOffPoint.of(weight, result)
+            names = ("discrete_objective", "fairness_error", "balance")
+            cost, error, ratio = (float(result.history.measures[name][-1]) for name in names)
+            point = TradeOffPoint(weight, cost, error, ratio, result)
             if last is None or point.energy(weight) <= last.energy(weight):
                 break
         return point
 
     def _start(self, call: Call) -> AbstractState:
         groups, proportions = self._groups(call.problem)
-        options = FairOptions(
-            call.problem,
-            groups,
-            proportions,
-            self.fairness_weight,
-            self.lipschitz,
-            self.tolerance,
-            self.seed,
-        )
-        v = None
         if call.initial is None:
-            points = self._k_means(call)
+            v, draw = None, np.random.RandomState(self.seed)
+            points = start_points(call, self.n_clusters, draw)
+            is_given = call.seeds is not None or len(points) < self.n_clusters
+            centres = k_means(
+                call.features.cpu().numpy(),
+                points.cpu().numpy(),
+                seed=draw,
+                n_starts=1 if is_given else self.n_starts,
+                cancelled=call.cancelled,
+            )
+            points = torch.from_numpy(centres).to(points)
         else:
             v = from_assignment(call.initial, call.features)
             v = lift(v) if self.objective == "ncut" else v
             points = weighted_means(torch.softmax(v, dim=1), call.features)
-        if self.objective == "ncut":
-            return FairCut(Tasks.of(call), options, points, v)
-        medoids = self.objective == "kmedian"
-        return FairPoints(Tasks.of(call), options, points, v, medoids=medoids)
+
+        def contrast() -> SparseProduct:
+            product, _ = neighbour_operator(call.problem, call.features, seed=self.seed)
+            assert isinstance(product, SparseProduct)
+            return product
+
+        setup = FairSetup(
+            FairnessTerm(groups, proportions, call.features),
+            points,
+            v,
+            self.fairness_weight,
+            self.lipschitz,
+            self.tolerance,
+            has_medoids=self.objective == "kmedian",
+            product=contrast,
+        )
+        state = FairCut if self.objective == "ncut" else FairPoints
+        return state(Tasks.of(call), setup)
 
     def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return groups numbered from 0 (none: -1), and the proportions wanted."""
@@ -335,20 +343,6 @@ class FairClustering(AbstractClustering):
         if not np.isfinite(wanted).all() or (wanted < 0).any() or abs(wanted.sum() - 1) > 1e-6:
             raise InvalidInput("proportions: expected numbers >= 0 that sum to 1")
         return groups, wanted
-
-    def _k_means(self, call: Call) -> torch.Tensor:
-        """Return the centres of the best of some runs of k-means, or of one from the seeds."""
-        draw = np.random.RandomState(self.seed)
-        drawn = start_points(call, self.n_clusters, draw)
-        is_given = call.seeds is not None or len(drawn) < self.n_clusters
-        centres = k_means(
-            call.features.cpu().numpy(),
-            drawn.cpu().numpy(),
-            seed=draw,
-            n_starts=1 if is_given else self.n_starts,
-            cancelled=call.cancelled,
-        )
-        return torch.from_numpy(centres).to(drawn)
 
 
 def count_points(weights: Sequence[float] | None) -> int:

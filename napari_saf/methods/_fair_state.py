@@ -1,180 +1,42 @@
-"""Fair clusterings under way: how the energy is brought down, and its steps around points."""
+"""Fair clusterings under way: steps around points, and of a cut."""
 
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
+import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
-from napari_saf.flow import softmax
-from napari_saf.methods._clustering import AbstractState, Tasks
-from napari_saf.methods._fairness import FairnessMultipliers, FairnessTerm, ImplicitStep
+from napari_saf.flow import FLOOR, row_maxima
+from napari_saf.graph import SparseProduct
+from napari_saf.methods._clustering import Tasks
+from napari_saf.methods._fairness import DECIDED, START_GAP, AbstractFairState, FairSetup, mean_gap
 from napari_saf.points import distances, squared_distances, weighted_means, weighted_medoid
-from napari_saf.problem import Problem
 
 _MAX_TRIALS = 12
-_START_GAP = 5.0
 _START_BOUND = 10.0
 _MIN_BOUND = 4.0
 _OVERSHOOT = 0.9
 _MIN_WEIGHT = 1e-6
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class FairOptions:
-    """Parameters of a fair clustering, checked; see `FairClustering`.
-
-    `groups` (n_nodes,) are 0, 1, ..., -1 for none; `proportions` have shape (n_groups,).
-    """
-
-    problem: Problem
-    groups: NDArray[np.int64]
-    proportions: NDArray[np.float64]
-    weight: float | None
-    lipschitz: float
-    tolerance: float
-    seed: int
-
-
-class AbstractFairState(AbstractState):
-    """A fair clustering under way: the energy (1) of `FairClustering` and its steps (2).
-
-    `points` are the first prototypes, `v` log coordinates of the start; None: near to the nearest
-    of the prototypes.
-    """
-
-    def __init__(
-        self, tasks: Tasks, options: FairOptions, points: torch.Tensor, v: torch.Tensor | None
-    ) -> None:
-        super().__init__(tasks, len(points))
-        self._options = options
-        self._term = FairnessTerm(options.groups, options.proportions, self.v)
-        self._points = points
-        self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
-        self._bound: float | None = None
-        if v is None:
-            squares = squared_distances(self.features, points)
-            v = squares.mul_(-_START_GAP / _mean_gap(squares))
-        self.move(v)
-
-    @property
-    def objective(self) -> float:
-        """The energy E of the assignment."""
-        return float(self.objectives[0])
-
-    @objective.setter
-    def objective(self, value: float) -> None:
-        self.objectives = torch.tensor([value], dtype=torch.float64)
-
-    def begin(self) -> None:
-        self._begin_with(self._options.weight)
-
-    def _begin_with(self, weight: float | None) -> None:
-        """Compute the energy for a weight; None: as heavy as `FairClustering` says."""
-        plain = self._plain(self.assignment)
-        self._keep_next()
-        self._weight = max(10 * plain, 1e-12) if weight is None else weight
-        self._masses = self._term.masses(self.assignment)
-        self.objective = self._energy(plain, self._masses)
-        self._gain = 0.01 * abs(self.objective)
-        self._multipliers: FairnessMultipliers | None = None
-        if self._weight:
-            self._multipliers = FairnessMultipliers.start(self._term, self._weight, self._masses)
-
-    def advance(self) -> None:
-        self._lower()
-        self.raise_if_cancelled()
-        self._update_prototypes()
-        plain = self._plain(self.assignment)
-        self._keep_next()
-        self.objective = min(self.objective, self._energy(plain, self._masses))
-
-    def measures(self, labels: torch.Tensor) -> dict[str, float]:
-        used = self._count(labels)
-        errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
-        return {
-            "discrete_objective": self._discrete(labels),
-            "fairness_error": float(errors.sum()),
-            "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
-        }
-
-    def final_notes(self, labels: torch.Tensor) -> tuple[str, ...]:
-        used = self._count(labels)[self._term.proportions > 0]
-        n_without = int((used == 0).any(axis=0).sum())
-        if not n_without:
-            return ()
-        return (
-            f"{n_without} of {used.shape[1]} labels have no pixel of one group or more; "
-            "a larger fairness weight spreads them",
-        )
-
-    def prototypes(self) -> torch.Tensor:
-        return self._points
-
-    def _count(self, labels: torch.Tensor) -> NDArray[np.int64]:
-        """Return the nodes of each group (n_groups, n_used) in each label that has any."""
-        groups, n_columns = self._options.groups, self.v.shape[1]
-        n_groups = len(self._term.proportions)
-        cells = groups * n_columns + labels.cpu().numpy()
-        counts = np.bincount(cells[groups >= 0], minlength=n_groups * n_columns)
-        table = counts.reshape(n_groups, n_columns)
-        return table[:, table.sum(axis=0) > 0]
-
-    def _discrete(self, labels: torch.Tensor) -> float:
-        """Return F of hard labels."""
-        return self._plain(self._hard(labels))
-
-    def _hard(self, labels: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
-
-    def _try_step(self, base: torch.Tensor, bound: float) -> tuple[ImplicitStep, float]:
-        """Return where a step from log coordinates -a / L leads, and the energy there."""
-        self.raise_if_cancelled()
-        if self._multipliers is None:
-            softmax(self.constrain(base), out=self._next)
-            found = ImplicitStep(base, self._masses, self._masses, 1, True)
-        else:
-            least = 0.3 * self._options.tolerance * abs(self.objective)
-            enough = max(0.2 * self._gain, least)
-            found = self._multipliers.step(base, bound, enough, self.constrain, self._next)
-        self.n_evaluations += found.n_updates
-        return found, self._energy(self._plain(self._next), found.masses)
-
-    def _falls(self, energy: float) -> bool:
-        slack = 4 * torch.finfo(self.v.dtype).eps * abs(self.objective)
-        return energy <= self.objective + slack
-
-    def _accept(self, found: ImplicitStep, energy: float) -> None:
-        if self._multipliers is not None:
-            self._multipliers.values = found.multipliers
-        self.v, self._masses = found.v, found.masses
-        self.assignment, self._next = self._next, self.assignment
-        self._keep_next()
-        self._gain = max(self.objective - energy, 0.0)
-        self.objective = min(self.objective, energy)
-
-    def _energy(self, plain: float, masses: NDArray[np.float64]) -> float:
-        """Return eq. (1), E = F + lambda sum_k KL(mu || P_k)."""
-        return plain + self._weight * self._term.value(masses) if self._weight else plain
-
-    @abstractmethod
-    def _plain(self, assignment: torch.Tensor) -> float:
-        """Return F."""
-
-    @abstractmethod
-    def _lower(self) -> None:
-        """Make steps of the assignment under which the energy falls."""
-
-    @abstractmethod
-    def _update_prototypes(self) -> None:
-        """Find good prototypes for the present assignment."""
-
-    def _keep_next(self) -> None:
-        """Take note that the assignment last seen by `_plain` is the present one."""
+_LIGHT = 3.0
+_ROUGH = 3e-3
+"""Share of the energy; where an iteration gains no more, a light weight has led far enough."""
+_SLOW = 0.03
+"""Share of the energy; once an iteration gains no more, few nodes move on alone."""
+_MAX_INNER = 10
+_MIN_CUT_BOUND = 1e-30
+_BOUND_REDUCTION = 100.0
+"""By what the step bound is lowered before a run may end."""
+_FEW = 0.07
+_MANY = 0.5
+"""Share of the nodes; those nearest to a change are few, and do not move alone if many."""
+_MIN_DEGREE = 1e-30
+_MIN_START = -5.0
+"""Log coordinate from which a cut still moves."""
+_BLOCK = 256
 
 
 class FairPoints(AbstractFairState):
@@ -184,34 +46,27 @@ class FairPoints(AbstractFairState):
     which leaves S at a temperature of T in the end.
     """
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        options: FairOptions,
-        points: torch.Tensor,
-        v: torch.Tensor | None,
-        *,
-        medoids: bool,
-    ) -> None:
-        super().__init__(tasks, options, points, v)
-        self._has_medoids = medoids
+    def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
+        super().__init__(tasks, setup)
+        self._has_medoids = setup.has_medoids
+        self._measure = distances if setup.has_medoids else squared_distances
         self._nodes: torch.Tensor | None = None
         self._seen: torch.Tensor | None = None
 
     def begin(self) -> None:
         if self._has_medoids:
             self._move_medoids()
-        self._unary = self._unaries(self._points)
+        self._unary = self._measure(self.features, self._points)
         super().begin()
-        gap = _mean_gap(self._unary)
-        self._temperature = gap / _START_GAP if self._weight else 1e-9 * gap
-        factor = max(_START_BOUND * self._options.lipschitz, _MIN_BOUND) if self._weight else 1.0
-        self._bound = factor * self._temperature
+        gap = mean_gap(self._unary)
+        self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
+        factor = max(_START_BOUND * self._setup.lipschitz, _MIN_BOUND)
+        self._bound = (factor if self._term.weight else 1.0) * self._temperature
 
     def conclude(self) -> bool:
         if self._has_medoids:
             return False
-        self._move_to(self._means())
+        self._move_to_means(overshoot=0.0)
         energy = self._energy(self._plain(self.assignment), self._masses)
         self.objective = min(self.objective, energy)
         return True
@@ -225,10 +80,9 @@ class FairPoints(AbstractFairState):
             base = torch.mul(self._unary, -1 / self._bound)
             if self._bound > self._temperature:
                 base.add_(self.v, alpha=1 - self._temperature / self._bound)
-            found, energy = self._try_step(base, self._bound)
-            if self._falls(energy):
-                self._accept(found, energy)
-                if self._weight and found.is_near:  # less careful, and cooler
+            found, is_made = self._try_step(base, self._bound)
+            if is_made:
+                if self._term.weight and found.is_near:  # less careful, and cooler
                     self._bound = max(self._bound / 2, self._temperature)
                     if self._bound <= 2 * self._temperature:
                         self._temperature *= 0.7
@@ -252,20 +106,13 @@ class FairPoints(AbstractFairState):
         """Go to medoids, or to means and beyond: F, a paraboloid, falls up to twice the way."""
         if self._has_medoids:
             self._move_medoids()
-            return
-        means = self._means()
-        self._move_to(means.lerp(self._points, -_OVERSHOOT) if self._weight else means)
+        else:
+            self._move_to_means(_OVERSHOOT if self._term.weight else 0.0)
 
-    def _means(self) -> torch.Tensor:
-        return weighted_means(self.assignment, self.features, self._points)
-
-    def _move_to(self, points: torch.Tensor) -> None:
-        self._points, self._unary = points, self._unaries(points)
-
-    def _unaries(self, points: torch.Tensor) -> torch.Tensor:
-        """Return a_pk = |x_p - c_k|^2 about means, |x_p - c_k| about medoids."""
-        measure = distances if self._has_medoids else squared_distances
-        return measure(self.features, points)
+    def _move_to_means(self, overshoot: float) -> None:
+        means = weighted_means(self.assignment, self.features, self._points)
+        self._points = means.lerp(self._points, -overshoot) if overshoot else means
+        self._unary = squared_distances(self.features, self._points)
 
     def _move_medoids(self) -> None:
         """Give each cluster its medoid, where that serves it better."""
@@ -299,7 +146,209 @@ def _total(values: torch.Tensor) -> float:
     return float(values.sum(dim=1).cpu().double().sum())
 
 
-def _mean_gap(values: torch.Tensor) -> float:
-    """Return by how much the least of a row is below the next, in the mean; > 0."""
-    nearest = values.topk(min(2, values.shape[1]), dim=1, largest=False).values
-    return max(float((nearest[:, -1] - nearest[:, 0]).mean()), 1e-30)
+Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""S_k'W S_k and d'S_k of every column; one without links cuts none."""
+
+
+def lift(v: torch.Tensor) -> torch.Tensor:
+    """Lift rows near a vertex, whence a cut hardly moves, in place; a hard assignment stays."""
+    is_hard = bool(((v == 0) | (v == FLOOR)).all())
+    return v if is_hard else v.clamp_(min=_MIN_START)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Links:
+    """What some nodes, all others held, contribute to a cut.
+
+    `product` is that with the weights W among them, `degrees` (n_nodes, 1) are d with all links,
+    `outside` the sums W S over the other nodes, and `held` those nodes' share of the tables.
+    """
+
+    product: SparseProduct
+    degrees: torch.Tensor
+    outside: torch.Tensor | None = None
+    held: Tables = (np.zeros(1), np.zeros(1))
+
+    def sums(self, assignment: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Return W S over all nodes."""
+        self.product(assignment, out, out)
+        return out if self.outside is None else out.add_(self.outside)
+
+    def tables(self, assignment: torch.Tensor, sums: torch.Tensor) -> Tables:
+        """Return the tables of all nodes."""
+        seen = sums if self.outside is None else sums + self.outside
+        links = _column_totals(assignment * seen) + self.held[0]
+        degrees = _column_totals(assignment, self.degrees) + self.held[1]
+        return links, np.maximum(degrees, _MIN_DEGREE)
+
+    def among(
+        self, nodes: torch.Tensor, assignment: torch.Tensor, sums: torch.Tensor, tables: Tables
+    ) -> _Links:
+        """Return those of some of the nodes, given what is theirs and the tables of all."""
+        some = _Links(self.product.among(nodes.cpu().numpy()), self.degrees[nodes])
+        outside = sums - some.sums(assignment, torch.empty_like(sums))
+        some = dataclasses.replace(some, outside=outside)
+        links, degrees = some.tables(assignment, sums)
+        held = np.maximum(tables[0] - links, 0), np.maximum(tables[1] - degrees, 0)
+        return dataclasses.replace(some, held=held)
+
+
+class FairCut(AbstractFairState):
+    """Fair normalised cut on the problem's graph.
+
+    Once the energy falls slowly, a step of all nodes is followed by some of those nearest to a
+    change, which cost a fraction and lower the same energy. Where no start is given and the
+    weight is heavy, the run starts where a light one leads: a heavy one parts what hangs
+    together before it is found.
+    """
+
+    def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
+        super().__init__(tasks, setup)
+        self._tables: Tables = (np.zeros(1), np.zeros(1))
+        self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
+
+    def warm_up(self) -> Iterator[None]:
+        product, degrees = self._setup.product(), torch.empty_like(self.v[:, :1])
+        product(torch.ones_like(degrees), degrees, degrees)
+        self._links = _Links(product, degrees)
+        if not self._is_fresh:
+            return
+        self._begin_with(self._setup.weight)
+        if self._term.weight <= _LIGHT:
+            return
+        self._setup = self._setup._replace(weight=self._term.weight)
+        self._begin_with(_LIGHT)
+        before = math.inf
+        while before - self.objective > _ROUGH * abs(self.objective):
+            before = self.objective
+            self.advance()
+            yield
+        self.move(self.v.clamp_(min=_MIN_START))
+
+    def gains(self, before: torch.Tensor) -> torch.Tensor:
+        """Return the mean gain of an inner step."""
+        return super().gains(before) / _MAX_INNER
+
+    def _begin_with(self, weight: float | None) -> None:
+        super()._begin_with(weight)
+        self._last_gain = math.inf
+        self._bound = None
+
+    def _lower(self) -> None:
+        before = self.objectives
+        if self._last_gain > _SLOW * self.objective:
+            self._descend(_MAX_INNER)
+        elif self._descend(1):
+            self._lower_few(_MAX_INNER - 1)
+        if float(self.gains(before)) <= self._setup.tolerance and self._bound is not None:
+            # steps that failed raise the bound more than one that succeeds lowers it
+            self._bound /= _BOUND_REDUCTION
+            self._descend(_MAX_INNER)
+        self._last_gain = float(before) - self.objective
+
+    def _descend(self, count: int) -> bool:
+        """Make up to so many steps; return whether more are worth while."""
+        for _ in range(count):
+            before = self.objective
+            is_made = self._make_step()
+            least = self._setup.tolerance * abs(self.objective)
+            if not is_made or before - self.objective <= least:
+                return False
+        return True
+
+    def _make_step(self) -> bool:
+        """Make one step under which the energy falls; return whether there was one."""
+        gradient = self._gradient(self._step)
+        if self._bound is None:
+            spread = gradient.amax(dim=1) - gradient.amin(dim=1)
+            self._bound = self._setup.lipschitz * float(spread.mean())
+        self._bound = max(self._bound, _MIN_CUT_BOUND)
+        largest = self._bound * 2**40
+        while self._bound <= largest:
+            base = torch.add(self.v, gradient, alpha=-1 / self._bound)
+            found, is_made = self._try_step(base, self._bound)
+            if is_made:
+                self._bound /= 1.5 if found.is_near else 1
+                return True
+            self._bound *= 2 if found.is_near else 4
+        self._bound = None
+        return False
+
+    def _lower_few(self, count: int) -> None:
+        """Make steps of the nodes nearest to a change, all others held."""
+        nodes = self._nearest_to_change()
+        if len(nodes) > _MANY * len(self.v):
+            self._descend(count)
+            return
+        some = self._among(nodes)
+        some._descend(count)
+        self.v[nodes], self.assignment[nodes] = some.v, some.assignment
+        self._continue(some)
+
+    def _nearest_to_change(self) -> torch.Tensor:
+        """Return the nodes that are undecided, and those to which their cluster gives least."""
+        cost = self._gradient(self._step)
+        if self._term.multipliers is not None:
+            cost = self._term.add_rows(self._term.multipliers, cost)
+        is_own = self.v == 0
+        own = row_maxima(torch.where(is_own, cost, -math.inf))
+        gap = -(row_maxima(cost.neg_().masked_fill_(is_own, -math.inf)) + own)[:, 0]
+        if self._seeds is not None:
+            gap[self._seeds > 0] = math.inf
+        share = row_maxima(self.assignment)[:, 0]
+        near = gap <= gap.kthvalue(max(int(_FEW * len(gap)), 1)).values
+        return (near | (share < DECIDED)).nonzero()[:, 0]
+
+    def _among(self, nodes: torch.Tensor) -> FairCut:
+        """Return the state of some nodes, all others held."""
+        seeds = None if self._seeds is None else self._seeds[None, nodes]
+        blocks = self.tasks.blocks[:, nodes]
+        tasks = dataclasses.replace(self.tasks, blocks=blocks, seed_blocks=seeds)
+        term = self._term.among(nodes, self.assignment[nodes], self._masses)
+        some = FairCut(tasks, self._setup._replace(term=term, points=self._points, v=self.v[nodes]))
+        some._sums = self._sums[nodes]
+        some._links = self._links.among(nodes, some.assignment, some._sums, self._tables)
+        some._continue(self)
+        return some
+
+    def _continue(self, other: FairCut) -> None:
+        """Take over what does not depend on which nodes move: energy, masses, multipliers, L."""
+        self.objectives, self._gain, self._bound = other.objectives, other._gain, other._bound
+        self._masses, self._tables = other._masses, other._tables
+        self.n_evaluations = other.n_evaluations
+        self._term.multipliers = other._term.multipliers
+
+    def _plain(self, assignment: torch.Tensor) -> float:
+        """Return F = sum_k 1 - S_k'W S_k / d'S_k."""
+        sums = self._links.sums(assignment, self._next_sums)
+        self._next_tables = self._links.tables(assignment, sums)
+        links, degrees = self._next_tables
+        return float((1 - links / degrees)[degrees > _MIN_DEGREE].sum())
+
+    def _gradient(self, out: torch.Tensor) -> torch.Tensor:
+        """Return dF/dS_pk = d_p S_k'W S_k / (d'S_k)^2 - 2 (W S_k)_p / d'S_k."""
+        links, degrees = self._tables
+        z, scale = (torch.from_numpy(x).to(out) for x in (links / degrees / degrees, -2 / degrees))
+        return torch.mul(self._sums, scale, out=out).addmm_(self._links.degrees, z[None])
+
+    def _update_prototypes(self) -> None:
+        self._points = weighted_means(self.assignment, self.features, self._points)
+
+    def _keep_next(self) -> None:
+        self._sums, self._next_sums = self._next_sums, self._sums
+        self._tables = self._next_tables
+
+
+def _column_totals(
+    values: torch.Tensor, weights: torch.Tensor | None = None
+) -> NDArray[np.float64]:
+    """Return the sums of the columns in blocks of rows, and their sums in float64.
+
+    `weights`, of shape (n_nodes, 1), say how often each row counts.
+    """
+    weights = torch.ones_like(values[:, :1]) if weights is None else weights
+    whole = len(values) // _BLOCK * _BLOCK
+    rows, counts = values[:whole].view(-1, _BLOCK, values.shape[1]), weights[:whole]
+    blocks = torch.bmm(counts.view(-1, 1, _BLOCK), rows)[:, 0]
+    sums = torch.cat([blocks, weights[whole:].T @ values[whole:]])
+    return np.asarray(sums.cpu().double().sum(dim=0).numpy())

@@ -1,4 +1,4 @@
-"""The fairness term of variational fair clustering, and its multipliers: small tables of masses.
+"""The fairness term of fair clustering, its implicit steps, and the descent of the energy.
 
 mu_j are the proportions wanted, V_j the indicator of group j, S_k the column of cluster k,
 N_jk = V_j'S_k the masses, lambda the weight and L the step bound; see `FairClustering`.
@@ -6,17 +6,20 @@ N_jk = V_j'S_k the masses, lambda the weight and L the step bound; see `FairClus
 
 from __future__ import annotations
 
-import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import xlogy
+from scipy.special import rel_entr, xlogy
 
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import SparseProduct
+from napari_saf.methods._clustering import AbstractState, Tasks
+from napari_saf.points import squared_distances
 
 _CHUNK = 1024
 _MAX_UPDATES = 6
@@ -31,68 +34,209 @@ _MIN_CHANGE = 0.02
 """Share of a mass; a change that moves none by more need not be made."""
 _MAX_FALL = 0.9
 _MIN_REWARD = 1e-9
+START_GAP = 5.0
 
 Table = NDArray[np.float64]
 """A number for each group and cluster, of shape (n_groups, n_columns)."""
 
 
+class ImplicitStep(NamedTuple):
+    """Where a step leads: log coordinates, their masses N and multipliers q.
+
+    After `n_updates` assignments that were computed; `is_near` if better multipliers would make
+    little difference.
+    """
+
+    v: torch.Tensor
+    masses: Table
+    multipliers: Table
+    n_updates: int = 1
+    is_near: bool = False
+
+
 class FairnessTerm:
-    """sum_k KL(mu || P_k), P_kj the share of group j among the nodes of cluster k.
+    """T = sum_k KL(mu || P_k), P_kj the share of group j among the nodes of cluster k.
 
     It depends on the assignment only through the masses N_jk = V_j'S_k. `groups` (n_nodes,) are
-    0, 1, ..., n_groups - 1, and -1 for nodes of no group, which do not count; `proportions` are mu.
+    0, 1, ..., n_groups - 1, and -1 for nodes of no group, which do not count; `proportions` are
+    mu. Of other nodes, which do not move, the masses are `held`.
+
+    Steps of the assignment are implicit: what makes
+
+        <a, S> + lambda T(N(S)) + L sum s log s
+
+    least is eq. (2) of `FairClustering`, S = softmax(-(a + q) / L) with multipliers
+    q = lambda dT/dN at its own masses: lambda / N_k less r_jk = lambda mu_j / N_jk. Newton's method
+    finds q as the root of lambda mu_j / r_jk - N_jk, in which a rare group has no pole; the
+    derivative of N by q is -(diag(N_j) - S_j'S_j) / L, a block a group. Work on the tables grows
+    with the number of groups, not with its square.
     """
 
     def __init__(
         self, groups: NDArray[np.int64], proportions: NDArray[np.float64], like: torch.Tensor
     ) -> None:
-        self.proportions = proportions
-        self._groups, self._like = groups, like[:0]
-        self._n_groups = len(proportions)
-        self._rows = torch.from_numpy(groups + 1).to(like.device)
-        self._chunk_groups, table = _chunks(groups, self._n_groups)
-        self._sizes = np.bincount(groups[groups >= 0], minlength=self._n_groups).tolist()
-        self._order = torch.from_numpy(table.indices.astype(np.int64)).to(like.device)
-        self._table = SparseProduct(table, like.device, like.dtype)
+        self.groups, self.proportions = groups, proportions
+        self.weight = 0.0
+        self.multipliers: Table | None = None
+        """Where the next search begins; None where the weight is 0."""
+        self._held: Table | float = 0.0
+        self._like, device, n_groups = like[:0], like.device, len(proportions)
+        self._is_wanted = proportions[:, None] > 0
+        self._rows = torch.from_numpy(groups + 1).to(device)
+        self._chunk_groups, table = _chunks(groups, n_groups)
+        self._sizes = np.bincount(groups[groups >= 0], minlength=n_groups).tolist()
+        self._order = torch.from_numpy(table.indices.astype(np.int64)).to(device)
+        self._table = SparseProduct(table, device, like.dtype)
 
-    def of(self, nodes: torch.Tensor) -> FairnessTerm:
-        """Return the term of some of the nodes."""
-        return FairnessTerm(self._groups[nodes.cpu().numpy()], self.proportions, self._like)
+    def begin(self, weight: float, masses: Table) -> None:
+        """Take a weight lambda, and multipliers of 0, but for groups that are not wanted."""
+        self.weight, self.multipliers = weight, None
+        if weight:
+            self.multipliers = np.where(self._is_wanted, 0, weight / masses.sum(axis=0))
+
+    def among(self, nodes: torch.Tensor, assignment: torch.Tensor, masses: Table) -> FairnessTerm:
+        """Return the term as a function of some nodes alone, given theirs and all masses."""
+        some = FairnessTerm(self.groups[nodes.cpu().numpy()], self.proportions, self._like)
+        some.weight, some.multipliers = self.weight, self.multipliers
+        some._held = np.maximum(masses - some.masses(assignment), 0)
+        return some
 
     def masses(self, assignment: torch.Tensor) -> Table:
         """Return N of shape (n_groups, n_columns): sums of up to 1024 nodes, then in float64."""
         out = assignment.new_empty(len(self._chunk_groups), assignment.shape[1])
         self._table(assignment, out, out)
-        masses = np.zeros((self._n_groups, assignment.shape[1]))
+        masses = np.zeros((len(self.proportions), assignment.shape[1]))
         np.add.at(masses, self._chunk_groups, out.cpu().double().numpy())
-        return np.maximum(masses, 1e-300)
+        return np.maximum(masses + self._held, 1e-300)
 
     def value(self, masses: Table) -> float:
-        """Return the term, in nats."""
+        """Return T, in nats."""
         mu, totals = self.proportions[:, None], masses.sum(axis=0)
         divergence = xlogy(mu, mu).sum() * masses.shape[1] - (mu * np.log(masses / totals)).sum()
         return max(float(divergence), 0.0)
 
     def slope(self, masses: Table) -> Table:
-        """Return the derivative b of shape (n_groups, n_columns) by the masses.
-
-        b_jk = 1 / N_k - mu_j / N_jk, which is sum_j' (mu_j' / N_k - mu_j' v_j' / N_j'k) for a
-        node of group j: positive where the group is over-represented.
-        """
+        """Return dT/dN_jk = 1 / N_k - mu_j / N_jk, positive for a group with too large a share."""
         return np.asarray(1 / masses.sum(axis=0) - self.proportions[:, None] / masses)
-
-    def covariances(self, assignment: torch.Tensor, masses: Table) -> NDArray[np.float64]:
-        """Return diag(N_j) - S_j'S_j of every group, (n_groups, n_columns, n_columns)."""
-        grouped = assignment.index_select(0, self._order)
-        blocks = [rows.T @ rows for rows in torch.split(grouped, self._sizes)]
-        overlap = torch.stack(blocks).cpu().double().numpy()
-        eye = np.eye(masses.shape[1])
-        return np.asarray(masses[:, :, None] * eye - overlap)
 
     def add_rows(self, table: Table, to: torch.Tensor) -> torch.Tensor:
         """Return `to`, each node's row more by that of its group in a table (n_groups, ...)."""
         rows = np.concatenate([np.zeros((1, table.shape[1])), table])
         return torch.from_numpy(rows).to(to).index_select(0, self._rows).add_(to)
+
+    def step(
+        self,
+        base: torch.Tensor,
+        bound: float,
+        enough: float,
+        constrain: Callable[[torch.Tensor], torch.Tensor],
+        out: torch.Tensor,
+    ) -> ImplicitStep:
+        """Return the implicit step from log coordinates `base` = -a / L.
+
+        Good to `enough`, a difference in the energy that does not matter, or to a few updates.
+        `constrain` normalises log coordinates in place; their softmax is written into `out`.
+        """
+        assert self.multipliers is not None
+        scale = torch.empty_like(base[:, 0])
+        first = self._update(self.multipliers, base, bound, constrain, out, scale)
+        undecided = (scale < DECIDED).nonzero()[:, 0]
+        if not 0 < len(undecided) <= _MAX_UNDECIDED * len(base):
+            return self._search(first, base, bound, enough, constrain, out)
+        v, own = first.v, out[undecided]
+        some = self.among(undecided, own, first.masses)
+        first = first._replace(v=v[undecided])
+        found = some._search(first, base[undecided], bound, enough, normalize_, own)
+        v[undecided], out[undecided] = found.v, own
+        return found._replace(v=v)
+
+    def _update(
+        self,
+        multipliers: Table,
+        base: torch.Tensor,
+        bound: float,
+        constrain: Callable[[torch.Tensor], torch.Tensor],
+        out: torch.Tensor,
+        scale: torch.Tensor | None = None,
+    ) -> ImplicitStep:
+        """Return where multipliers lead, S = softmax(-(a + q) / L)."""
+        v = constrain(self.add_rows(multipliers / -bound, base))
+        softmax(v, out=out, scale=scale)
+        return ImplicitStep(v, self.masses(out), multipliers)
+
+    def _search(
+        self,
+        found: ImplicitStep,
+        base: torch.Tensor,
+        bound: float,
+        enough: float,
+        constrain: Callable[[torch.Tensor], torch.Tensor],
+        out: torch.Tensor,
+    ) -> ImplicitStep:
+        """Make Newton's changes of the multipliers, from where the present ones lead."""
+        while found.n_updates < _MAX_UPDATES:
+            masses, multipliers = found.masses, found.multipliers
+            sensitivity = self._covariances(out, masses) / bound  # -dN_j/dq_j
+            change = self._change(multipliers, masses, sensitivity)
+            if change is None:
+                break
+            moved = (sensitivity @ change[:, :, None])[:, :, 0]
+            missing = self.weight * self.slope(masses) - multipliers
+            # <dT - q, dN>: what better multipliers would gain
+            is_near = abs(float((missing * moved).sum())) <= 2 * enough
+            found = found._replace(is_near=is_near)
+            if is_near and float((np.abs(moved) / masses).max()) < _MIN_CHANGE:
+                break
+            change = np.clip(change, -_MAX_CHANGE * bound, _MAX_CHANGE * bound)
+            # not so much that some r is used up
+            falls = np.where(self._is_wanted, change / self._rewards(multipliers, masses), 0)
+            share = _MAX_FALL / max(float(falls.max()), _MAX_FALL)
+            step = self._update(multipliers + share * change, base, bound, constrain, out)
+            found = step._replace(n_updates=found.n_updates + 1, is_near=is_near)
+        return found
+
+    def _covariances(self, assignment: torch.Tensor, masses: Table) -> NDArray[np.float64]:
+        """Return diag(N_j) - S_j'S_j of every group, (n_groups, n_columns, n_columns)."""
+        grouped = assignment.index_select(0, self._order)
+        blocks = [rows.T @ rows for rows in torch.split(grouped, self._sizes)]
+        overlap = torch.stack(blocks).cpu().double().numpy()
+        own = masses - self._held
+        return np.asarray(own[:, :, None] * np.eye(masses.shape[1]) - overlap)
+
+    def _change(
+        self, multipliers: Table, masses: Table, sensitivity: NDArray[np.float64]
+    ) -> Table | None:
+        """Return Newton's change dq of the multipliers; None where there is none.
+
+        With dN = -sensitivity dq, solved for dN: its sums over the groups by a small system
+        for the clusters, the rest a system a group. The curvature -lambda / N_k^2 of lambda / N_k
+        is held where it would leave the sum with that of r a direction downwards. A group that is
+        not wanted has no r: its multiplier is lambda / N_k.
+        """
+        totals, eye = masses.sum(axis=0), np.eye(masses.shape[1])
+        wanted = self.weight * np.where(self._is_wanted, self.proportions[:, None], 1)
+        rewards = self._rewards(multipliers, masses)
+        inverse = np.where(self._is_wanted, rewards**2 / wanted, 0)
+        spread = np.where(self._is_wanted, wanted / rewards**2, 0).sum(axis=0)
+        across = np.minimum(self.weight / totals**2, 1 / spread)
+        shortage = np.where(
+            self._is_wanted, rewards - inverse * masses, multipliers - self.weight / totals
+        )
+        right = np.concatenate([sensitivity @ shortage[:, :, None], sensitivity], axis=2)
+        try:
+            solved = np.linalg.solve(sensitivity * inverse[:, None, :] + eye, right)
+            both = solved.sum(axis=0)
+            total = np.linalg.solve(eye - both[:, 1:] * across, both[:, 0])
+        except np.linalg.LinAlgError:  # clusters that are all alike
+            return None
+        gain = solved[:, :, 0] + solved[:, :, 1:] @ (across * total)
+        change = np.asarray(inverse * gain - shortage - across * total)
+        return change if np.isfinite(change).all() else None
+
+    def _rewards(self, multipliers: Table, masses: Table) -> Table:
+        """Return r = lambda / N_k - q, at least slightly positive."""
+        fees = self.weight / masses.sum(axis=0)
+        return np.asarray(np.maximum(fees - multipliers, _MIN_REWARD * fees))
 
 
 def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64], sparse.csr_array]:
@@ -113,174 +257,147 @@ def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64]
     return np.array(of_chunk, dtype=np.int64), table
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ImplicitStep:
-    """Where a step leads: log coordinates, their masses N and multipliers q.
+class FairSetup(NamedTuple):
+    """Where a fair clustering starts: first prototypes, log coordinates, fields of the method.
 
-    After `n_updates` assignments that were computed; `is_near` if better multipliers would make
-    little difference.
-    """
-
-    v: torch.Tensor
-    masses: Table
-    multipliers: Table
-    n_updates: int
-    is_near: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Nodes:
-    """Nodes that still choose between clusters: their term, -a / L, and masses of all others."""
-
-    term: FairnessTerm
-    base: torch.Tensor
-    bound: float
-    constrain: Callable[[torch.Tensor], torch.Tensor]
-    held: Table | float
-
-    def update(
-        self, multipliers: Table, out: torch.Tensor, scale: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, Table]:
-        """Return S = softmax(-(a + q) / L) in log coordinates, and the masses of all nodes."""
-        v = self.term.add_rows(multipliers / -self.bound, self.base)
-        softmax(self.constrain(v), out=out, scale=scale)
-        return v, np.maximum(self.term.masses(out) + self.held, 1e-300)
-
-    def sensitivity(self, assignment: torch.Tensor, masses: Table) -> NDArray[np.float64]:
-        """Return -dN_j/dq_j = (diag(N_j) - S_j'S_j) / L, a table for each group."""
-        return self.term.covariances(assignment, masses - self.held) / self.bound
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class FairnessMultipliers:
-    """Multipliers q_jk of the masses, which make a step of the assignment implicit.
-
-    The fairness term T depends on the table N of masses alone. So what makes
-
-        <a, S> + lambda T(N(S)) + L sum s log s
-
-    least is eq. (2) of `FairClustering`, S = softmax(-(a + q) / L) with q = lambda dT/dN at its
-    own masses: lambda / N_k less r_jk = lambda mu_j / N_jk. Newton's method finds q as the root of
-    lambda mu_j / r_jk - N_jk, in which a rare group has no pole; the derivative of N by q is
-    -(diag(N_j) - S_j'S_j) / L, a block a group. Work on the tables grows with the number of
-    groups, not with its square.
-
-    `weight` is lambda > 0, `values` are the multipliers where the next search begins, `held` the
-    masses of nodes that do not move.
+    `v` is None where a run starts near to the nearest of the `points`; `product` makes the product
+    with the weights of a cut.
     """
 
     term: FairnessTerm
-    weight: float
-    values: Table
-    held: Table | float = 0.0
+    points: torch.Tensor
+    v: torch.Tensor | None
+    weight: float | None
+    lipschitz: float
+    tolerance: float
+    has_medoids: bool
+    product: Callable[[], SparseProduct]
 
-    @classmethod
-    def start(cls, term: FairnessTerm, weight: float, masses: Table) -> FairnessMultipliers:
-        """Return multipliers of 0, those of groups that are not wanted as they are."""
-        is_wanted = term.proportions[:, None] > 0
-        return cls(term, weight, np.where(is_wanted, 0, weight / masses.sum(axis=0)))
 
-    def among(
-        self, term: FairnessTerm, assignment: torch.Tensor, masses: Table
-    ) -> FairnessMultipliers:
-        """Return those for some nodes alone, of all masses, the other nodes' held."""
-        held = np.maximum(masses - term.masses(assignment), 0)
-        return dataclasses.replace(self, term=term, held=held)
+class AbstractFairState(AbstractState):
+    """A fair clustering under way: the energy (1) of `FairClustering` and its steps (2)."""
 
-    def step(
-        self,
-        base: torch.Tensor,
-        bound: float,
-        enough: float,
-        constrain: Callable[[torch.Tensor], torch.Tensor],
-        out: torch.Tensor,
-    ) -> ImplicitStep:
-        """Return the implicit step from log coordinates `base` = -a / L.
+    def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
+        super().__init__(tasks, len(setup.points))
+        self._term, self._points = setup.term, setup.points
+        self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
+        self._bound: float | None = None
+        v, self._setup = setup.v, setup._replace(v=None)
+        self._is_fresh = v is None
+        if v is None:
+            squares = squared_distances(self.features, self._points)
+            v = squares.mul_(-START_GAP / mean_gap(squares))
+        self.move(v)
 
-        Good to `enough`, a difference in the energy that does not matter, or to a few updates.
-        `constrain` normalises log coordinates in place; their softmax is written into `out`.
-        """
-        nodes = _Nodes(self.term, base, bound, constrain, self.held)
-        scale = torch.empty_like(base[:, 0])
-        v, masses = nodes.update(self.values, out, scale)
-        undecided = (scale < DECIDED).nonzero()[:, 0]
-        if not 0 < len(undecided) <= _MAX_UNDECIDED * len(v):
-            return self._search(nodes, v, out, masses, enough)
-        rows, own = v[undecided], out[undecided]
-        term = self.term.of(undecided)
-        held = masses - term.masses(own)
-        nodes = _Nodes(term, base[undecided], bound, normalize_, held)
-        found = self._search(nodes, rows, own, masses, enough)
-        v[undecided], out[undecided] = found.v, own
-        return dataclasses.replace(found, v=v)
+    @property
+    def objective(self) -> float:
+        """The energy E of the assignment."""
+        return float(self.objectives[0])
 
-    def _search(
-        self,
-        nodes: _Nodes,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        masses: Table,
-        enough: float,
-    ) -> ImplicitStep:
-        """Make Newton's changes of the multipliers, from where the present ones lead."""
-        multipliers, n_updates, is_near = self.values, 1, False
-        while n_updates < _MAX_UPDATES:
-            sensitivity = nodes.sensitivity(out, masses)
-            change = self._change(multipliers, masses, sensitivity)
-            if change is None:
-                break
-            moved = (sensitivity @ change[:, :, None])[:, :, 0]
-            missing = self.weight * self.term.slope(masses) - multipliers
-            # <dT - q, dN>: what better multipliers would gain
-            is_near = abs(float((missing * moved).sum())) <= 2 * enough
-            if is_near and float((np.abs(moved) / masses).max()) < _MIN_CHANGE:
-                break
-            change = np.clip(change, -_MAX_CHANGE * nodes.bound, _MAX_CHANGE * nodes.bound)
-            multipliers = multipliers + self._share(multipliers, change, masses) * change
-            v, masses = nodes.update(multipliers, out)
-            n_updates += 1
-        return ImplicitStep(v, masses, multipliers, n_updates, is_near)
+    @objective.setter
+    def objective(self, value: float) -> None:
+        self.objectives = torch.tensor([value], dtype=torch.float64)
 
-    def _change(
-        self, multipliers: Table, masses: Table, sensitivity: NDArray[np.float64]
-    ) -> Table | None:
-        """Return Newton's change dq of the multipliers; None where there is none.
+    def begin(self) -> None:
+        self._begin_with(self._setup.weight)
 
-        With dN = -sensitivity dq, solved for dN: its sums over the groups by a small system
-        for the clusters, the rest a system a group. The curvature -lambda / N_k^2 of lambda / N_k
-        is held where it would leave the sum with that of r a direction downwards. A group that is
-        not wanted has no r: its multiplier is lambda / N_k.
-        """
-        totals, n_columns = masses.sum(axis=0), masses.shape[1]
-        is_wanted = self.term.proportions[:, None] > 0
-        wanted = self.weight * np.where(is_wanted, self.term.proportions[:, None], 1)
-        rewards = self._rewards(multipliers, masses)
-        inverse = np.where(is_wanted, rewards**2 / wanted, 0)
-        spread = np.where(is_wanted, wanted / rewards**2, 0).sum(axis=0)
-        across = np.minimum(self.weight / totals**2, 1 / spread)
-        shortage = np.where(
-            is_wanted, rewards - inverse * masses, multipliers - self.weight / totals
+    def _begin_with(self, weight: float | None) -> None:
+        """Compute the energy for a weight; None: as heavy as `FairClustering` says."""
+        plain = self._plain(self.assignment)
+        self._keep_next()
+        self._masses = self._term.masses(self.assignment)
+        self._term.begin(max(10 * plain, 1e-12) if weight is None else weight, self._masses)
+        self.objective = self._energy(plain, self._masses)
+        self._gain = 0.01 * abs(self.objective)
+
+    def advance(self) -> None:
+        self._lower()
+        self.raise_if_cancelled()
+        self._update_prototypes()
+        plain = self._plain(self.assignment)
+        self._keep_next()
+        self.objective = min(self.objective, self._energy(plain, self._masses))
+
+    def measures(self, labels: torch.Tensor) -> dict[str, float]:
+        used = self._count(labels)
+        errors = rel_entr(self._term.proportions[:, None], used / used.sum(axis=0))
+        return {
+            "discrete_objective": self._discrete(labels),
+            "fairness_error": float(errors.sum()),
+            "balance": float((used.min(axis=0) / used.max(axis=0)).min()) if used.size else 0.0,
+        }
+
+    def final_notes(self, labels: torch.Tensor) -> tuple[str, ...]:
+        used = self._count(labels)[self._term.proportions > 0]
+        n_without = int((used == 0).any(axis=0).sum())
+        if not n_without:
+            return ()
+        return (
+            f"{n_without} of {used.shape[1]} labels have no pixel of one group or more; "
+            "a larger fairness weight spreads them",
         )
-        blocks = sensitivity * inverse[:, None, :] + np.eye(n_columns)
-        right = np.concatenate([sensitivity @ shortage[:, :, None], sensitivity], axis=2)
-        try:
-            solved = np.linalg.solve(blocks, right)
-            both = solved.sum(axis=0)
-            total = np.linalg.solve(np.eye(n_columns) - both[:, 1:] * across, both[:, 0])
-        except np.linalg.LinAlgError:  # clusters that are all alike
-            return None
-        gain = solved[:, :, 0] + solved[:, :, 1:] @ (across * total)
-        change = np.asarray(inverse * gain - shortage - across * total)
-        return change if np.isfinite(change).all() else None
 
-    def _rewards(self, multipliers: Table, masses: Table) -> Table:
-        """Return r = lambda / N_k - q, at least slightly positive."""
-        fees = self.weight / masses.sum(axis=0)
-        return np.asarray(np.maximum(fees - multipliers, _MIN_REWARD * fees))
+    def prototypes(self) -> torch.Tensor:
+        return self._points
 
-    def _share(self, multipliers: Table, change: Table, masses: Table) -> float:
-        """Return how much of a change to make: not so much that some r is used up."""
-        falls = np.where(
-            self.term.proportions[:, None] > 0, change / self._rewards(multipliers, masses), 0
-        )
-        return _MAX_FALL / max(float(falls.max()), _MAX_FALL)
+    def _count(self, labels: torch.Tensor) -> NDArray[np.int64]:
+        """Return the nodes of each group (n_groups, n_used) in each label that has any."""
+        groups, shape = self._term.groups, (len(self._term.proportions), self.v.shape[1])
+        cells = groups * shape[1] + labels.cpu().numpy()
+        counts = np.bincount(cells[groups >= 0], minlength=shape[0] * shape[1]).reshape(shape)
+        return counts[:, counts.sum(axis=0) > 0]
+
+    def _discrete(self, labels: torch.Tensor) -> float:
+        """Return F of hard labels."""
+        return self._plain(self._hard(labels))
+
+    def _hard(self, labels: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
+
+    def _try_step(self, base: torch.Tensor, bound: float) -> tuple[ImplicitStep, bool]:
+        """Make a step from log coordinates -a / L if the energy falls; return it, and whether."""
+        self.raise_if_cancelled()
+        if self._term.multipliers is None:
+            softmax(self.constrain(base), out=self._next)
+            found = ImplicitStep(base, self._masses, self._masses, is_near=True)
+        else:
+            enough = max(0.2 * self._gain, 0.3 * self._setup.tolerance * abs(self.objective))
+            found = self._term.step(base, bound, enough, self.constrain, self._next)
+        self.n_evaluations += found.n_updates
+        energy = self._energy(self._plain(self._next), found.masses)
+        slack = 4 * torch.finfo(self.v.dtype).eps * abs(self.objective)
+        if not energy <= self.objective + slack:
+            return found, False
+        if self._term.multipliers is not None:
+            self._term.multipliers = found.multipliers
+        self.v, self._masses = found.v, found.masses
+        self.assignment, self._next = self._next, self.assignment
+        self._keep_next()
+        self._gain = max(self.objective - energy, 0.0)
+        self.objective = min(self.objective, energy)
+        return found, True
+
+    def _energy(self, plain: float, masses: Table) -> float:
+        """Return eq. (1), E = F + lambda sum_k KL(mu || P_k)."""
+        return plain + self._term.weight * self._term.value(masses) if self._term.weight else plain
+
+    @abstractmethod
+    def _plain(self, assignment: torch.Tensor) -> float:
+        """Return F."""
+
+    @abstractmethod
+    def _lower(self) -> None:
+        """Make steps of the assignment under which the energy falls."""
+
+    @abstractmethod
+    def _update_prototypes(self) -> None:
+        """Find good prototypes for the present assignment."""
+
+    def _keep_next(self) -> None:
+        """Take note that the assignment last seen by `_plain` is the present one."""
+
+
+def mean_gap(values: torch.Tensor) -> float:
+    """Return by how much the least of a row is below the next, in the mean; > 0."""
+    nearest = values.topk(min(2, values.shape[1]), dim=1, largest=False).values
+    return max(float((nearest[:, -1] - nearest[:, 0]).mean()), 1e-30)

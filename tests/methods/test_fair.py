@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.flow import normalize_
-from napari_saf.methods._fairness import FairnessMultipliers, FairnessTerm
+from napari_saf.methods._fairness import FairnessTerm
 from napari_saf.metrics import (
     balance,
     fairness_error,
@@ -495,10 +495,10 @@ def test_multipliers_are_the_derivative_of_the_term_where_they_lead(weight):
         return v.sub_(v.amax(dim=1, keepdim=True))
 
     start = torch.softmax(-unary / bound, dim=1)
-    multipliers = FairnessMultipliers.start(term, weight, term.masses(start))
+    term.begin(weight, term.masses(start))
     for _ in range(10):
-        found = multipliers.step(unary / -bound, bound, 0.0, constrain, out)
-        multipliers.values = found.multipliers
+        found = term.step(unary / -bound, bound, 0.0, constrain, out)
+        term.multipliers = found.multipliers
     np.testing.assert_allclose(found.multipliers, weight * term.slope(found.masses), atol=1e-6)
     np.testing.assert_allclose(found.masses, term.masses(torch.softmax(found.v, dim=1)))
 
@@ -710,11 +710,11 @@ def test_multipliers_of_the_undecided_are_those_of_all(monkeypatch):
     term, found = FairnessTerm(groups, np.array([0.5, 0.5]), unary), []
     for share in (0.0, 1.0):
         monkeypatch.setattr("napari_saf.methods._fairness._MAX_UNDECIDED", share)
-        multipliers = FairnessMultipliers.start(term, 1.0, term.masses(torch.full_like(unary, 0.5)))
+        term.begin(1.0, term.masses(torch.full_like(unary, 0.5)))
         out = torch.empty_like(unary)
         for _ in range(6):
-            settled = multipliers.step(-unary / 0.3, 0.3, 0.0, normalize_, out)
-            multipliers.values = settled.multipliers
+            settled = term.step(-unary / 0.3, 0.3, 0.0, normalize_, out)
+            term.multipliers = settled.multipliers
         np.testing.assert_allclose(settled.masses, term.masses(out), rtol=1e-9)
         np.testing.assert_allclose(out, torch.softmax(settled.v, dim=1), atol=1e-6)
         found.append(settled.multipliers)
@@ -745,10 +745,10 @@ def test_a_cluster_that_no_multiplier_can_change_does_not_hold_up_the_others():
     unary = torch.from_numpy(np.concatenate([-likes, np.tile([1e6, 1e6, 0.0], (200, 1))]))
     groups = np.repeat([0, 1, 0, 1], [100, 300, 120, 80])
     term, out = FairnessTerm(groups, np.array([0.25, 0.75]), unary), torch.empty_like(unary)
-    multipliers = FairnessMultipliers.start(term, 1e5, term.masses(torch.softmax(-unary, dim=1)))
+    term.begin(1e5, term.masses(torch.softmax(-unary, dim=1)))
     for _ in range(4):
-        found = multipliers.step(-unary, 1.0, 1e-6, normalize_, out)
-        multipliers.values = found.multipliers
+        found = term.step(-unary, 1.0, 1e-6, normalize_, out)
+        term.multipliers = found.multipliers
     shares = found.masses[0] / found.masses.sum(axis=0)
     np.testing.assert_allclose(shares, [0.25, 0.25, 0.6], atol=1e-2)
 
