@@ -10,14 +10,16 @@ from napari_saf.metrics._agreement import (
     variation_of_information,
 )
 from napari_saf.metrics._clusters import (
+    balance,
     class_separability,
+    fairness_error,
+    group_shares,
     kmeans_objective,
     kmedian_objective,
     mean_entropy,
     ncut_objective,
     pairwise_separability,
 )
-from napari_saf.metrics._fairness import balance, fairness_error, group_shares
 
 __all__ = [
     "RegionAgreement",

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import entropy
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics._labels import compact_labels
+from napari_saf.metrics._clusters import compact_labels
 
 
 def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> float:
@@ -27,16 +28,12 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
     Returns
     -------
     float
-        0 (independent) to 1 (the same up to names).
+        0 (independent) to 1 (the same up to names), by scikit-learn.
 
     Raises
     ------
     InvalidInput
         If shapes differ, arrays are empty, or numbers are not whole.
-
-    Notes
-    -----
-    Computed by scikit-learn, arithmetic mean of the entropies.
     """
     return float(normalized_mutual_info_score(*_check_classes(classes, labels)))
 
@@ -52,11 +49,8 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     Returns
     -------
     float
-        0 to 1. A class has one label at most; labels left over are wrong.
-
-    Notes
-    -----
-    The optimal assignment is found by scipy. Kuhn, https://doi.org/10.1002/nav.3800020109.
+        0 to 1. A class has one label at most, by the optimal assignment (Kuhn,
+        https://doi.org/10.1002/nav.3800020109); labels left over are wrong.
     """
     truth, found = _check_classes(classes, labels)
     table = contingency_matrix(truth, found)
@@ -101,12 +95,9 @@ def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
     -----
     C = (1 / N) sum_R |R| max_L |R n L| / |R u L| over the regions R of a reference and the
     labels L, averaged over the references. Not symmetric. Whether a label should first be split
-    into its connected components is for the caller to decide.
-
-    References
-    ----------
-    Arbelaez, Maire, Fowlkes and Malik, "Contour detection and hierarchical image segmentation",
-    IEEE TPAMI 33 (2011), https://doi.org/10.1109/TPAMI.2010.161.
+    into its connected components is for the caller to decide. Arbelaez, Maire, Fowlkes and
+    Malik, "Contour detection and hierarchical image segmentation", IEEE TPAMI 33 (2011),
+    https://doi.org/10.1109/TPAMI.2010.161.
     """
     return _average(_covering, labels, references)
 
@@ -119,19 +110,10 @@ def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
     labels, references
         As for `segmentation_covering`, errors too.
 
-    Returns
-    -------
-    float
-        In [0, 1]; 1 if every reference equals `labels` up to the names of the labels.
-
     Notes
     -----
-    The mean over the references of the Rand index, not adjusted for chance. A single pixel
-    counts as full agreement.
-
-    References
-    ----------
-    Unnikrishnan, Pantofaru and Hebert, "Toward objective evaluation of image segmentation
+    The mean over the references of the Rand index, in [0, 1], not adjusted for chance; of a single
+    pixel 1. Unnikrishnan, Pantofaru and Hebert, "Toward objective evaluation of image segmentation
     algorithms", IEEE TPAMI 29 (2007), https://doi.org/10.1109/TPAMI.2007.1046.
     """
     return _average(_rand_index, labels, references)
@@ -145,20 +127,12 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
     labels, references
         As for `segmentation_covering`, errors too.
 
-    Returns
-    -------
-    float
-        In bits, from 0 (equal up to the names of the labels) to log2 of the number of pixels.
-
     Notes
     -----
-    H(labels | reference) + H(reference | labels), averaged over the references. A metric on
-    the partitions of the pixels.
-
-    References
-    ----------
-    Meila, "Comparing clusterings: an information based distance", J. Multivariate Analysis 98
-    (2007), https://doi.org/10.1016/j.jmva.2006.11.013.
+    H(labels | reference) + H(reference | labels) in bits, averaged over the references: a metric on
+    the partitions of the pixels, from 0 to log2 of their number. Meila, "Comparing clusterings: an
+    information based distance", J. Multivariate Analysis 98 (2007),
+    https://doi.org/10.1016/j.jmva.2006.11.013.
     """
     return _average(_information, labels, references)
 
@@ -167,14 +141,7 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
 class RegionAgreement:
     """How a label image agrees with its references.
 
-    Attributes
-    ----------
-    covering : float
-        See `segmentation_covering`.
-    rand_index : float
-        See `probabilistic_rand_index`.
-    information : float
-        See `variation_of_information`.
+    By `segmentation_covering`, `probabilistic_rand_index` and `variation_of_information`.
     """
 
     covering: float
@@ -185,32 +152,20 @@ class RegionAgreement:
 def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreement:
     """Return all measures of agreement from one contingency table per reference.
 
-    Parameters
-    ----------
-    labels, references
-        As for `segmentation_covering`, errors too.
+    Of `labels` and `references` as for `segmentation_covering`, errors too.
     """
     measures = (_covering, _rand_index, _information)
     rows = [[measure(table) for measure in measures] for table in _tables(labels, references)]
     return RegionAgreement(*np.mean(rows, axis=0).tolist())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Table:
-    """Sparse contingency table: an entry of the first three for each pair that occurs."""
-
-    region: NDArray[np.int64]
-    label: NDArray[np.int64]
-    shared: NDArray[np.float64]
-    in_region: NDArray[np.float64]
-    in_label: NDArray[np.float64]
-
-
-def _average(measure: Callable[[_Table], float], labels: ArrayLike, references: ArrayLike) -> float:
+def _average(
+    measure: Callable[[sparse.coo_array], float], labels: ArrayLike, references: ArrayLike
+) -> float:
     return float(np.mean([measure(table) for table in _tables(labels, references)]))
 
 
-def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
+def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_array]:
     own = _check_image(labels, "labels")
     try:
         given = _check_image(references, "references")
@@ -224,19 +179,14 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[_Table]:
     for reference in given:
         if not reference.any():
             raise InvalidInput("references: expected labelled pixels, got 0 everywhere")
-        yield _table(compact, reference)
-
-
-def _table(own: NDArray[np.int64], reference: NDArray[np.generic]) -> _Table:
-    inside, regions = reference.ravel() != 0, compact_labels(reference)
-    if not inside.all():
-        own, regions = own[inside], regions[inside]
-    n_labels = int(own.max()) + 1
-    pairs, counts = np.unique(regions * n_labels + own, return_counts=True)
-    region, label = np.divmod(pairs, n_labels)
-    shared = counts.astype(np.float64)
-    sizes = (np.bincount(x, shared).astype(np.float64) for x in (region, label))
-    return _Table(region, label, shared, *sizes)
+        inside, regions = reference.ravel() != 0, compact_labels(reference)
+        owner = compact
+        if not inside.all():
+            owner, regions = owner[inside], regions[inside]
+        n_labels = int(owner.max()) + 1
+        pairs, counts = np.unique(regions * n_labels + owner, return_counts=True)
+        # a row for each region, a column for each label
+        yield sparse.coo_array((counts.astype(np.float64), np.divmod(pairs, n_labels)))
 
 
 def _check_image(values: ArrayLike, name: str) -> NDArray[np.generic]:
@@ -250,22 +200,22 @@ def _check_image(values: ArrayLike, name: str) -> NDArray[np.generic]:
     return array
 
 
-def _covering(table: _Table) -> float:
-    union = table.in_region[table.region] + table.in_label[table.label] - table.shared
-    best = np.zeros(len(table.in_region))
-    np.maximum.at(best, table.region, table.shared / union)
-    return float(table.in_region @ best / table.in_region.sum())
+def _covering(table: sparse.coo_array) -> float:
+    in_region = table.sum(axis=1)
+    union = in_region[table.row] + table.sum(axis=0)[table.col] - table.data
+    best = np.zeros(len(in_region))
+    np.maximum.at(best, table.row, table.data / union)
+    return float(in_region @ best / in_region.sum())
 
 
-def _rand_index(table: _Table) -> float:
-    n = table.in_region.sum()
+def _rand_index(table: sparse.coo_array) -> float:
+    n = table.sum()
     if n < 2:
         return 1.0
-    together = np.square(table.shared).sum()
-    apart = np.square(table.in_region).sum() + np.square(table.in_label).sum() - 2 * together
-    return float(1 - apart / (n * (n - 1)))
+    apart = np.square(table.sum(axis=1)).sum() + np.square(table.sum(axis=0)).sum()
+    return float(1 - (apart - 2 * np.square(table.data).sum()) / (n * (n - 1)))
 
 
-def _information(table: _Table) -> float:
-    halves = entropy(table.in_region, base=2) + entropy(table.in_label, base=2)
-    return max(0.0, float(2 * entropy(table.shared, base=2) - halves))
+def _information(table: sparse.coo_array) -> float:
+    halves = entropy(table.sum(axis=1), base=2) + entropy(table.sum(axis=0), base=2)
+    return max(0.0, float(2 * entropy(table.data, base=2) - halves))

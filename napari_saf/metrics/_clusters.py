@@ -1,16 +1,19 @@
-"""Measures of a clustering by itself: its objectives, its scatter, its entropy."""
+"""Measures of a clustering: its objectives, scatter and entropy, and its spread over groups."""
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr
+from scipy.special import entr, rel_entr
 
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
-from napari_saf.metrics._labels import check_labels, check_table, compact_labels
 from napari_saf.points import weighted_medoid
+
+_MAX_ENTRIES = 2**26
 
 
 def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
@@ -35,10 +38,7 @@ def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
 def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     """Return the sum of distances of the nodes to the medoid of their label.
 
-    Parameters
-    ----------
-    features, labels
-        As in `kmeans_objective`, errors too.
+    Of `features` and `labels` as in `kmeans_objective`, errors too.
     """
     members = _members(features, labels)
     return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))
@@ -57,16 +57,13 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     Returns
     -------
     float
-        0 (no link is cut) to the number of labels.
+        0 (no link is cut) to the number of labels. Shi and Malik,
+        https://doi.org/10.1109/34.868688.
 
     Raises
     ------
     InvalidInput
         If the shape does not fit the graph, or labels are negative or not whole.
-
-    Notes
-    -----
-    Shi and Malik, https://doi.org/10.1109/34.868688.
     """
     owner = _check_owner(labels, graph.n_nodes)
     indicators = (owner[:, None] == np.unique(owner[owner > 0])).astype(np.float64)
@@ -88,7 +85,7 @@ def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]
 
 
 def _check_owner(labels: ArrayLike, n_nodes: int) -> NDArray[np.integer]:
-    owner = check_labels(labels, "labels")
+    owner = _check_labels(labels, "labels")
     if owner.shape != (n_nodes,):
         raise InvalidInput(f"labels: expected shape ({n_nodes},), got {owner.shape}")
     return owner
@@ -120,12 +117,9 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     Notes
     -----
     tr S_B / tr S_W with S_W = sum_j sum_(i in j) (f_i - m_j) (f_i - m_j)' and
-    S_B = sum_j n_j (m_j - m) (m_j - m)', m_j the mean of label j, m that of all.
-
-    References
-    ----------
-    Fukunaga, "Introduction to statistical pattern recognition", 2nd ed. (1990), section 10.2,
-    criterion J4, https://doi.org/10.1016/C2009-0-27872-X.
+    S_B = sum_j n_j (m_j - m) (m_j - m)', m_j the mean of label j, m that of all. Fukunaga,
+    "Introduction to statistical pattern recognition", 2nd ed. (1990), section 10.2, criterion J4,
+    https://doi.org/10.1016/C2009-0-27872-X.
     """
     array, owner = _labelled(features, labels)
     sizes, means, within = _scatters(array, compact_labels(owner))
@@ -141,26 +135,17 @@ def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.
     Parameters
     ----------
     features, labels
-        As in `class_separability`.
+        As in `class_separability`, errors too; InvalidInput also if a label is above 2**13.
 
     Returns
     -------
     array of shape (n_labels, n_labels)
-        Entry (j - 1, k - 1) for labels j and k, n_labels the largest label: >= 0, larger is
-        better; infinite if both have one feature only, NaN on the diagonal and where one of the
-        two has no node.
-
-    Raises
-    ------
-    InvalidInput
-        As `class_separability`, and if the largest label is above 2**13.
-
-    Notes
-    -----
-    n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within both.
+        n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within labels j and k in
+        entry (j - 1, k - 1); infinite if both have one feature only, NaN on the diagonal and where
+        one of the two has no node.
     """
     array, owner = _labelled(features, labels)
-    check_table(int(owner.max()) + 1, int(owner.max()) + 1)
+    _check_table(int(owner.max()) + 1, int(owner.max()) + 1)
     sizes, means, within = _scatters(array, owner)
     found = np.full((len(sizes), len(sizes)), np.nan)
     for j in np.flatnonzero(sizes):
@@ -181,7 +166,7 @@ def _labelled(
     features: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the features of the nodes that have a label, and that label, from 0."""
-    owner = check_labels(labels, "labels")
+    owner = _check_labels(labels, "labels")
     array = np.asarray(features, dtype=np.float64)
     if array.shape[:-1] != owner.shape or array.ndim < 2:
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
@@ -229,3 +214,150 @@ def mean_entropy(assignment: ArrayLike) -> float:
     if not (array >= 0).all() or not (np.abs(array.sum(axis=1) - 1) < 1e-3).all():
         raise InvalidInput("assignment: expected rows of numbers >= 0 that sum to 1")
     return float(entr(array).sum(axis=1).mean())
+
+
+def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+    """Return the share of each group in each label.
+
+    Parameters
+    ----------
+    labels, groups : array of int of the same shape
+        0, 1, 2, ...; nodes with label 0 or group 0 are left out.
+
+    Returns
+    -------
+    array of shape (largest label, largest group)
+        Rows sum to 1; NaN in the row of a label without nodes.
+
+    Raises
+    ------
+    InvalidInput
+        If shapes differ, numbers are negative, not whole, or so large that the table would have
+        more than 2**26 entries, or no node is left.
+    """
+    counts = _contingency(*_grouped(labels, groups))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def balance(labels: ArrayLike, groups: ArrayLike) -> float:
+    """Return the least ratio of two groups within a label.
+
+    Parameters
+    ----------
+    labels, groups : array of int of the same shape
+        As in `group_shares`, errors too.
+
+    Returns
+    -------
+    float
+        From 0 (a label lacks a group) to 1 (in every label, all groups are equally large). The
+        groups of the data set the highest value that can be reached.
+
+    Notes
+    -----
+    min over labels k and groups i, j of N_ik / N_jk: Chierichetti, Kumar, Lattanzi and
+    Vassilvitskii, "Fair clustering through fairlets", NeurIPS 2017,
+    https://arxiv.org/abs/1802.05733. Groups that no node has do not count.
+    """
+    counts = _used_counts(labels, groups)
+    return float((counts.min(axis=1) / counts.max(axis=1)).min())
+
+
+def fairness_error(
+    labels: ArrayLike,
+    groups: ArrayLike,
+    proportions: ArrayLike | None = None,
+    *,
+    reduction: Literal["sum", "mean"] = "sum",
+) -> float:
+    """Return the divergence of the group shares within labels from those wanted.
+
+    Parameters
+    ----------
+    labels, groups : array of int of the same shape
+        As in `group_shares`.
+    proportions : array of shape (n_groups,), optional
+        Share wanted of each group that occurs, summing to 1; None: its share of all nodes.
+    reduction : {"sum", "mean"}
+        Sum over the labels, as in the papers, or mean, comparable between numbers of labels.
+
+    Returns
+    -------
+    float
+        sum_k KL(mu || P_k) in nats, >= 0; infinite if a label lacks a group that is wanted.
+        Ziko, Yuan, Granger and Ben Ayed, https://arxiv.org/abs/1906.08207.
+
+    Raises
+    ------
+    InvalidInput
+        As `group_shares`, and if proportions do not fit the groups.
+    """
+    counts = _used_counts(labels, groups)
+    wanted = counts.sum(axis=0) / counts.sum()
+    if proportions is not None:
+        wanted = np.asarray(proportions, dtype=np.float64)
+        adds_up = abs(wanted.sum() - 1) <= 1e-6 and (wanted >= 0).all()
+        if wanted.shape != counts.shape[1:] or not adds_up:
+            raise InvalidInput(
+                f"proportions: expected {counts.shape[1]} numbers >= 0 that sum to 1, got "
+                f"{np.asarray(proportions).tolist()}"
+            )
+    if reduction not in ("sum", "mean"):
+        raise InvalidInput(f"reduction: expected sum or mean, got {reduction!r}")
+    errors = rel_entr(wanted, counts / counts.sum(axis=1, keepdims=True)).sum(axis=1)
+    return float(errors.sum() if reduction == "sum" else errors.mean())
+
+
+def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+    """Return how many nodes of each group each label has, for those that occur."""
+    owner, group = _grouped(labels, groups)
+    counts = _contingency(compact_labels(owner), compact_labels(group))
+    return np.asarray(counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0])
+
+
+def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return label and group, from 0, of the nodes that have both."""
+    owner, group = _check_labels(labels, "labels").ravel(), _check_labels(groups, "groups").ravel()
+    if np.shape(labels) != np.shape(groups):
+        raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
+    kept = (owner > 0) & (group > 0)
+    if not kept.any():
+        raise InvalidInput("labels and groups: expected a node that has both, got none")
+    return owner[kept].astype(np.int64) - 1, group[kept].astype(np.int64) - 1
+
+
+def _check_labels(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return whole numbers from 0 on, of the type they have; InvalidInput if they are none."""
+    array = np.asarray(values)
+    largest = np.iinfo(np.int64).max
+    if array.dtype.kind not in "biu" or (
+        array.size and not 0 <= array.min() <= array.max() <= largest
+    ):
+        raise InvalidInput(f"{name}: expected whole numbers 0, 1, 2, ... to {largest}")
+    return array
+
+
+def _check_table(n_rows: int, n_columns: int) -> None:
+    """Raise InvalidInput if a table by such large numbers would fill the memory."""
+    if n_rows * n_columns > _MAX_ENTRIES:
+        raise InvalidInput(
+            f"labels: expected smaller numbers, a table of {n_rows} x {n_columns} is too large; "
+            "number labels without gaps first"
+        )
+
+
+def _contingency(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how often each row meets each column."""
+    shape = (int(rows.max()) + 1, int(columns.max()) + 1)
+    _check_table(*shape)
+    counts = np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1])
+    return counts.reshape(shape).astype(np.float64)
+
+
+def compact_labels(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return flat labels >= 0, renumbered where one is larger than how many entries there are."""
+    flat = values.ravel()
+    if flat.max() > flat.size:
+        flat = np.unique(flat, return_inverse=True)[1]
+    return flat.astype(np.int64)
