@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.batch._engine import AbstractTask, Job, OnStep, check_outputs
-from napari_saf.dictionary import PatchDictionary, PatchSegmentation, Reconstruction, check_odd
+from napari_saf.batch._labelling import save_labels
+from napari_saf.dictionary import PatchDictionary, Reconstruction, check_odd
 from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io import (
+    LABELS_MARK,
     FileState,
     ImageFile,
     atomic_write,
@@ -25,7 +27,6 @@ from napari_saf.io import (
     mask_stem,
     read_image,
     remove_leftovers,
-    save_masks,
     table_cell,
 )
 
@@ -50,19 +51,7 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
     For ``name.png`` a mask ``name_labels``, an image ``name_reconstruction.tif`` and a row of
     the table ``dictionary.csv`` come to the folder. An image whose row and files are there is
     skipped unless it was changed since; what came from another image of the same name, or from
-    other settings, stays.
-
-    Parameters
-    ----------
-    dictionary : PatchDictionary
-    folder : Path
-        Where all that is written goes; made if need be.
-    window, reconstruction, channel_axis, device
-        See `PatchDictionary.apply`.
-    mask_format : str
-        Suffix of the masks, see `save_masks`.
-    overwrite : bool
-        Whether to do everything anew.
+    other settings, stays, unless all is to be overwritten.
     """
 
     dictionary: PatchDictionary
@@ -78,17 +67,11 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
         check_odd("window", self.window, 1, None)
 
     def plan(self, images: Sequence[Path]) -> list[Job]:
-        """Return the jobs, one for each image.
-
-        Raises
-        ------
-        InvalidInput
-            If two images would have one name in the folder, or a result would overwrite an image.
-        """
+        """Return the jobs, one for each image; their results are all in the folder."""
         jobs = []
         for image in images:
             stem = mask_stem(image)
-            mask = self.folder / f"{stem}_labels{self.mask_format}"
+            mask = self.folder / f"{stem}{LABELS_MARK}{self.mask_format}"
             jobs.append(Job((image,), (mask,), self.folder / f"{stem}_reconstruction.tif"))
         check_outputs([output for job in jobs for output in job.outputs], images)
         return jobs
@@ -111,9 +94,10 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
                     continue
                 done.add(job)
             kept.append(row)
+        header = [*_COLUMNS, *(f"atom_{k}" for k in range(1, self.dictionary.n_atoms + 1))]
         make_folder(self.folder)
         with atomic_write(self._table) as temporary:
-            temporary.write_bytes(b"".join(map(_line, [self._header, *kept])))
+            temporary.write_bytes(b"".join(map(_line, [header, *kept])))
         return done
 
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> ImageMeasures:
@@ -121,17 +105,27 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
         began, state = time.perf_counter(), self._state(job)
         for output in job.outputs:
             remove_leftovers(output)
-        found = self._apply(job, cancelled)
-        self._append_row(job, state, found, time.perf_counter() - began)
+        file = read_image(job.images[0])
+        axis = file.stated_channel_axis if self.channel_axis is None else self.channel_axis
+        found = self.dictionary.apply(
+            file.array,
+            channel_axis=axis,
+            window=self.window,
+            reconstruction=self.reconstruction,
+            device=self.device,
+            cancelled=cancelled,
+        )
+        save_labels(file, found.labels, job.masks[0], axis)
+        _save_picture(job.companion, found.reconstruction, file)
+        seconds = time.perf_counter() - began
+        measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
+        name, usage = table_cell(job.images[0].name), map(str, found.usage.tolist())
+        self._append_row([name, *measures, *state, *usage])
         return ImageMeasures(found.error, found.psnr)
 
     @property
     def _table(self) -> Path:
         return self.folder / _TABLE_NAME
-
-    @property
-    def _header(self) -> list[str]:
-        return [*_COLUMNS, *(f"atom_{k}" for k in range(1, self.dictionary.n_atoms + 1))]
 
     @property
     def _settings(self) -> str:
@@ -147,29 +141,6 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
         """Return the cells of an image's path, size and time, as it is now."""
         state = FileState.of(job.images[0], self.folder)
         return [table_cell(state.path), str(state.n_bytes), str(state.modified)]
-
-    def _apply(self, job: Job, cancelled: Callable[[], bool]) -> PatchSegmentation:
-        file = read_image(job.images[0])
-        axis = file.stated_channel_axis if self.channel_axis is None else self.channel_axis
-        found = self.dictionary.apply(
-            file.array,
-            channel_axis=axis,
-            window=self.window,
-            reconstruction=self.reconstruction,
-            device=self.device,
-            cancelled=cancelled,
-        )
-        # An axis of channels that the file does not know leaves its scale without a meaning.
-        known = len(file.label_axes) == 2 and (axis is None or axis == file.channel_axis)
-        save_masks(
-            job.masks[0],
-            found.labels,
-            scale=file.scale if known else None,
-            units=file.units if known else None,
-            axes=file.label_axes if known else None,
-        )
-        _save_picture(job.companion, found.reconstruction, file)
-        return found
 
     def _read_rows(self) -> list[list[str]]:
         """Return the rows of the table that are whole; one that was cut off is dropped."""
@@ -191,15 +162,11 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
             )
         return rows
 
-    def _append_row(
-        self, job: Job, state: list[str], found: PatchSegmentation, seconds: float
-    ) -> None:
+    def _append_row(self, row: Sequence[str]) -> None:
         """Add the row of an image, on the disk before this returns."""
-        measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
-        name, usage = table_cell(job.images[0].name), map(str, found.usage.tolist())
         try:
             with open(self._table, "ab") as file:
-                file.write(_line([name, *measures, *state, *usage]))
+                file.write(_line(row))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

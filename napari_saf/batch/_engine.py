@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -31,14 +31,9 @@ _TERMINATED = 128 + 15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """Images that are labelled as one problem.
+    """Images that are labelled as one problem, and a mask for each.
 
-    Attributes
-    ----------
-    images, masks : tuple of Path
-        One mask for each image.
-    companion : Path
-        The file that belongs to the masks: their recipe, or the reconstruction of the image.
+    The companion belongs to the masks: their recipe, or the reconstruction of the image.
     """
 
     images: tuple[Path, ...]
@@ -63,19 +58,9 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome(Generic[R]):
-    """What became of a job.
+    """What became of a job: what the task returned, or the error and its traceback.
 
-    Attributes
-    ----------
-    job : Job
-    state : {"done", "skipped", "failed"}
-        "skipped" is what an earlier run had done.
-    result : object or None
-        What the task returned.
-    error, trace : str
-        Why the job failed, and the traceback.
-    seconds : float
-        Duration, reading and writing included.
+    "skipped" is what an earlier run had done; `seconds` include reading and writing.
     """
 
     job: Job
@@ -93,22 +78,14 @@ class AbstractTask(ABC, Generic[R]):
     def prepare(self, jobs: Sequence[Job]) -> Collection[Job]:
         """Return the jobs that an earlier run has done.
 
-        Raises
-        ------
-        InvalidInput
-            If a file is in the way that another run, or a person, has made.
+        Raise InvalidInput if a file is in the way that another run, or a person, has made.
         """
 
     @abstractmethod
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> R:
         """Do a job: read, compute, write; complete or not at all.
 
-        Raises
-        ------
-        Cancelled
-            If it was cancelled before anything was written.
-        SafError
-            If an image cannot be read, labelled or saved.
+        Raise Cancelled if it was cancelled before anything was written.
         """
 
 
@@ -120,37 +97,18 @@ def run_batch(
     progress: Callable[[Job, int, int], AbstractContextManager[OnStep | None]] | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> Iterator[Outcome[R]]:
-    """Do jobs and say what became of each; one that fails does not stop the others.
+    """Yield what became of each job, those done before first; one that fails stops no other.
 
-    Parameters
-    ----------
-    task : AbstractTask
-        What is done with each.
-    jobs : sequence of Job
-        What there is to do.
-    n_processes : int
-        How many jobs run at a time, each in a process of its own.
-    progress : callable, optional
-        Given a job, its number from 1 and the count of those to do, returns a context whose value
-        is called with every snapshot; only with one process.
-    cancelled : callable
-        Once it returns True the work ends; what is done stays.
-
-    Yields
-    ------
-    Outcome
-        First of the jobs that are done, then of each as it ends.
-
-    Raises
-    ------
-    InvalidInput
-        Before any work, if a job would overwrite what is not its own.
+    With one process, `progress` is given a job, its number from 1 and how many there are to do,
+    and its context is called with every snapshot; once `cancelled` returns True the work ends, and
+    what is done stays. InvalidInput is raised before any work, if a job would overwrite what is
+    not its own.
     """
     done = task.prepare(jobs)
     yield from (Outcome(job, "skipped") for job in jobs if job in done)
     todo = [job for job in jobs if job not in done]
     if min(n_processes, len(todo)) > 1:
-        yield from _in_processes(task, todo, min(n_processes, len(todo)))
+        yield from _run_in_processes(task, todo, min(n_processes, len(todo)))
         return
     for number, job in enumerate(todo, start=1):
         if cancelled():
@@ -169,12 +127,6 @@ def plan_jobs(images: Sequence[Path], out: Path, *, suffix: str, together: bool)
 
     One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
     mask of ``name.png`` is ``name_labels`` with `suffix` in it.
-
-    Raises
-    ------
-    InvalidInput
-        If several images are given one file, two would have the same mask, or a mask would
-        overwrite an image.
     """
     is_folder = out.is_dir() and not is_zarr(out)
     if not is_folder and mask_suffix(out) is not None:
@@ -188,29 +140,21 @@ def plan_jobs(images: Sequence[Path], out: Path, *, suffix: str, together: bool)
     if together and len(images) > 1:
         jobs = [Job(tuple(images), tuple(masks), out / "together.recipe.json")]
     else:
-        recipes = [mask.with_name(f"{mask_stem(mask)}.recipe.json") for mask in masks]
-        parts = zip(images, masks, recipes, strict=True)
-        jobs = [Job((image,), (mask,), recipe) for image, mask, recipe in parts]
+        jobs = [
+            Job((image,), (mask,), mask.with_name(f"{mask_stem(mask)}.recipe.json"))
+            for image, mask in zip(images, masks, strict=True)
+        ]
     check_outputs([output for job in jobs for output in job.outputs], images)
     return jobs
 
 
-def check_free(outputs: Sequence[Path], images: Iterable[Path], *, overwrite: bool) -> None:
-    """Check where results of images go, before anything is computed.
+def check_outputs(
+    outputs: Iterable[Path], images: Iterable[Path] = (), *, overwrite: bool = True
+) -> None:
+    """Raise InvalidInput if two results have one place, or one would overwrite an image.
 
-    Raises
-    ------
-    InvalidInput
-        If two have one place, or one would overwrite an image, or any file without `overwrite`.
+    Without `overwrite`, nor may one overwrite any other file.
     """
-    check_outputs(outputs, images)
-    for output in outputs:
-        if output.exists() and not overwrite:
-            raise InvalidInput(f"{output}: is there already; --overwrite replaces it")
-
-
-def check_outputs(outputs: Iterable[Path], images: Iterable[Path]) -> None:
-    """Raise InvalidInput if two files would have one name, or one would overwrite an image."""
     taken = {os.path.realpath(image) for image in images}
     seen: set[Path] = set()
     for output in outputs:
@@ -219,6 +163,8 @@ def check_outputs(outputs: Iterable[Path], images: Iterable[Path]) -> None:
         seen.add(output)
         if os.path.realpath(output) in taken:
             raise InvalidInput(f"{output}: the result would replace the image")
+        if not overwrite and output.exists():
+            raise InvalidInput(f"{output}: is there already; --overwrite replaces it")
 
 
 def _run(
@@ -234,27 +180,25 @@ def _run(
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001  (no image stops the others)
-        seconds = time.perf_counter() - began
-        return _failed(job, error, seconds)
+        return _failed(job, error, time.perf_counter() - began)
     return Outcome(job, "done", result, seconds=time.perf_counter() - began)
 
 
 def _failed(job: Job, error: BaseException, seconds: float = 0.0) -> Outcome[R]:
-    words = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))
-    return Outcome(job, "failed", error=words, trace=trace, seconds=seconds)
+    return Outcome(job, "failed", error=text, trace=trace, seconds=seconds)
 
 
-def _in_processes(
+def _run_in_processes(
     task: AbstractTask[R], jobs: Sequence[Job], n_processes: int
 ) -> Iterator[Outcome[R]]:
     """Run jobs in processes; where one dies, go on with one process to find whose fault it was."""
     waiting = dict(enumerate(jobs))
-    work = functools.partial(_work, task)
     while waiting:
         with _pool(n_processes) as pool:
             futures: dict[Future[Outcome[R]], int] = {
-                pool.submit(work, job): k for k, job in waiting.items()
+                pool.submit(_run_in_process, task, job): k for k, job in waiting.items()
             }
             is_broken = False
             for future in as_completed(futures):
@@ -266,8 +210,8 @@ def _in_processes(
                 yield future.result() if error is None else _failed(job, error)
         if is_broken and n_processes == 1:
             # One process takes the jobs in turn: it died of the first that is left.
-            words = "the process died, perhaps for want of memory; try fewer --jobs"
-            yield Outcome(waiting.pop(min(waiting)), "failed", error=words)
+            text = "the process died, perhaps for want of memory; try fewer --jobs"
+            yield Outcome(waiting.pop(min(waiting)), "failed", error=text)
         n_processes = 1
 
 
@@ -298,25 +242,20 @@ def _pool(n_processes: int) -> Iterator[ProcessPoolExecutor]:
 def _begin_process(n_threads: int) -> None:
     import torch
 
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(_TERMINATED)
+
     torch.set_num_threads(n_threads)
     # An interrupt at the keyboard reaches all processes: the first one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _on_terminate)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _on_terminate(number: int, frame: object) -> None:
-    raise SystemExit(_TERMINATED)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(_TERMINATED)
-
-
-def _work(task: AbstractTask[R], job: Job) -> Outcome[R]:
+def _run_in_process(task: AbstractTask[R], job: Job) -> Outcome[R]:
     try:
         return _run(task, job)
     except SystemExit:

@@ -46,16 +46,7 @@ from napari_saf.result import Status
 class ProblemSource:
     """How image files become problems.
 
-    Attributes
-    ----------
-    options : ImageOptions
-        How an image becomes a problem.
-    axis_from_file : bool
-        Whether the file's own axis of channels counts.
-    mask : str or None
-        ``"finite"``, the path of a mask, or None.
-    seeds, groups : Path or None
-        Label images of seeds and of groups.
+    The mask is ``"finite"`` or the path of a mask; seeds and groups are label images.
     """
 
     options: ImageOptions
@@ -72,13 +63,7 @@ class ProblemSource:
         return {name: path for name, path in files.items() if path is not None}
 
     def read(self, paths: Sequence[Path]) -> tuple[list[ImageFile], Problem, int | None]:
-        """Read images that are labelled together; return them, the problem, the axis of channels.
-
-        Raises
-        ------
-        SafError
-            If an image cannot be read or does not suit the options.
-        """
+        """Return images that are labelled together, their problem and their axis of channels."""
         images = [read_image(path) for path in paths]
         options = self.options_for(images[0])
         return images, self.problem(images, options), options.channel_axis
@@ -118,14 +103,8 @@ class LabelSummary:
 class LabelTask(AbstractTask[LabelSummary]):
     """Label images, save masks and recipes.
 
-    Attributes
-    ----------
-    method : AbstractMethod
-    source : ProblemSource
-    names, colors : mapping
-        By label, for masks whose format keeps them.
-    overwrite : bool
-        Whether what another run, or a person, has made is overwritten.
+    Names and colours are by label, for masks whose format keeps them; `overwrite` is about what
+    another run, or a person, has made.
     """
 
     method: AbstractMethod
@@ -159,9 +138,9 @@ class LabelTask(AbstractTask[LabelSummary]):
         }
         with self._saving_recipe(job, recipe):
             for image, one, mask in zip(images, labels, job.masks, strict=True):
-                save_labels(image, one, mask, channel_axis, self.names, self.colors)
+                save_labels(image, one, mask, channel_axis, names=self.names, colors=self.colors)
         _remove_leftovers(job)
-        counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
+        counts = tuple(np.count_nonzero(np.bincount(one.ravel())[1:]) for one in labels)
         return LabelSummary(counts, result.status, result.seconds, result.notes)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
@@ -247,8 +226,7 @@ def save_labels(
     labels: NDArray[Any],
     mask: Path,
     channel_axis: int | None,
-    names: Mapping[int, str] | None = None,
-    colors: Mapping[int, Sequence[float]] | None = None,
+    **named: Any,
 ) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
     make_folder(mask.parent)
@@ -262,15 +240,12 @@ def save_labels(
         letters, kept = "", []
     scale = image.scale and tuple(image.scale[axis] for axis in kept)
     units = image.units and tuple(image.units[axis] for axis in kept)
-    save_masks(
-        mask,
-        labels,
-        axes=letters or None,
-        scale=scale or None,
-        units=units or None,
-        names=names,
-        colors=colors,
-    )
+    placed: dict[str, Any] = {
+        "axes": letters or None,
+        "scale": scale or None,
+        "units": units or None,
+    }
+    save_masks(mask, labels, **placed, **named)
 
 
 def _digest(labels: NDArray[Any]) -> str:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.batch import check_free, save_labels
+from napari_saf.batch import check_outputs, save_labels
 from napari_saf.cli._options import (
     DEBUG,
     PATH,
@@ -74,7 +74,7 @@ def _compare(
     source = problem_source(values)
     variants = _variants(methods or ("saf",), given_parameters(ctx), grid, source.options)
     each = _each_place(out, image, variants) if places[0].parent == out else {}
-    check_free([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
+    check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
     file = read_image(image)
     options = source.options_for(file)
     regions = None if truth is None else _read_truth(truth, file, options.channel_axis)

@@ -10,7 +10,7 @@ import click
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from napari_saf.batch import DictionaryTask, run_batch
+from napari_saf.batch import DictionaryTask, check_outputs, run_batch
 from napari_saf.cli._options import (
     DEBUG,
     HELP_NAMES,
@@ -54,7 +54,7 @@ def _learn(
 ) -> None:
     if out.suffix.lower() != DICTIONARY_SUFFIX:
         raise InvalidInput(f"{out}: expected a name that ends in {DICTIONARY_SUFFIX}")
-    _check_absent(out, overwrite)
+    check_outputs([out], overwrite=overwrite)
     method = make_method(PatchDictionaryLearning, given_parameters(ctx))
     paths = find_images(images)
     files = [read_image(path) for path in paths]
@@ -81,7 +81,7 @@ def _show(dictionary: Path, out: Path | None, overwrite: bool, **_: Any) -> None
     click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
     if out is None:
         return
-    _check_absent(out, overwrite)
+    check_outputs([out], overwrite=overwrite)
     make_folder(out.parent)
     _save_sheet(out, found, dictionary.name)
     click.echo(out)
@@ -141,11 +141,6 @@ def _apply(
     if failed:
         click.echo(f"napari-saf: {len(failed)} failed: {', '.join(failed)}", err=True)
     return 1 if failed else 0
-
-
-def _check_absent(place: Path, overwrite: bool) -> None:
-    if place.exists() and not overwrite:
-        raise InvalidInput(f"{place}: is there already; --overwrite replaces it")
 
 
 def _words(dictionary: PatchDictionary) -> str:

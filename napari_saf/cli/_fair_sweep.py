@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from napari_saf.batch import check_free, save_labels
+from napari_saf.batch import check_outputs, save_labels
 from napari_saf.cli._options import (
     DEBUG,
     PATH,
@@ -60,7 +60,7 @@ def _fair_sweep(
     places = [out / f"fair_sweep{suffix}" for suffix in (".csv", ".png")]
     numbers = range(count_points(weights) if masks else 0)
     mask_places = [[_mask_place(out, path, number) for path in paths] for number in numbers]
-    check_free([*places, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
+    check_outputs([*places, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
     method = make_method(METHODS[_METHOD], given_parameters(ctx))
     assert isinstance(method, SweepMethod)
     files, problem, axis = source.read(paths)

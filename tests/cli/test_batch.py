@@ -173,11 +173,11 @@ def test_a_run_together_goes_on_after_it_was_interrupted(cli, folder, tmp_path, 
         [],
     )
 
-    def save_one(*arguments):
+    def save_one(*arguments, **named):
         if saved:
             raise KeyboardInterrupt
         saved.append(arguments)
-        return real(*arguments)
+        return real(*arguments, **named)
 
     monkeypatch.setattr(_labelling, "save_labels", save_one)
     assert cli(*run).code == 130
