@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -71,15 +72,7 @@ class PackedArray:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
-    """A recorded step of a run.
-
-    Attributes
-    ----------
-    time : float
-        Flow time, or the number of the iteration.
-    step : int
-        Number of its record in the history.
-    """
+    """A recorded step of a run: its time, and the number of its record in the history."""
 
     time: float
     step: int
@@ -93,7 +86,7 @@ class _Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedLabels(_Sample):
-    """The labels at a recorded step; `time` and `step` as recorded."""
+    """The labels at a recorded step."""
 
     def labels(self) -> list[LabelImage]:
         """Return the label image, column + 1, of each image; 0 outside the mask."""
@@ -102,7 +95,7 @@ class RecordedLabels(_Sample):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedState(_Sample):
-    """The soft labels at a recorded step; `time` and `step` as recorded."""
+    """The soft labels at a recorded step."""
 
     def assignment(self) -> NDArray[np.float32]:
         """Return the assignment (n_nodes, n_columns); a column that had died is 0."""
@@ -130,26 +123,13 @@ S = TypeVar("S", bound=_Sample)
 
 
 class SampledSeries(Generic[S]):
-    """Steps at even distances, within a bound of memory and a share of the time.
+    """Samples at even distances, within bytes of memory and a share of the time of the run.
 
-    When memory is full every second one goes, and from then on half as many are taken. The first
-    and the newest stay, unless these two alone are too much: then the newest, if it fits.
+    When memory is full every second one is dropped, and from then on half as many are taken. The
+    first and the newest stay, unless these two alone are too much: then the newest, if it fits.
+    `stride` is the least number of steps between two samples, but for the last two.
 
-    One thread writes; the tuple of samples that another one reads never changes.
-
-    Parameters
-    ----------
-    memory : int
-        In bytes.
-    share : float
-        Of the time of the run that making samples may take.
-
-    Attributes
-    ----------
-    samples : tuple
-        By rising step.
-    stride : int
-        Least number of steps between two of them, but for the last two.
+    One thread writes; the tuple of samples that another one reads is immutable.
     """
 
     def __init__(self, memory: int, share: float) -> None:
@@ -241,7 +221,7 @@ class Recording:
         """The steps of which soft labels are kept, by rising time."""
         return self._states.samples
 
-    label_moments, state_moments = labels, states
+    label_moments, state_moments = labels, states  # their first names
 
     @property
     def n_bytes(self) -> int:
@@ -273,9 +253,8 @@ class Recording:
         at, seconds = self._records[-1].time, time.thread_time() - self._clock
         self._labels.offer(step, seconds, lambda: _pack_labels(at, step, snapshot.labels))
         if snapshot.has_assignment:
-            self._states.offer(
-                step, seconds, lambda: _pack_state(at, step, snapshot.read_logarithm(), _to_half)
-            )
+            pack = functools.partial(_pack_state, at, step, is_logarithm=True)
+            self._states.offer(step, seconds, lambda: pack(snapshot.read_logarithm()))
 
     def finish(self, result: Segmentation) -> None:
         """Record how the run ended."""
@@ -285,7 +264,7 @@ class Recording:
         images = result.labels if isinstance(result.labels, list) else [result.labels]
         self._labels.add(_pack_labels(at, step, list(map(result.label_map.unpaint, images))))
         if self.states and self.states[-1].step < step:
-            self._states.add(_pack_state(at, step, result.assignment, _log_to_half))
+            self._states.add(_pack_state(at, step, result.assignment, is_logarithm=False))
 
     def until(self, state: RecordedState) -> Recording:
         """Return a recording up to a state, for a run that goes on from there."""
@@ -299,12 +278,8 @@ class Recording:
 
     def _append(self, record: Record) -> bool:
         """Append a record if it is of a new step; return whether it is."""
-        time_before, n_before = self._start
-        record = dataclasses.replace(
-            record,
-            time=record.time + time_before,
-            n_evaluations=record.n_evaluations + n_before,
-        )
+        at, count = record.time + self._start[0], record.n_evaluations + self._start[1]
+        record = dataclasses.replace(record, time=at, n_evaluations=count)
         if self._records and record.time <= self._records[-1].time:
             if not math.isnan(self._records[-1].objective):
                 return False
@@ -321,18 +296,12 @@ def _pack_labels(at: float, step: int, labels: LabelImage | list[LabelImage]) ->
 
 
 def _pack_state(
-    at: float,
-    step: int,
-    state: NDArray[np.floating],
-    to_half: Callable[[NDArray[np.floating]], NDArray[np.float16]],
+    at: float, step: int, state: NDArray[np.floating], *, is_logarithm: bool
 ) -> RecordedState:
+    def to_half(rows: NDArray[np.floating]) -> NDArray[np.float16]:
+        if not is_logarithm:
+            rows = np.log(rows.clip(_FLOOR))
+            rows -= rows.max(axis=1, keepdims=True)
+        return rows.astype(np.float16)
+
     return RecordedState(at, step, (PackedArray.of(state, _STATE_CODEC, to_half),))
-
-
-def _to_half(logarithm: NDArray[np.floating]) -> NDArray[np.float16]:
-    return logarithm.astype(np.float16)
-
-
-def _log_to_half(assignment: NDArray[np.floating]) -> NDArray[np.float16]:
-    logarithm = np.log(assignment.clip(_FLOOR))
-    return np.asarray(logarithm - logarithm.max(axis=1, keepdims=True)).astype(np.float16)

@@ -84,8 +84,8 @@ class Record:
 class Snapshot:
     """The state of a run at a recorded step.
 
-    Labels, prototypes and soft labels are computed when they are read, which must be before the
-    run goes on; `detach` returns a snapshot that stays readable.
+    Labels, prototypes and soft labels are computed at each access, which must be before the run
+    goes on; `detach` returns a snapshot that stays readable.
 
     Attributes
     ----------
@@ -106,9 +106,7 @@ class Snapshot:
 
     @property
     def labels(self) -> LabelImage | list[LabelImage]:
-        """Label image of this step: column + 1, 0 outside the mask.
-
-        Computed at each access, and only until the run is advanced, unless detached.
+        """Label image of this step: column + 1, 0 outside the mask; a list for several images.
 
         Raises
         ------
@@ -128,7 +126,7 @@ class Snapshot:
         return self._read_prototypes()
 
     def detach(self, *, assignment: bool = False) -> Snapshot:
-        """Return a snapshot that owns its arrays, for whoever keeps it while the run goes on.
+        """Return a snapshot that owns its arrays and stays readable while the run goes on.
 
         Parameters
         ----------
@@ -171,14 +169,9 @@ class Snapshot:
         return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
 
     def read_logarithm(self) -> NDArray[np.floating]:
-        """Return the logarithm of `assignment` up to a constant a row, whose largest entry is 0.
+        """Return the logarithm of `assignment`, shifted so that the largest entry of a row is 0.
 
-        It may be the memory of the run: read only, and done with before the run goes on.
-
-        Raises
-        ------
-        SafError
-            As `assignment`.
+        It may be the memory of the run: read only. SafError as for `assignment`.
         """
         if self._read_logarithm is None:
             raise SafError("this snapshot has no soft labels")
@@ -224,26 +217,19 @@ class History:
 
     def then(self, later: History) -> History:
         """Return this history with another behind it, whose clock and counter go on."""
+        offsets = {"time": self.time[-1], "n_evaluations": self.n_evaluations[-1]}
         joined = {
-            name: np.concatenate([getattr(self, name), getattr(later, name)])
-            for name in ("entropy", "objective", "label_shares", "rank_bound", "changed")
+            field.name: np.concatenate(
+                [getattr(self, field.name), getattr(later, field.name) + offsets.get(field.name, 0)]
+            )
+            for field in dataclasses.fields(self)
+            if field.name != "measures"
         }
         measures = {
             name: np.concatenate([values, later.measures[name]])
             for name, values in self.measures.items()
         }
-        return History(
-            time=np.concatenate([self.time, later.time + self.time[-1]]),
-            n_evaluations=np.concatenate(
-                [self.n_evaluations, later.n_evaluations + self.n_evaluations[-1]]
-            ),
-            **joined,
-            measures=measures,
-        )
-
-    def nearest(self, time: float) -> int:
-        """Return the number of the step whose time is nearest; there must be one."""
-        return int(np.abs(self.time - time).argmin())
+        return History(**joined, measures=measures)
 
     def __len__(self) -> int:
         return len(self.time)
