@@ -30,10 +30,10 @@ from napari_saf.graph import (
 )
 from napari_saf.parameters import check_bounds, from_plain, parameter
 
-__all__ = ["ImageOptions", "PreparedImage", "prepare_images"]
+__all__ = ["GIVEN_FEATURES", "ImageOptions", "PreparedImages", "prepare_images"]
 
 Weights = Literal["uniform", "nonlocal", "contrast"]
-_GIVEN = "array"
+GIVEN_FEATURES = "array"
 """Stands for features that were given as arrays; nobody can choose it by name."""
 
 _PATCH_RHO = 0.02
@@ -152,7 +152,7 @@ class ImageOptions:
             object.__setattr__(self, name, getattr(self, name) if number is None else number)
         object.__setattr__(self, "window", _sides(self.window))
         object.__setattr__(self, "scaling", _scaling_of(self.scaling))
-        if not isinstance(self.features, str) or self.features not in (*FEATURES, _GIVEN):
+        if not isinstance(self.features, str) or self.features not in (*FEATURES, GIVEN_FEATURES):
             raise InvalidInput(
                 f"features: expected {', '.join(FEATURES)} or an array, got {self.features!r}"
             )
@@ -160,26 +160,8 @@ class ImageOptions:
         if self.groups is not None:
             check_group_source(self.groups)
 
-    @classmethod
-    def from_arguments(cls, features: object, groups: object, **others: Any) -> ImageOptions:
-        """Return the options for arguments of `Problem.from_image`, some of which may be arrays.
-
-        Raises
-        ------
-        InvalidInput
-            As the constructor.
-        """
-        name = features if isinstance(features, str) else _GIVEN
-        return cls(features=name, groups=groups if isinstance(groups, str) else None, **others)
-
     def for_others(self, rescale: bool | None = None) -> ImageOptions:
-        """Return the options with which another image becomes a problem.
-
-        Parameters
-        ----------
-        rescale : bool, optional
-            Whether it is scaled by its own values; None: as `rescale` says.
-        """
+        """Return the options for another image, scaled by its own values if `rescale` says so."""
         by_itself = self.rescale if rescale is None else rescale
         return dataclasses.replace(self, scaling=None if by_itself else self.scaling, rescale=False)
 
@@ -202,11 +184,9 @@ class ImageOptions:
             If an entry is unknown or malformed, as ``input.NAME``.
         """
         scaling = plain.get("scaling") if isinstance(plain, dict) else None
-        if scaling is not None and (
-            not isinstance(scaling, dict) or set(scaling) != {"low", "high"}
-        ):
-            raise InvalidInput(f"input.scaling: expected low and high, got {scaling!r}")
         if isinstance(plain, dict) and scaling is not None:
+            if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
+                raise InvalidInput(f"input.scaling: expected low and high, got {scaling!r}")
             plain = plain | {"scaling": (scaling["low"], scaling["high"])}
         try:
             return from_plain(cls, plain, "input")
@@ -221,10 +201,10 @@ def _sides(window: Any) -> Any:
         given = np.asarray(window)
     except ValueError:
         return window
-    sides = list(map(as_whole, given.ravel().tolist()))
+    sides = tuple(map(as_whole, given.ravel().tolist()))
     if given.ndim > 1 or None in sides:
         return window
-    return tuple(sides) if given.ndim else sides[0]
+    return sides if given.ndim else sides[0]
 
 
 def _scaling_of(given: Any) -> Scaling | None:
@@ -242,62 +222,27 @@ def _scaling_of(given: Any) -> Scaling | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class PreparedImage:
-    """An image scaled and described, at the size at which to work, and its own shape and mask."""
+class PreparedImages:
+    """Images on graphs of their pixels, or of blocks of them.
 
-    scaled: NDArray[np.float32]
-    features: NDArray[np.floating]
-    mask: NDArray[np.bool_] | None
-    groups: NDArray[np.int64] | None
-    image_shape: tuple[int, ...]
-    image_mask: NDArray[np.bool_] | None
+    Attributes
+    ----------
+    grids : list of GridGraph
+        One per image; those of blocks know the way back to the image.
+    features : list of array of shape (n_nodes, n_features)
+    groups : list of array of int or None
+        Image-shaped, where the options say what makes the groups.
+    options : ImageOptions
+        With the scaling, whether it was given or found.
+    clipped : float
+        Share of the values that lie outside a scaling that was given.
+    """
 
-    def grid(self, options: ImageOptions) -> GridGraph:
-        """Return the graph of its pixels, or of blocks of them, which knows the way back."""
-        shape = self.scaled.shape[:-1]
-        if options.weights == "uniform":
-            grid = GridGraph(shape, window=options.window, mask=self.mask)
-        elif options.weights == "contrast":
-            grid = self._contrast_grid(check_window(options.window, shape))
-        else:
-            grid = GridGraph.nonlocal_means(
-                self.scaled,
-                window=options.window,
-                patch_size=3,
-                rho=_PATCH_RHO * 3 ** len(shape) * self.scaled.shape[-1],
-                channel_axis=-1,
-                mask=self.mask,
-            )
-        if grid.shape == self.image_shape:
-            return grid
-        return CoarseGrid(grid, self.image_shape, self.image_mask)
-
-    def _contrast_grid(self, window: tuple[int, ...]) -> GridGraph:
-        """Return a grid whose weights fall with contrast, in so far as noise does not make it."""
-        guide = FEATURES["lab"](self.scaled) if self.scaled.shape[-1] == 3 else self.scaled
-        stride = 1 if max(window) < _WIDE_WINDOW else 2
-        while stride > 1 and (
-            math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
-        ):
-            stride += 1
-        patch = tuple(3 if stride > 1 and side > 1 else 1 for side in window)
-        variances = _noise_variances(guide, [side > 1 for side in window], self.mask)
-        # A squared difference of two noisy values has the variance 8 sigma^4.
-        deviation = (8 * math.prod(patch) * np.square(variances).sum()) ** 0.5
-        return GridGraph.nonlocal_means(
-            guide,
-            window=window,
-            patch_size=patch,
-            rho=_CONTRAST_RHO * math.prod(patch) + _NOISE_DEVIATIONS * deviation,
-            stride=stride,
-            channel_axis=-1,
-            mask=self.mask,
-            noise_variance=float(variances.sum()),
-        )
-
-    def nodes(self, grid: GridGraph) -> NDArray[np.floating]:
-        """Return the features, a row for each node of its grid."""
-        return np.asarray(grid.gather(self.features))
+    grids: list[GridGraph]
+    features: list[NDArray[np.floating]]
+    groups: list[NDArray[np.int64]] | None
+    options: ImageOptions
+    clipped: float
 
 
 def prepare_images(
@@ -305,46 +250,84 @@ def prepare_images(
     masks: list[Any],
     given: list[NDArray[np.floating]] | None,
     options: ImageOptions,
-) -> tuple[list[PreparedImage], ImageOptions, float]:
-    """Scale images, compute or check their features.
-
-    Returns
-    -------
-    prepared : list of PreparedImage
-    options : ImageOptions
-        With the scaling, whether it was given or found.
-    clipped : float
-        Share of the values that lie outside a scaling that was given.
-    """
+) -> PreparedImages:
+    """Scale images, compute or check their features, make their graphs."""
     arrays = [channels_last(image, options.channel_axis)[0] for image in images]
     if len({array.shape[-1] for array in arrays}) > 1:
         counts = [array.shape[-1] for array in arrays]
         raise InvalidInput(f"images: expected one number of channels, got {counts}")
     shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
-    hidden = [_masked_pixels(image, options.channel_axis) for image in images]
-    inside = list(map(_check_finite, arrays, masks, hidden))
+    inside = [
+        _check_finite(image, array, mask, options.channel_axis)
+        for image, array, mask in zip(images, arrays, masks, strict=True)
+    ]
     seen = [a if m is None else a[m] for a, m in zip(arrays, inside, strict=True)]
     is_scaled = given is None or options.weights != "uniform"
     scaling = options.scaling or (Scaling.of(seen) if is_scaled else Scaling(0.0, 1.0))
     clipped = scaling.share_outside(seen) if is_scaled and options.scaling is not None else 0.0
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
-    groups: Sequence[NDArray[np.int64] | None] = [None] * len(arrays)
-    if options.groups is not None:
-        groups = image_groups(options.groups, arrays, inside)
-    prepared = []
-    for k, (array, mask) in enumerate(zip(arrays, inside, strict=True)):
-        kept = array if mask is None else np.where(mask[..., None], array, scaling.low)
-        scaled, shape, whole = scaling.apply(kept), shapes[k], array.shape[:-1]
+    groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
+    found = PreparedImages([], [], groups, options, clipped)
+    for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
+        values = array if mask is None else np.where(mask[..., None], array, scaling.low)
+        scaled, small = scaling.apply(values), mask
         features = None if given is None else _check_given(given, k, array)
-        small = mask
-        if shape != whole:
+        is_coarse = shape != array.shape[:-1]
+        if is_coarse:
             scaled = coarse_means(scaled, shape, mask)
             features = None if features is None else coarse_means(features, shape, mask)
             small = None if mask is None else coarse_mask(mask, shape)
         if features is None:
             features = FEATURES[options.features](scaled)
-        prepared.append(PreparedImage(scaled, features, small, groups[k], whole, mask))
-    return prepared, options, clipped
+        grid = _grid_of(scaled, small, options)
+        grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
+        found.grids.append(grid)
+        found.features.append(np.asarray(grid.gather(features)))
+    return found
+
+
+def _grid_of(
+    scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, options: ImageOptions
+) -> GridGraph:
+    shape = scaled.shape[:-1]
+    if options.weights == "uniform":
+        return GridGraph(shape, window=options.window, mask=mask)
+    if options.weights == "contrast":
+        return _contrast_grid(scaled, mask, check_window(options.window, shape))
+    return GridGraph.nonlocal_means(
+        scaled,
+        window=options.window,
+        patch_size=3,
+        rho=_PATCH_RHO * 3 ** len(shape) * scaled.shape[-1],
+        channel_axis=-1,
+        mask=mask,
+    )
+
+
+def _contrast_grid(
+    scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, window: tuple[int, ...]
+) -> GridGraph:
+    """Return a grid whose weights fall with contrast, in so far as noise does not make it."""
+    guide = FEATURES["lab"](scaled) if scaled.shape[-1] == 3 else scaled
+    stride = 1 if max(window) < _WIDE_WINDOW else 2
+    while stride > 1 and (
+        math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
+    ):
+        stride += 1
+    patch = tuple(3 if stride > 1 and side > 1 else 1 for side in window)
+    variances = _noise_variances(guide, [side > 1 for side in window], mask)
+    # A squared difference of two noisy values has the variance 8 sigma^4.
+    deviation = (8 * math.prod(patch) * np.square(variances).sum()) ** 0.5
+    return GridGraph.nonlocal_means(
+        guide,
+        window=window,
+        patch_size=patch,
+        rho=_CONTRAST_RHO * math.prod(patch) + _NOISE_DEVIATIONS * deviation,
+        stride=stride,
+        channel_axis=-1,
+        mask=mask,
+        noise_variance=float(variances.sum()),
+    )
 
 
 def _noise_variances(
@@ -392,27 +375,21 @@ def _check_given(
     return given[k]
 
 
-def _masked_pixels(image: ArrayLike, channel_axis: int | None) -> NDArray[np.bool_] | None:
-    """Return which pixels of a masked array are masked in any channel; None if none is."""
-    if not isinstance(image, np.ma.MaskedArray) or not np.ma.is_masked(image):
-        return None
-    masked, _ = channels_last(np.ma.getmaskarray(image), channel_axis)
-    return np.asarray(masked.any(axis=-1))
-
-
 def _check_finite(
-    array: NDArray[np.generic], mask: Any, hidden: NDArray[np.bool_] | None
+    image: ArrayLike, array: NDArray[np.generic], mask: Any, channel_axis: int | None
 ) -> NDArray[np.bool_] | None:
-    """Return the mask without hidden pixels, within which all must be finite; None: no mask."""
+    """Return the mask without pixels that are masked in any channel of a masked array.
+
+    Within it all pixels must be finite. None: no mask.
+    """
     finite = all_finite(array)
     if not finite.any():
         raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")
-    if isinstance(mask, str):
-        if mask != "finite":
-            raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
-        mask = finite
-    inside = check_mask(mask, finite.shape)
-    if hidden is not None:
+    if isinstance(mask, str) and mask != "finite":
+        raise InvalidInput(f"mask: expected an array or 'finite', got {mask!r}")
+    inside = check_mask(finite if isinstance(mask, str) else mask, finite.shape)
+    if isinstance(image, np.ma.MaskedArray) and np.ma.is_masked(image):
+        hidden = channels_last(np.ma.getmaskarray(image), channel_axis)[0].any(axis=-1)
         inside = check_mask(~hidden if inside is None else ~hidden & inside, finite.shape)
     n_bad = int(np.count_nonzero(~finite if inside is None else ~finite & inside))
     if n_bad:

@@ -14,7 +14,7 @@ from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.input import ImageOptions, prepare_images
+from napari_saf.input import GIVEN_FEATURES, ImageOptions, prepare_images
 
 __all__ = ["ImageOptions", "Problem"]
 
@@ -120,11 +120,10 @@ class Problem:
         """
         nodes: Any = seeds
         if isinstance(self.graph, GraphUnion) and isinstance(nodes, Sequence):
-            nodes = _join(
-                list(self.graph.grids), _each(nodes, len(self.graph.grids), "seeds"), "seeds"
-            )
+            grids = list(self.graph.grids)
+            nodes = _at_nodes(grids, _each(nodes, len(grids), "seeds"), "seeds")
         elif isinstance(self.graph, GridGraph) and np.shape(nodes) != (self.n_nodes,):
-            nodes = _pick(self.graph, nodes, "seeds")
+            nodes = _at_nodes([self.graph], [nodes], "seeds")
         other = dataclasses.replace(self, seeds=nodes)
         object.__setattr__(other, "_memory", self._memory)
         return other
@@ -201,27 +200,16 @@ class Problem:
         ComputeError
             If memory does not suffice.
         """
-        given = None if isinstance(features, str) else [own_floats(features, "features")]
-        options = ImageOptions.from_arguments(
-            features,
-            groups,
-            window=window,
-            weights=weights,
-            channel_axis=channel_axis,
-            scaling=scaling,
-            max_side=max_side,
+        grids, fields = _read_images(
+            [image],
+            [mask],
+            features if isinstance(features, str) else [features],
+            [seeds],
+            groups if isinstance(groups, str) else [groups],
+            {"window": window, "weights": weights, "channel_axis": channel_axis}
+            | {"scaling": scaling, "max_side": max_side},
         )
-        (prepared,), options, clipped = prepare_images([image], [mask], given, options)
-        grid = prepared.grid(options)
-        own_groups: Any = groups if prepared.groups is None else prepared.groups
-        return cls(
-            prepared.nodes(grid),
-            grid,
-            seeds=_pick(grid, seeds, "seeds"),
-            groups=_pick(grid, own_groups, "groups"),
-            options=options,
-            clipped=clipped,
-        )
+        return cls(graph=grids[0], **fields)
 
     @classmethod
     @memory_errors_translated("use masks, or smaller or fewer images")
@@ -266,31 +254,46 @@ class Problem:
         count = len(every_image)
         if not count:
             raise InvalidInput("images: expected at least one")
-        given = None
-        if not isinstance(features, str):
-            given = [own_floats(x, "features") for x in as_list(features, "features")]
-        options = ImageOptions.from_arguments(
-            features,
-            groups,
-            window=window,
-            weights=weights,
-            channel_axis=channel_axis,
-            scaling=scaling,
-            max_side=max_side,
-        )
         is_word = isinstance(masks, str)
-        every_mask = [masks] * count if is_word else _each(masks, count, "masks")
-        prepared, options, clipped = prepare_images(every_image, every_mask, given, options)
-        grids = [one.grid(options) for one in prepared]
-        every_group = [one.groups for one in prepared] if isinstance(groups, str) else groups
-        return cls(
-            np.concatenate([one.nodes(grid) for one, grid in zip(prepared, grids, strict=True)]),
-            GraphUnion(grids),
-            seeds=_join(grids, _each(seeds, count, "seeds"), "seeds"),
-            groups=_join(grids, _each(every_group, count, "groups"), "groups"),
-            options=options,
-            clipped=clipped,
+        grids, fields = _read_images(
+            every_image,
+            [masks] * count if is_word else _each(masks, count, "masks"),
+            features,
+            _each(seeds, count, "seeds"),
+            groups if isinstance(groups, str) else _each(groups, count, "groups"),
+            {"window": window, "weights": weights, "channel_axis": channel_axis}
+            | {"scaling": scaling, "max_side": max_side},
         )
+        return cls(graph=GraphUnion(grids), **fields)
+
+
+def _read_images(
+    images: list[ArrayLike],
+    masks: list[Any],
+    features: str | Sequence[ArrayLike],
+    seeds: list[Any],
+    groups: str | list[Any],
+    options: dict[str, Any],
+) -> tuple[list[GridGraph], dict[str, Any]]:
+    """Return the grid of each image, and the other fields of the problem of all."""
+    given = None
+    if not isinstance(features, str):
+        given = [own_floats(x, "features") for x in as_list(features, "features")]
+    wanted = ImageOptions(
+        features=features if isinstance(features, str) else GIVEN_FEATURES,
+        groups=groups if isinstance(groups, str) else None,
+        **options,
+    )
+    found = prepare_images(images, masks, given, wanted)
+    grids, rows = found.grids, found.features
+    own_groups = groups if isinstance(groups, list) else found.groups or []
+    return grids, {
+        "features": rows[0] if len(rows) == 1 else np.concatenate(rows),
+        "seeds": _at_nodes(grids, seeds, "seeds"),
+        "groups": _at_nodes(grids, own_groups, "groups"),
+        "options": found.options,
+        "clipped": found.clipped,
+    }
 
 
 def _each(values: Any, count: int, name: str) -> list[Any]:
@@ -311,25 +314,18 @@ def _as_indices(values: ArrayLike, name: str) -> NDArray[np.integer[Any]]:
     return array
 
 
-def _pick(grid: GridGraph, values: ArrayLike | None, name: str) -> NDArray[np.int64] | None:
-    """Return image-shaped seeds or groups at the nodes of a grid."""
-    if values is None:
-        return None
-    if np.shape(values) != grid.image_shape:
-        raise InvalidInput(
-            f"{name}: expected the image's shape {grid.image_shape}, got {np.shape(values)}"
-        )
-    return grid.from_image(_as_indices(values, name)).astype(np.int64)
-
-
-def _join(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:
+def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:
     """Return image-shaped seeds or groups at the nodes of grids; a missing one counts as zeros."""
     if all(value is None for value in values):
         return None
-    picked = [_pick(grid, value, name) for grid, value in zip(grids, values, strict=True)]
-    return np.concatenate(
-        [
-            np.zeros(grid.n_nodes, np.int64) if one is None else one
-            for grid, one in zip(grids, picked, strict=True)
-        ]
-    )
+    nodes = []
+    for grid, value in zip(grids, values, strict=True):
+        if value is None:
+            nodes.append(np.zeros(grid.n_nodes, np.int64))
+            continue
+        if np.shape(value) != grid.image_shape:
+            raise InvalidInput(
+                f"{name}: expected the image's shape {grid.image_shape}, got {np.shape(value)}"
+            )
+        nodes.append(grid.from_image(_as_indices(value, name)).astype(np.int64))
+    return np.concatenate(nodes)
