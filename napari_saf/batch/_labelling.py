@@ -140,7 +140,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             for image, one, mask in zip(images, labels, job.masks, strict=True):
                 save_labels(image, one, mask, channel_axis, names=self.names, colors=self.colors)
         _remove_leftovers(job)
-        counts = tuple(np.count_nonzero(np.bincount(one.ravel())[1:]) for one in labels)
+        counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
         return LabelSummary(counts, result.status, result.seconds, result.notes)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
