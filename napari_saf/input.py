@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import all_finite, as_whole
+from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.features import (
     FEATURES,
@@ -22,8 +22,6 @@ from napari_saf.features import (
 from napari_saf.graph import (
     CoarseGrid,
     GridGraph,
-    check_mask,
-    check_window,
     coarse_mask,
     coarse_means,
     coarse_shape,

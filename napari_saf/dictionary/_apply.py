@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from napari_saf.arrays import check_window
 from napari_saf.device import resolve_device
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import (
@@ -24,7 +25,7 @@ from napari_saf.dictionary._distance import (
 )
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import AssignmentField, Flow, Start
-from napari_saf.graph import GridGraph, check_window
+from napari_saf.graph import GridGraph
 from napari_saf.methods import AssignmentFlow, Call, Cancelled, run_flow, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage

@@ -1,7 +1,5 @@
 """Graphs: what is a neighbour of what, and how to average over neighbours."""
 
-from napari_saf.graph._affinity import AffinityGraph
-from napari_saf.graph._coarse import CoarseGrid, coarse_mask, coarse_means
 from napari_saf.graph._distances import (
     Neighbours,
     mean_nearest_distance,
@@ -11,15 +9,15 @@ from napari_saf.graph._distances import (
 )
 from napari_saf.graph._graph import (
     AbstractGraph,
+    AffinityGraph,
     Averager,
     SparseProduct,
     asymmetry,
     square_matrix,
     symmetric_part,
 )
-from napari_saf.graph._grid import GridGraph
-from napari_saf.graph._shape import check_mask, check_window, coarse_shape, inside_of
-from napari_saf.graph._union import GraphUnion
+from napari_saf.graph._grid import GridGraph, coarse_shape
+from napari_saf.graph._images import CoarseGrid, GraphUnion, coarse_mask, coarse_means
 
 __all__ = [
     "AbstractGraph",
@@ -31,12 +29,9 @@ __all__ = [
     "Neighbours",
     "SparseProduct",
     "asymmetry",
-    "check_mask",
-    "check_window",
     "coarse_mask",
     "coarse_means",
     "coarse_shape",
-    "inside_of",
     "mean_nearest_distance",
     "nearest_neighbours",
     "path_costs",

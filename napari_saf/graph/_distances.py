@@ -31,7 +31,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from napari_saf.arrays import as_array, as_whole
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._graph import AbstractGraph
 
 _MOST_TREE_FEATURES = 16
 _MOST_EXACT_NODES = 20_000
@@ -44,13 +43,7 @@ _LEAST = 1e-9
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
-    """The nearest neighbours of every node, nearest first, without the node itself.
-
-    Attributes
-    ----------
-    indices : array of int of shape (n_nodes, k)
-    squared_distances : array of shape (n_nodes, k)
-    """
+    """The k nearest neighbours of every node, nearest first, without the node itself."""
 
     indices: NDArray[np.int64]
     squared_distances: NDArray[np.float64]
@@ -64,25 +57,10 @@ class Neighbours:
 
 
 def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
-    """Return the k nearest neighbours of every node.
+    """Return the k nearest neighbours of every node by its features (n_nodes, n_features).
 
-    Parameters
-    ----------
-    features : array of shape (n_nodes, n_features)
-        Points in feature space, finite.
-    k : int
-        1 to n_nodes - 1.
-
-    Returns
-    -------
-    Neighbours
-        Exact up to 16 features or 20,000 nodes; beyond, about 99 % of them are found. Of
-        several at one distance, any may be among them.
-
-    Raises
-    ------
-    InvalidInput
-        If `k` is out of range or features are not finite.
+    Exact up to 16 features or 20,000 nodes; beyond, about 99 % of them are found. Of several at
+    one distance, any may be among them.
     """
     points, whole = as_array(features, "features"), as_whole(k)
     if points.dtype.kind not in "biuf":
@@ -103,8 +81,11 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
         centred = points - points[0]  # products far from the origin lose digits
         found = search.fit(centred).kneighbors(centred, return_distance=False)
     else:
-        found = _approximate(points - points[0], k + 1)
-    indices = _without_self(np.asarray(found, dtype=np.int64))
+        found = _by_index(points - points[0], k + 1)
+    # Without the node itself, or without the farthest.
+    others = found != np.arange(len(points))[:, None]
+    others[others.all(axis=1), k] = False
+    indices = np.asarray(found[others], dtype=np.int64).reshape(len(points), k)
     squares = np.empty(indices.shape)
     for column, neighbour in enumerate(indices.T):
         difference = points - points[neighbour]
@@ -113,21 +94,7 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
 
 
 def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDArray[np.float64]:
-    """Return the mean distance of every query to the k nearest points, or to all if fewer.
-
-    Parameters
-    ----------
-    points : array of shape (n_points, n_features)
-        One at least.
-    queries : array of shape (n_queries, n_features)
-        Where from.
-    k : int
-        >= 1.
-
-    Returns
-    -------
-    array of shape (n_queries,)
-    """
+    """Return the mean distance of every query to the k nearest points, or to all if fewer."""
     known, asked = np.asarray(points), np.asarray(queries)
     k = min(k, len(known))
     if known.shape[1] <= _MOST_TREE_FEATURES:
@@ -156,7 +123,7 @@ def _by_tree(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     return found
 
 
-def _approximate(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
+def _by_index(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     from usearch.index import Index
 
     index = Index(ndim=points.shape[1], metric="l2sq", dtype="f32", expansion_search=max(64, 4 * k))
@@ -165,57 +132,26 @@ def _approximate(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     return np.asarray(index.search(vectors, k, threads=0).keys, dtype=np.int64)
 
 
-def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return k of k + 1 columns: without the node itself, or without the farthest."""
-    n_nodes, k = found.shape[0], found.shape[1] - 1
-    others = found != np.arange(n_nodes)[:, None]
-    others[others.all(axis=1), k] = False
-    return np.asarray(found[others]).reshape(n_nodes, k)
-
-
-def path_costs(graph: AbstractGraph, features: NDArray[np.floating]) -> sparse.csr_array:
+def path_costs(steps: sparse.csr_array, features: NDArray[np.floating]) -> sparse.csr_array:
     """Return the lengths of the steps of a graph by the change of the features along them.
 
-    Parameters
-    ----------
-    graph : AbstractGraph
-        Says which nodes are next to each other.
-    features : array of shape (n_nodes, n_features)
-        Points in feature space.
-
-    Returns
-    -------
-    csr_array of shape (n_nodes, n_nodes)
-        Every step once: the distance in feature space, in units of the spread of the features,
-        and ten times the length in shares of the longest side.
+    Every step once: the distance in feature space, in units of the spread of the features, and
+    ten times the length in shares of the longest side (see `AbstractGraph.steps`).
     """
-    steps = sparse.coo_array(graph.steps())
+    ends = sparse.coo_array(steps)
     spread = np.sqrt(np.square(features - features.mean(axis=0)).sum(axis=1).mean())
-    squares = np.zeros(steps.nnz, dtype=np.float64)
+    squares = np.zeros(ends.nnz, dtype=np.float64)
     for column in features.T:
-        squares += np.square(column[steps.row] - column[steps.col])
-    lengths = np.sqrt(squares) / max(spread, 1e-30) + _WHOLE_IMAGE * steps.data + _LEAST
-    return sparse.csr_array((lengths, (steps.row, steps.col)), shape=steps.shape)
+        squares += np.square(column[ends.row] - column[ends.col])
+    lengths = np.sqrt(squares) / max(spread, 1e-30) + _WHOLE_IMAGE * ends.data + _LEAST
+    return sparse.csr_array((lengths, (ends.row, ends.col)), shape=ends.shape)
 
 
 def path_lengths(costs: sparse.csr_array, sources: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the length of the shortest path from the nearest source to every node.
 
-    Parameters
-    ----------
-    costs : csr_array of shape (n_nodes, n_nodes)
-        See `path_costs`.
-    sources : array of int of shape (n_sources,)
-        Nodes, one at least.
-
-    Returns
-    -------
-    array of shape (n_nodes,)
-        Infinite where no path leads.
-
-    Notes
-    -----
-    Geodesic distances to strokes: Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z.
+    Infinite where no path leads. Geodesic distances to strokes: Bai and Sapiro,
+    https://doi.org/10.1007/s11263-008-0191-z.
     """
     found = dijkstra(costs, directed=False, indices=sources, min_only=True)
     return np.asarray(found, dtype=np.float64)

@@ -12,12 +12,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from napari_saf.arrays import as_list, as_whole, own_floats
+from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
 from napari_saf.device import check_memory
 from napari_saf.errors import InvalidInput
-from napari_saf.graph._box import BoxSum, NeighbourSum, WeightedAverage
+from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
-from napari_saf.graph._shape import check_mask, check_window, coarse_shape
 
 _BYTES_AS_MATRIX = 72
 """What a weight takes at most on its way into a sparse matrix; measured with 13 million."""
@@ -140,21 +139,27 @@ class GridGraph(AbstractGraph):
         return self._n_nodes
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        """Return the averaging operator for a device."""
-        inside = self._inside(device)
-        if self.weights is not None:
-            images = self._weight_images(self.weights).to(device, dtype)
-            return WeightedAverage(images, self._offsets(), inside)
-        return BoxSum(self.shape, self.window, device, dtype, mean=True, inside=inside)
+        if self.weights is None:
+            return self._box_sum(device, dtype, mean=True)
+        # An image of weights for each position of the window.
+        weights = self.weights
+        if self.mask is not None:
+            weights = np.zeros((self.mask.size, weights.shape[1]), np.float32, order="F")
+            weights[self.mask.ravel()] = self.weights
+        images = torch.from_numpy(weights.T).view(-1, *self.shape).to(device, dtype)
+        return WeightedAverage(images, self._offsets(), self._inside(device))
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
         """Return the product with the symmetric part of the weights, 1 where none are given."""
-        if self.weights is None:
-            inside = self._inside(device)
-            return NeighbourSum(
-                BoxSum(self.shape, self.window, device, dtype, mean=False, inside=inside)
-            )
-        return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
+        if self.weights is not None:
+            return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
+        box = self._box_sum(device, dtype, mean=False)
+
+        def sum_of_others(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+            box(values, out, scratch)
+            out.sub_(values)
+
+        return sum_of_others
 
     def steps(self) -> sparse.csr_array:
         """Return the steps to the pixels around, corners too in 2-D, in shares of the longest side.
@@ -176,20 +181,7 @@ class GridGraph(AbstractGraph):
         return sparse.csr_array((data, (rows, columns)), shape=(self.n_nodes, self.n_nodes))
 
     def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
-        """Return weights exp(-|f_i - f_k|^2 / sigma2) of the neighbours within the window.
-
-        Parameters
-        ----------
-        features : array of shape (n_nodes, n_features)
-            Points in feature space.
-        sigma2 : float
-            > 0; squared distance at which a weight is 1 / e.
-
-        Returns
-        -------
-        csr_array of shape (n_nodes, n_nodes)
-            Symmetric, without a diagonal.
-        """
+        """Return weights exp(-|f_i - f_k|^2 / sigma2) of the neighbours within the window."""
         image = np.asarray(self.spread(own_floats(features, "features")))
         weights = self._new_weights(_BYTES_AS_MATRIX)
         for k, (target, source) in enumerate(self._shifts()):
@@ -220,14 +212,10 @@ class GridGraph(AbstractGraph):
 
         Those are scaled as for the averages: with that of the node itself they sum to 1.
         """
-        field = self._as_field(values)
-        total, scratch = torch.empty_like(field), torch.empty_like(field)
-        if self.weights is not None:
-            own = self.weights[:, self.weights.shape[1] // 2, None]
-            self.averager(field.device, field.dtype)(field, total, scratch)
-            return np.asarray(total.numpy() - own * field.numpy())
-        self.neighbour_sum(field.device, field.dtype)(field, total, scratch)
-        return total.numpy()
+        if self.weights is None:
+            return self._apply(self.neighbour_sum, values)
+        own = self.weights[:, self.weights.shape[1] // 2, None]
+        return np.asarray(self.average(values) - own * own_floats(values, "values"))
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values as an image, `fill` outside the mask."""
@@ -243,13 +231,7 @@ class GridGraph(AbstractGraph):
         return image
 
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
-        """Return the pixels, of shape (n, n_axes), that nodes of the given indices are.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no such node.
-        """
+        """Return the pixels (n, n_axes) that nodes of the given indices are."""
         flat = self._check_nodes(nodes)
         if self.mask is not None:
             flat = np.flatnonzero(self.mask)[flat]
@@ -268,30 +250,24 @@ class GridGraph(AbstractGraph):
         return image.reshape(-1, *trailing) if self.mask is None else image[self.mask]
 
     def smaller(self, share: float) -> str:
-        """Describe what image has a share of the nodes; see `AbstractGraph.smaller`."""
         allowed = share * math.prod(self.shape)
-        sides = range(1, max(self.shape) + 1)
-        k = bisect_right(sides, allowed, key=self._n_pixels_at)
+        k = bisect_right(
+            range(1, max(self.shape) + 1),
+            allowed,
+            key=lambda side: math.prod(coarse_shape(self.shape, side, self.window)),
+        )
         if not k:
             return super().smaller(share)
-        side = sides[k - 1]
-        return f"a smaller image: up to a longest side of {side} it fits (Work at, max_side)"
-
-    def _n_pixels_at(self, max_side: int) -> int:
-        return math.prod(coarse_shape(self.shape, max_side, self.window))
+        return f"a smaller image: up to a longest side of {k} it fits (Work at, max_side)"
 
     def _inside(self, device: torch.device) -> torch.Tensor | None:
         if self.mask is None:
             return None
         return torch.from_numpy(np.flatnonzero(self.mask)).to(device)
 
-    def _weight_images(self, weights: NDArray[np.float32]) -> torch.Tensor:
-        """Return weights in the shape of the grid, an image for each position of the window."""
-        if self.mask is not None:
-            inside = weights
-            weights = np.zeros((self.mask.size, inside.shape[1]), np.float32, order="F")
-            weights[self.mask.ravel()] = inside
-        return torch.from_numpy(weights.T).view(-1, *self.shape)
+    def _box_sum(self, device: torch.device, dtype: torch.dtype, *, mean: bool) -> BoxSum:
+        inside = self._inside(device)
+        return BoxSum(self.shape, self.window, device, dtype, mean=mean, inside=inside)
 
     def _check_weights(self, weights: ArrayLike) -> NDArray[np.float32]:
         given = own_floats(weights, "weights")
@@ -315,7 +291,9 @@ class GridGraph(AbstractGraph):
         """Leave out what is no neighbour, and let rows sum to 1, in place."""
         total = np.zeros(self.n_nodes, dtype=np.float32)
         for column, (target, source) in zip(weights.T, self._shifts(), strict=True):
-            column *= self._is_neighbour(target, source)
+            there = np.zeros(self.shape, dtype=bool)
+            there[target] = True if self.mask is None else self.mask[source]
+            column *= self.gather(there).astype(bool, copy=False)
             total += column
         if (total == 0).any():
             raise InvalidInput("weights: every node needs a positive weight inside the image")
@@ -338,13 +316,6 @@ class GridGraph(AbstractGraph):
         """Yield, for each window offset in C order, the slices of nodes and of neighbours."""
         for offset in self._offsets():
             yield _shift(offset, self.shape)
-
-    def _is_neighbour(
-        self, target: tuple[slice, ...], source: tuple[slice, ...]
-    ) -> NDArray[np.bool_]:
-        there = np.zeros(self.shape, dtype=bool)
-        there[target] = True if self.mask is None else self.mask[source]
-        return np.asarray(self.gather(there), dtype=bool)
 
     def _patch_weights(
         self,
@@ -390,4 +361,19 @@ def _shift(
     return (
         tuple(slice(max(0, -o), min(side, side - o)) for o, side in moves),
         tuple(slice(max(0, o), min(side, side + o)) for o, side in moves),
+    )
+
+
+def coarse_shape(shape: Sequence[int], max_side: int, window: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape reduced so that no side is longer than `max_side`.
+
+    All axes shrink alike, but those of window 1 next to wider ones, along which nothing is
+    averaged, and sides that would become shorter than their window.
+    """
+    shrinks = [width > 1 or max(window) == 1 for width in window]
+    longest = max(side for side, one in zip(shape, shrinks, strict=True) if one)
+    ratio = min(max_side, longest) / longest
+    return tuple(
+        max(min(side, width), round(side * ratio)) if one else side
+        for side, width, one in zip(shape, window, shrinks, strict=True)
     )

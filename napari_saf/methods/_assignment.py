@@ -414,7 +414,7 @@ def _stroke_costs(call: Call, n_classes: int, n_nearest: int, paths: float) -> N
 
     costs = relative(lambda own: mean_nearest_distance(features[own], features, n_nearest))
     if paths > 0:
-        edges = problem.remember("paths", lambda: path_costs(problem.graph, features))
+        edges = problem.remember("paths", lambda: path_costs(problem.graph.steps(), features))
         costs += paths * relative(lambda own: path_lengths(edges, own))
     return costs
 
