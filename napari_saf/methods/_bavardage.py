@@ -30,22 +30,18 @@ class Bavardage(AbstractFewShotMethod):
         > 0; T_vb, the inverse of the variance of a class along each axis of the projection.
     concentration : float
         > 0; alpha of the Dirichlet prior of the shares of the classes. Large: equal shares.
-    start_temperature : float
-        > 0; T_km of the soft k-means from which the run starts.
-    start_iterations : int
-        Iterations of it.
+    start_temperature, start_iterations
+        > 0 and >= 1; T_km and the number of iterations of the soft k-means at the start.
     mean_weight : float
         > 0; beta, how many nodes the prior of a class mean, the mean of all nodes, counts for.
     max_scale : float
         > 0; s_max, by how much an axis along which classes are narrow is stretched at most.
     within_scatter : array of shape (n_features, n_features), optional
-        Scatter within the classes, of features after `preprocessing`; symmetric, positive
-        semi-definite, taken with its scale. None: from the seeds, see Notes.
+        Symmetric, >= 0; of features after `preprocessing`. None: from the seeds, see Notes.
     tolerance : float
-        CONVERGED once an iteration moves less than this share of a node's assignment, on
-        average.
+        0 to 0.1; CONVERGED once an iteration moves a smaller share of the assignment.
     max_iterations : int
-        MAX_ITERATIONS after so many variational steps.
+        >= 1; MAX_ITERATIONS after so many variational steps.
     preprocessing, device, dtype
         As for every method that takes its classes from seeds: `AbstractFewShotMethod`.
 
@@ -178,7 +174,15 @@ class _State(AbstractState):
                 self.raise_if_cancelled()
                 self._assign_to(weighted_means(self.by_task(self.assignment), self._points))
         self.raise_if_cancelled()
-        whitened = self._whiten()
+        if self._whitening is not None:
+            whitened = self._points @ torch.from_numpy(self._whitening).to(self._points)
+        else:
+            whitened = whitened_by_seeds(
+                self._points,
+                self.tasks.class_indicators(),
+                self._method.max_scale,
+                n_features=self.tasks.blocks.shape[2],
+            )
         self._whitened = whitened - whitened.mean(dim=1, keepdim=True)
         self._transposed = self._whitened.mT.contiguous()
         self._update_posteriors()
@@ -201,7 +205,6 @@ class _State(AbstractState):
             self.objectives = self.choose(self.active, self._free_energies(), self.objectives)
 
     def gains(self, before: torch.Tensor) -> torch.Tensor:
-        """Return what share of the assignment the last iteration moved."""
         return self._moved
 
     def _assign_to(self, means: torch.Tensor) -> None:
@@ -211,16 +214,6 @@ class _State(AbstractState):
         squares.sub_(products, alpha=2).clamp_(min=0)
         self.move(squares.mul_(-self._method.start_temperature).flatten(0, 1))
 
-    def _whiten(self) -> torch.Tensor:
-        if self._whitening is not None:
-            return self._points @ torch.from_numpy(self._whitening).to(self._points)
-        return whitened_by_seeds(
-            self._points,
-            self.tasks.class_indicators(),
-            self._method.max_scale,
-            n_features=self.tasks.blocks.shape[2],
-        )
-
     def _update_posteriors(self) -> None:
         """Compute the posteriors of shares and means (step 1) and project (step 2)."""
         method, weights = self._method, self.by_task(self.assignment)
@@ -229,7 +222,12 @@ class _State(AbstractState):
         self._alpha = method.concentration + (counts - self._n_seeds).clamp_(min=0)
         sums = (weights.mT @ self._whitened).cpu().double()
         means = sums / self._beta[..., None]
-        basis = _span(means)
+        # an orthonormal basis, in columns, of what tells means apart; 0 beyond the rank
+        apart = means - means.mean(dim=1, keepdim=True)
+        values, vectors = torch.linalg.eigh(apart @ apart.mT)
+        is_significant = values > _LEAST_EIGENVALUE * values[:, -1:].clamp(min=1e-300)
+        factors = torch.where(is_significant, values.clamp(min=1e-300).rsqrt(), 0)
+        basis = apart.mT @ (vectors * factors[:, None])
         self._n_dimensions = min(means.shape[1] - 1, means.shape[2])
         self._projected = (basis.mT.to(self._transposed) @ self._transposed).mT
         self._means = (means @ basis).to(self._whitened)
@@ -263,19 +261,6 @@ class _State(AbstractState):
 def _mean_logarithms(alpha: torch.Tensor) -> torch.Tensor:
     """Return the expected logarithms of shares with a Dirichlet posterior."""
     return torch.digamma(alpha) - torch.digamma(alpha.sum(dim=1, keepdim=True))
-
-
-def _span(means: torch.Tensor) -> torch.Tensor:
-    """Return an orthonormal basis (n_tasks, n_features, n_classes) of what tells means apart.
-
-    In float64; columns beyond the rank are 0.
-    """
-    apart = means - means.mean(dim=1, keepdim=True)
-    values, vectors = torch.linalg.eigh(apart @ apart.mT)
-    is_significant = values > _LEAST_EIGENVALUE * values[:, -1:].clamp(min=1e-300)
-    factors = torch.where(is_significant, values.clamp(min=1e-300).rsqrt(), 0)
-    basis: torch.Tensor = apart.mT @ (vectors * factors[:, None])
-    return basis
 
 
 def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
@@ -318,7 +303,13 @@ def whitened_by_seeds(
     if not is_known.any():
         return points
     shares = values / torch.where(is_known, mean, 1)[:, None]
-    shrinkage = torch.where(is_known, _shrinkage(shares, freedom, n_features), 1)
+    # The oracle approximation takes too little where the spread lies in a few of many axes.
+    squares, p = shares.square().sum(dim=1), float(n_features)
+    above = (1 - 2 / p) * squares + p * p
+    below = (freedom + 1 - 2 / p) * (squares - p)
+    oracle = torch.where(below > above, above / below.clamp(min=1e-300), 1)
+    shrinkage = torch.maximum(oracle, p / (p + freedom)).clamp(0, 1)
+    shrinkage = torch.where(is_known, shrinkage, 1)
     own = (1 - shrinkage)[:, None] * shares + shrinkage[:, None]
     squares = own.square().sum(dim=1) + (n_features - values.shape[1]) * shrinkage.square()
     unit = squares / n_features
@@ -355,15 +346,3 @@ def _principal_axes(residuals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     values = torch.where(values > 1e-9 * values[:, -1:], values, 0)
     factors = torch.where(values > 0, values.clamp(min=1e-300).rsqrt(), 0)
     return values, residuals.mT @ (vectors * factors[:, None])
-
-
-def _shrinkage(shares: torch.Tensor, freedom: torch.Tensor, n_features: int) -> torch.Tensor:
-    """Return how much of the identity the estimate holds, for eigenvalues of mean 1.
-
-    The oracle approximation takes too little where the spread lies in a few of many axes.
-    """
-    squares, p = shares.square().sum(dim=1), float(n_features)
-    above = (1 - 2 / p) * squares + p * p
-    below = (freedom + 1 - 2 / p) * (squares - p)
-    oracle = torch.where(below > above, above / below.clamp(min=1e-300), 1)
-    return torch.maximum(oracle, p / (p + freedom)).clamp(0, 1)

@@ -16,7 +16,11 @@ from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import count_classes
 from napari_saf.methods._clustering import AbstractState, Tasks, run_clustering
-from napari_saf.methods._laplacian import AbstractLaplacianState, nearest_operator
+from napari_saf.methods._laplacian import (
+    AbstractLaplacianState,
+    nearest_operator,
+    neighbours_parameter,
+)
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
@@ -300,14 +304,7 @@ class LaplacianShot(AbstractFewShotMethod):
         maximum=1000,
         step=0.1,
     )
-    n_neighbors: int = parameter(
-        3,
-        label="Nearest",
-        help="Number of nearest neighbours in feature space (k).",
-        minimum=1,
-        maximum=100,
-        advanced=True,
-    )
+    n_neighbors: int = neighbours_parameter(3)
     rectification: float | None = parameter(
         10.0,
         label="Rectification",

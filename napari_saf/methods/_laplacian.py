@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from napari_saf.flow import normalize_, row_maxima, softmax
 from napari_saf.graph import (
@@ -19,6 +19,7 @@ from napari_saf.graph import (
     symmetric_part,
 )
 from napari_saf.methods._clustering import AbstractState, Tasks
+from napari_saf.parameters import parameter
 from napari_saf.problem import Problem
 
 Laplacian = Literal["contrast", "graph", "features"]
@@ -29,6 +30,15 @@ _MIN_CHANGE = 1e-3
 _MIN_STEP = 2**-10
 _MAX_SPREAD = 20.0
 """Of log coordinates within a row, for which exponentials need no shift and none is too small."""
+
+neighbours_parameter = functools.partial(
+    parameter,
+    label="Nearest",
+    help="Number of nearest neighbours in feature space (k).",
+    minimum=1,
+    maximum=100,
+    advanced=True,
+)
 
 
 def neighbour_operator(
@@ -78,19 +88,16 @@ def nearest_operator(
         indices = np.stack([part.indices for part in parts])
         squares = np.stack([part.squared_distances for part in parts])
     else:
-        indices, squares = _dense_nearest(blocks.cpu().double(), k)
+        points = blocks.cpu().double()
+        lengths = points.square().sum(dim=2)
+        table = torch.baddbmm(lengths[:, :, None] + lengths[:, None], points, points.mT, alpha=-2)
+        table.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+        nearest = table.topk(k, dim=2, largest=False)
+        indices, squares = nearest.indices.numpy(), nearest.values.clamp_(min=0).numpy()
     offsets = np.arange(n_tasks)[:, None, None] * n_nodes
     found = Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
     product = SparseProduct(symmetric_part(found.indicator()), like.device, like.dtype)
     return product, torch.from_numpy(squares.mean(axis=(1, 2)))
-
-
-def _dense_nearest(points: torch.Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    lengths = points.square().sum(dim=2)
-    squares = torch.baddbmm(lengths[:, :, None] + lengths[:, None], points, points.mT, alpha=-2)
-    squares.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    found, indices = squares.topk(k, dim=2, largest=False)
-    return indices.numpy(), found.clamp_(min=0).numpy()
 
 
 class AbstractLaplacianState(AbstractState):

@@ -16,6 +16,7 @@ from napari_saf.methods._laplacian import (
     Laplacian,
     nearest_operator,
     neighbour_operator,
+    neighbours_parameter,
 )
 from napari_saf.methods._method import Call
 from napari_saf.parameters import parameter
@@ -36,20 +37,17 @@ class SLK(AbstractClustering):
     Parameters
     ----------
     prototypes : {"bo", "ms", "means"}
-        What stands for a label: the node where its density peaks, taken from the bound
-        optimiser ("bo") or found by mean shift ("ms"), or the mean.
+        The node where the density of a label peaks, by the bound optimiser or by mean shift; or
+        its mean.
     laplacian_weight : float
         >= 0; lambda, how much the labels of neighbours count.
     laplacian : {"contrast", "graph", "features"}
-        Who is a neighbour, W: within the window of a grid, exp(-|x_p - x_q|^2 / sigma2); as
-        the problem's graph says, which on a grid is 1 within the window; or 1 for the
-        `n_neighbors` nearest in feature space. A graph that is no grid has its own weights
-        for "contrast" too.
+        W: exp(-|x_p - x_q|^2 / sigma2) within the window of a grid, other graphs' own weights; the
+        graph's weights, on a grid 1 within the window; 1 for the `n_neighbors` nearest features.
     n_neighbors : int
-        For "features", and for the estimate of sigma2.
+        >= 1; for "features", and for the estimate of sigma2.
     sigma2 : float, optional
-        > 0; squared width of the kernel in feature space. None: the mean squared distance to
-        the `n_neighbors` nearest.
+        > 0; squared width of the kernel. None: mean squared distance to the `n_neighbors` nearest.
     n_clusters, tolerance, max_iterations, seed, device, dtype
         As for every clustering: `AbstractClustering`.
 
@@ -108,14 +106,7 @@ class SLK(AbstractClustering):
         },
         advanced=True,
     )
-    n_neighbors: int = parameter(
-        5,
-        label="Nearest",
-        help="Number of nearest neighbours in feature space (k).",
-        minimum=1,
-        maximum=100,
-        advanced=True,
-    )
+    n_neighbors: int = neighbours_parameter(5)
     sigma2: float | None = parameter(
         None,
         label="Kernel width",
@@ -128,7 +119,6 @@ class SLK(AbstractClustering):
 
     @property
     def uses_window(self) -> bool:
-        """Whether it matters who is a neighbour of whom in the image."""
         return self.laplacian != "features"
 
     def run_tasks(self, features: ArrayLike, seeds: ArrayLike) -> NDArray[np.int64]:
@@ -194,7 +184,13 @@ class _State(AbstractLaplacianState):
     def advance(self) -> None:
         self.relax(_MAX_INNER)
         self.raise_if_cancelled()
-        self._update_prototypes()
+        if self._method.prototypes == "means":
+            weights = self.by_task(self.assignment)
+            self._move_points(weighted_means(weights, self.tasks.blocks, self._points), self.active)
+        elif self._method.prototypes == "ms":
+            self._shift_means()
+        else:
+            self._move_modes()
         self.update_objectives()
 
     def prototypes(self) -> torch.Tensor:
@@ -205,16 +201,6 @@ class _State(AbstractLaplacianState):
             return None
         nodes = self._nodes if self._takes_nodes else self._squares(self._points).argmin(dim=1)
         return nodes[0].cpu().numpy()
-
-    def _update_prototypes(self) -> None:
-        kind = self._method.prototypes
-        if kind == "means":
-            weights = self.by_task(self.assignment)
-            self._move_points(weighted_means(weights, self.tasks.blocks, self._points), self.active)
-        elif kind == "ms":
-            self._shift_means()
-        else:
-            self._move_modes()
 
     def _move_points(self, points: torch.Tensor, mask: torch.Tensor) -> None:
         self._points = self.choose(mask, points, self._points)
