@@ -128,9 +128,15 @@ class Parameter:
         return next((key for key, cls in self.variants.items() if type(value) is cls), None)
 
 
-def parameter(default: Any, **description: Any) -> Any:
-    """Return a dataclass field that describes itself, by attributes of `Parameter`."""
-    info = Parameter(default=default, **description)
+def parameter(
+    default: Any, *, bounds: tuple[float | None, float | None] = (None, None), **description: Any
+) -> Any:
+    """Return a dataclass field that describes itself, by attributes of `Parameter`.
+
+    `bounds` are its minimum and maximum.
+    """
+    limits = {"minimum": bounds[0], "maximum": bounds[1]}
+    info = Parameter(default=default, **(limits | description))
     return dataclasses.field(default=default, metadata={_KEY: info})
 
 

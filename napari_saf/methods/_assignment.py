@@ -114,8 +114,7 @@ class AssignmentFlow(AbstractFlow):
         label="Strokes asked",
         help="How many stroke pixels of a label, the most similar ones, tell how well a pixel "
         "fits that label; none: the mean of all of them.",
-        minimum=1,
-        maximum=1000,
+        bounds=(1, 1000),
         advanced=True,
         none="their mean",
         for_seeds=True,
@@ -125,8 +124,7 @@ class AssignmentFlow(AbstractFlow):
         label="Nearness",
         help="How much nearness to a stroke counts beside likeness; a way that crosses edges "
         "is a long one. 0: not at all.",
-        minimum=0,
-        maximum=10,
+        bounds=(0, 10),
         step=0.1,
         advanced=True,
         for_seeds=True,
@@ -136,8 +134,7 @@ class AssignmentFlow(AbstractFlow):
         label="Learn again",
         help="How often, at most, a label learns again: from all pixels that it has, not only "
         "from its strokes.",
-        minimum=0,
-        maximum=20,
+        bounds=(0, 20),
         advanced=True,
         for_seeds=True,
     )

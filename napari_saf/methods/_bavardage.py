@@ -85,24 +85,21 @@ class Bavardage(AbstractFewShotMethod):
         50.0,
         label="Sharpness",
         help="How narrow classes are: a larger number makes harder borders between them (T_vb).",
-        minimum=1e-3,
-        maximum=1e6,
+        bounds=(1e-3, 1e6),
         step=5,
     )
     concentration: float = parameter(
         2.0,
         label="Evenness",
         help="How equal in size classes are expected to be: 2 hardly, 1000 very (alpha).",
-        minimum=1e-3,
-        maximum=1e9,
+        bounds=(1e-3, 1e9),
         step=1,
     )
     start_temperature: float = parameter(
         10.0,
         label="Start sharpness",
         help="How decided the start is: a larger number is more decided (T_km).",
-        minimum=1e-3,
-        maximum=1e6,
+        bounds=(1e-3, 1e6),
         step=1,
         advanced=True,
     )
@@ -110,16 +107,14 @@ class Bavardage(AbstractFewShotMethod):
         5,
         label="Start steps",
         help="Iterations of soft k-means at the start.",
-        minimum=1,
-        maximum=1000,
+        bounds=(1, 1000),
         advanced=True,
     )
     mean_weight: float = parameter(
         10.0,
         label="Pull of the mean",
         help="Weight of the mean of all pixels in the mean of each class, in pixels (beta).",
-        minimum=1e-6,
-        maximum=1e9,
+        bounds=(1e-6, 1e9),
         step=1,
         advanced=True,
     )
@@ -127,8 +122,7 @@ class Bavardage(AbstractFewShotMethod):
         2.0,
         label="Largest stretch",
         help="How far a feature that varies little within classes is stretched, at most (s_max).",
-        minimum=1e-3,
-        maximum=1e6,
+        bounds=(1e-3, 1e6),
         step=0.5,
         advanced=True,
     )

@@ -76,8 +76,7 @@ class AbstractClustering(AbstractMethod):
         8,
         label="Labels",
         help="Number of labels (K); some may end empty.",
-        minimum=2,
-        maximum=255,
+        bounds=(2, 255),
         at_start=True,
     )
     seed: int = seed_parameter()

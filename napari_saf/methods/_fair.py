@@ -168,8 +168,7 @@ class FairClustering(AbstractClustering):
         label="Fairness",
         help="How much equal proportions count: 0 not at all, none ten times as much as the "
         "clustering itself (lambda).",
-        minimum=0,
-        maximum=1e30,
+        bounds=(0, 1e30),
         step=10,
     )
     proportions: NDArray[np.floating] | None = parameter(
@@ -184,8 +183,7 @@ class FairClustering(AbstractClustering):
         1.0,
         label="Step bound",
         help="How careful the first step is; later steps adapt (L).",
-        minimum=1e-3,
-        maximum=1e3,
+        bounds=(1e-3, 1e3),
         step=0.5,
         advanced=True,
     )
@@ -193,8 +191,7 @@ class FairClustering(AbstractClustering):
         4,
         label="Starts",
         help="Runs of k-means from which the best is the start.",
-        minimum=1,
-        maximum=100,
+        bounds=(1, 100),
         advanced=True,
     )
 

@@ -300,8 +300,7 @@ class LaplacianShot(AbstractFewShotMethod):
         1.0,
         label="Agreement",
         help="How much the labels of the most similar pixels count (lambda).",
-        minimum=0,
-        maximum=1000,
+        bounds=(0, 1000),
         step=0.1,
     )
     n_neighbors: int = neighbours_parameter(3)
@@ -310,8 +309,7 @@ class LaplacianShot(AbstractFewShotMethod):
         label="Rectification",
         help="How strictly a class takes in only pixels that look like its strokes "
         "(temperature); none: the strokes alone say what it looks like.",
-        minimum=1e-3,
-        maximum=1e6,
+        bounds=(1e-3, 1e6),
         advanced=True,
         none="seeds alone",
     )

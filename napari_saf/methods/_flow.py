@@ -63,8 +63,7 @@ class AbstractFlow(AbstractMethod):
         0.1,
         label="Selectivity",
         help="How much likeness counts against the neighbours: a smaller number, more (rho).",
-        minimum=1e-3,
-        maximum=100,
+        bounds=(1e-3, 100),
         step=0.05,
         advanced=True,
     )
@@ -161,16 +160,14 @@ class SelfAssignmentFlow(AbstractFlow):
         16,
         label="Labels up to",
         help="Most labels that may come out; the image decides how many survive (c).",
-        minimum=2,
-        maximum=255,
+        bounds=(2, 255),
         at_start=True,
     )
     s: float = parameter(
         0.0,
         label="Detail",
         help="From smooth regions of similar size to fine features (s).",
-        minimum=0,
-        maximum=1,
+        bounds=(0, 1),
         step=0.05,
         ends=("smooth regions", "fine features"),
     )
@@ -188,8 +185,7 @@ class SelfAssignmentFlow(AbstractFlow):
         label="Head start",
         help="How decided the start is: near 0 all labels begin equal and rounding decides "
         "(epsilon).",
-        minimum=1e-4,
-        maximum=100,
+        bounds=(1e-4, 100),
         step=0.1,
         advanced=True,
         at_start=True,

@@ -35,8 +35,7 @@ neighbours_parameter = functools.partial(
     parameter,
     label="Nearest",
     help="Number of nearest neighbours in feature space (k).",
-    minimum=1,
-    maximum=100,
+    bounds=(1, 100),
     advanced=True,
 )
 

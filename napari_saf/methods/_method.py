@@ -48,16 +48,14 @@ seed_parameter = functools.partial(
     0,
     label="Random seed",
     help="The same seed gives the same labels.",
-    minimum=0,
-    maximum=2**31 - 1,
+    bounds=(0, 2**31 - 1),
     advanced=True,
 )
 tolerance_parameter = functools.partial(
     parameter,
     label="Tolerance",
     help="Stop once an iteration improves the objective by a smaller share than this.",
-    minimum=0,
-    maximum=0.1,
+    bounds=(0, 0.1),
     step=1e-5,
     advanced=True,
 )
@@ -65,8 +63,7 @@ limit_parameter = functools.partial(
     parameter,
     label="Most steps",
     help="Stop after so many iterations in any case.",
-    minimum=1,
-    maximum=100_000,
+    bounds=(1, 100_000),
     step=10,
     advanced=True,
 )

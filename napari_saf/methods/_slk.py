@@ -90,8 +90,7 @@ class SLK(AbstractClustering):
         1.0,
         label="Smoothness",
         help="How much the labels of neighbours count (lambda).",
-        minimum=0,
-        maximum=1000,
+        bounds=(0, 1000),
         step=0.1,
     )
     laplacian: Laplacian = parameter(
@@ -112,8 +111,7 @@ class SLK(AbstractClustering):
         label="Kernel width",
         help="Squared distance at which features no longer count as alike; none estimates it "
         "(sigma squared).",
-        minimum=1e-12,
-        maximum=1e12,
+        bounds=(1e-12, 1e12),
         advanced=True,
     )
 
