@@ -147,12 +147,10 @@ class AssignmentFlow(AbstractFlow):
 
     @property
     def follows_seeds(self) -> bool:
-        """Whether the labels are the classes of the seeds: where no prototypes are given."""
         return self.prototypes is None
 
     @property
     def labels_are_given(self) -> bool:
-        """Whether its parameters say what each label means: where prototypes are given."""
         return self.prototypes is not None
 
     def _iterate(self, call: Call) -> Iteration:
@@ -400,14 +398,23 @@ def _stroke_costs(call: Call, n_classes: int, n_nearest: int, paths: float) -> N
     """Return what the seeds say of each class (n_nodes, n_classes): costs 1 and 2 of the flow."""
     problem, features = call.problem, call.problem.features
     assert problem.seeds is not None
+    unknown = np.ones(problem.n_nodes)
     members = [np.flatnonzero(problem.seeds == label) for label in range(1, n_classes + 1)]
 
     def relative(
         measure: Callable[[NDArray[np.int64]], NDArray[np.float64]],
     ) -> NDArray[np.float64]:
-        unknown = np.ones(problem.n_nodes)
+        """Return d_k / (d_k + d_l), d_l the least of the others; a half where nothing is known."""
         columns = [unknown if call.cancelled() else measure(own) for own in members]
-        return _relative(np.stack(columns, axis=1))
+        table = np.stack(columns, axis=1)
+        known = np.isfinite(table)
+        if not known.any():
+            return np.full_like(table, 0.5)
+        blur = _BLUR * table[known].mean() + 1e-30
+        table = np.where(known, table, 1e6 * (table[known].max() + blur)) + blur
+        first, second = np.partition(table, 1, axis=1)[:, :2].T[..., None]
+        is_first = np.arange(n_classes) == table.argmin(axis=1)[:, None]
+        return np.asarray(table / (table + np.where(is_first, second, first)))
 
     costs = relative(lambda own: mean_nearest_distance(features[own], features, n_nearest))
     if paths > 0:
@@ -427,18 +434,6 @@ def _appearance_costs(
     shares = counts / counts.sum(axis=0).clip(min=1) + 1 / len(appearance)
     unlikely = 1 - shares / shares.sum(axis=1, keepdims=True)  # 1 - p_k
     return np.asarray(_APPEARANCE_WEIGHT * unlikely[appearance])
-
-
-def _relative(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return d_k / (d_k + d_l), d_l the least of the others; a half where nothing is known."""
-    known = np.isfinite(table)
-    if not known.any():
-        return np.full_like(table, 0.5)
-    blur = _BLUR * table[known].mean() + 1e-30
-    table = np.where(known, table, 1e6 * (table[known].max() + blur)) + blur
-    first, second = np.partition(table, 1, axis=1)[:, :2].T[..., None]
-    is_first = np.arange(table.shape[1]) == table.argmin(axis=1)[:, None]
-    return np.asarray(table / (table + np.where(is_first, second, first)))
 
 
 def _appearance(features: NDArray[np.floating]) -> NDArray[np.int64]:
