@@ -10,7 +10,7 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari.components import ViewerModel
 
-from napari_saf._gui.scribbles import autosave
+from napari_saf._gui.scribbles import strokes
 
 _FAREWELL_SECONDS = 10
 """Which a thread may take to notice that its window is gone."""
@@ -54,7 +54,7 @@ def own_settings(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path, monkeypatch):
     """Strokes are kept for this test alone."""
-    monkeypatch.setattr(autosave, "user_data_path", lambda *names, **options: tmp_path / "data")
+    monkeypatch.setattr(strokes, "user_data_path", lambda *names, **options: tmp_path / "data")
 
 
 @pytest.fixture

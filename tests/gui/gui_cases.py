@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from qtpy.QtCore import Qt
 
 TIMEOUT = 60_000
 
@@ -35,3 +36,23 @@ def stack(n_slices: int = 5, side: int = 16) -> np.ndarray:
     )
     noise = np.random.default_rng(1).normal(0, 0.05, grid.shape[1:])
     return (np.where((grid**2).sum(axis=0) < 20, 0.8, 0.2) + noise).astype(np.float32)
+
+
+def rename(table, number, name):
+    """Name a label in a table, as a person who writes there."""
+    row = [row.number for row in table.rows].index(number)
+    table.model().setData(table.model().index(row, 1), name, Qt.ItemDataRole.EditRole)
+
+
+def lock(table, number, locked=True):
+    """Tick the lock of a label in a table, or take the tick away."""
+    row, model = [row.number for row in table.rows].index(number), table.model()
+    state = Qt.CheckState.Checked if locked else Qt.CheckState.Unchecked
+    value = getattr(state, "value", state)
+    column = model.columnCount() - 1
+    model.setData(model.index(row, column), value, Qt.ItemDataRole.CheckStateRole)
+
+
+def share_texts(table):
+    """Return the share of each label as a table shows it."""
+    return {row.number: row.text("share") or "" for row in table.rows}

@@ -44,7 +44,7 @@ from qtpy.QtWidgets import (
     QMessageBox,
     QSlider,
     QSpinBox,
-    QTableWidget,
+    QTableView,
     QTabWidget,
     QWidget,
 )
@@ -442,7 +442,7 @@ class Monkey:
 
     def control(self) -> None:
         """Change a control, or click into what has no other use."""
-        kinds = (QComboBox, QAbstractSpinBox, QSlider, QLineEdit, QTableWidget, QListWidget)
+        kinds = (QComboBox, QAbstractSpinBox, QSlider, QLineEdit, QTableView, QListWidget)
         known = (*kinds, QTabWidget)
         found = [w for w in self._widgets() if isinstance(w, known) or _is_own(w)]
         widget = self._one(found)
@@ -454,7 +454,7 @@ class Monkey:
             (QDoubleSpinBox, self._use_spin_box),
             (QSlider, self._use_slider),
             (QLineEdit, self._use_line),
-            (QTableWidget, self._use_table),
+            (QTableView, self._use_table),
             (QListWidget, self._use_list),
             (QTabWidget, self._use_combobox),
             (QWidget, self._click),
@@ -491,30 +491,28 @@ class Monkey:
         QTest.keyClick(line, Qt.Key.Key_Return)
 
     def _use_table(self, table) -> None:
-        if not table.rowCount() or not table.columnCount():
+        model, checked = table.model(), Qt.CheckState.Checked
+        if not model.rowCount() or not model.columnCount():
             return
-        row, column = (int(self.rng.integers(n)) for n in (table.rowCount(), table.columnCount()))
-        item = table.item(row, column)
+        row, column = (int(self.rng.integers(n)) for n in (model.rowCount(), model.columnCount()))
         self._say(f"table {row}, {column} of {type(table).__name__}")
-        if item is None:
-            return
-        flags, kind = item.flags(), Qt.ItemFlag
+        index = model.index(row, column)
+        flags, kind, role = model.flags(index), Qt.ItemFlag, Qt.ItemDataRole.CheckStateRole
         if flags & kind.ItemIsUserCheckable:
-            self._toggle(item)
+            is_on = model.data(index, role) in (checked, getattr(checked, "value", checked))
+            state = Qt.CheckState.Unchecked if is_on else checked
+            model.setData(index, getattr(state, "value", state), role)
         elif flags & kind.ItemIsEditable and self.rng.random() < 0.5:
-            item.setText(self._one(_TEXTS))
+            model.setData(index, self._one(_TEXTS))
         else:
-            self._click(table.viewport(), table.visualItemRect(item).center())
+            self._click(table.viewport(), table.visualRect(index).center())
 
     def _use_list(self, items) -> None:
         item = items.item(int(self.rng.integers(items.count()))) if items.count() else None
         if item is not None and item.flags() & Qt.ItemFlag.ItemIsUserCheckable:
             self._say(f"tick {item.text()!r}")
-            self._toggle(item)
-
-    def _toggle(self, item) -> None:
-        is_on = item.checkState() == Qt.CheckState.Checked
-        item.setCheckState(Qt.CheckState.Unchecked if is_on else Qt.CheckState.Checked)
+            is_on = item.checkState() == Qt.CheckState.Checked
+            item.setCheckState(Qt.CheckState.Unchecked if is_on else Qt.CheckState.Checked)
 
     def _click(self, widget, where=None) -> None:
         if where is None:

@@ -43,7 +43,7 @@ def test_keys_go_through_the_classes_and_around_the_ends(dock):
 def test_the_row_that_is_marked_is_that_of_the_class_painted(dock, qtbot):
     table, strokes = dock.classes, dock.input.strokes
     qtbot.keyClick(table, Qt.Key.Key_Up)
-    assert table.current_number() == strokes.selected_label == 2
-    lock = table.visualItemRect(table.item(0, 3)).center()
+    assert table.selected() == [strokes.selected_label] == [2]
+    lock = table.visualRect(table.model().index(0, 3)).center()
     qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
-    assert table.current_number() == strokes.selected_label == 2
+    assert table.selected() == [strokes.selected_label] == [2]

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks
+from gui_cases import TIMEOUT, blocks, lock
 from napari.components import ViewerModel
 from napari.settings import get_plugin_settings
 
 from napari_saf import storage
-from napari_saf._gui.scribbles import autosave, strokes
+from napari_saf._gui.scribbles import strokes
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf.io import load_strokes
 
@@ -21,14 +21,14 @@ pytestmark = [pytest.mark.gui]
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(autosave, "_INTERVAL_MILLISECONDS", 50)
+    monkeypatch.setattr(strokes, "_AUTOSAVE_MILLISECONDS", 50)
 
 
 @pytest.fixture
 def scribbles(model, open_on):
     model.add_image(blocks(), name="blocks")
     dock = open_on(model, ScribblesWidget)
-    dock.follow(False)
+    dock.controls.follow.setChecked(False)
     return dock
 
 
@@ -75,7 +75,7 @@ def test_another_window_offers_them_for_the_same_image_only(open_on, scribbles, 
     second = ViewerModel()
     second.add_image(blocks()[:, :-2], name="blocks")
     other = open_on(second, ScribblesWidget)
-    other.follow(False)
+    other.controls.follow.setChecked(False)
     assert other.controls.restore.isHidden()
     second.layers.clear()
     second.add_image(blocks(), name="others")
@@ -187,7 +187,7 @@ def test_colours_are_kept_while_one_class_is_shown_alone(model, scribbles, qtbot
 
 def test_other_strokes_begin_with_no_class_locked(scribbles, qtbot):
     painted(scribbles, qtbot)
-    scribbles.classes.lock(1)
+    lock(scribbles.classes, 1)
     scribbles.new_strokes()
     assert not scribbles.classes.locked
 
@@ -202,7 +202,7 @@ def test_old_files_are_removed(scribbles, tmp_path, qtbot, monkeypatch):
     wait_for(scribbles, qtbot)
     (second,) = files(tmp_path)
     assert second != first
-    monkeypatch.setattr(autosave, "_MOST_FILES", 1)
+    monkeypatch.setattr(strokes, "_MOST_FILES", 1)
     scribbles.new_strokes()
     paint(scribbles, 10, 1)
     wait_for(scribbles, qtbot)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from gui_cases import ENDLESS, TIMEOUT, blocks, lock, rename, share_texts, stack
 from napari.layers import Labels
 from qtpy.QtCore import Qt
 
@@ -94,7 +94,7 @@ def test_labels_follow_each_stroke(scribbles, paint):
     paint(scribbles, CORNERS[2], 3)
     paint(scribbles, CORNERS[3], 4)
     assert (labels_of(scribbles) == QUADRANTS).mean() > 0.95
-    shares = [scribbles.classes.share_text(n) for n in (1, 2, 3, 4)]
+    shares = share_texts(scribbles.classes).values()
     assert all(20 < float(share.split()[0]) < 30 for share in shares)
 
 
@@ -185,7 +185,7 @@ def test_a_layer_with_200_classes(scribbles, settle):
     places = np.unravel_index(np.arange(0, 1000, 5), (32, 32))
     scribbles.strokes.layer.data_setitem(places, np.arange(1, 201).astype(np.uint8))
     settle(scribbles)
-    assert scribbles.classes.rowCount() == 200
+    assert len(scribbles.classes.rows) == 200
     painted = scribbles.strokes.layer.data > 0
     np.testing.assert_array_equal(
         labels_of(scribbles)[painted], scribbles.strokes.layer.data[painted]
@@ -238,7 +238,7 @@ def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
 
 def test_classes_are_named_coloured_and_added(taught, qtbot):
     table = taught.classes
-    table.item(0, 1).setText("sky")
+    rename(table, 1, "sky")
     assert taught.strokes.names[1] == "sky"
     assert taught.result.metadata["class_names"][1] == "sky"
     taught.strokes.set_color(1, (1.0, 0.0, 0.0))
@@ -249,19 +249,19 @@ def test_classes_are_named_coloured_and_added(taught, qtbot):
     assert table.numbers() == [1, 2, 3, 4, 5]
     assert taught.strokes.layer.selected_label == 5
     taught.strokes.layer.selected_label = 2
-    assert table.current_number() == 2
-    rectangle = table.visualItemRect(table.item(2, 1))
+    assert table.selected() == [2]
+    rectangle = table.visualRect(table.model().index(2, 1))
     qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=rectangle.center())
     assert taught.strokes.layer.selected_label == 3
 
 
 def test_a_locked_class_keeps_its_pixels(taught, paint):
     first = labels_of(taught) == 1
-    taught.classes.lock(1)
+    lock(taught.classes, 1)
     paint(taught, (18, 18), 2, length=8)
     paint(taught, (14, 17), 3)
     assert (labels_of(taught)[first] == 1).all()
-    taught.classes.lock(1, False)
+    lock(taught.classes, 1, False)
     paint(taught, CORNERS[0], 2)
     assert not (labels_of(taught) == 1).any()
 
@@ -357,7 +357,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
     np.save(tmp_path / "dim.npy", dim)
     for by_itself in (True, False):
         taught.controls.brightness.choose(by_itself)
-        taught.save_taught(str(tmp_path / "t.json"))
+        taught.save_prototypes(str(tmp_path / "t.json"))
         taught.apply_to(other)
         settle(taught)
         applied = model.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
@@ -377,7 +377,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
 
 def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.strokes.rename(2, "brick")
-    taught.save_taught(str(tmp_path / "taught.csv"))
+    taught.save_prototypes(str(tmp_path / "taught.csv"))
     assert taught.status.text.startswith("saved taught.csv.json"), taught.status.text
     found = saf.load_prototypes(tmp_path / "taught.csv.json")
     assert found.names[2] == "brick"
@@ -387,20 +387,20 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.input.choose_features("position")
     taught.controls.update.click()
     settle(taught)
-    taught.save_taught(str(tmp_path / "other.json"))
+    taught.save_prototypes(str(tmp_path / "other.json"))
     assert taught.status.is_error and "positions" in taught.status.text
     assert not (tmp_path / "other.json").exists()
 
 
 def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path):
     scribbles.controls.new.click()
-    scribbles.save_taught(str(tmp_path / "a.json"))
+    scribbles.save_prototypes(str(tmp_path / "a.json"))
     assert "no labels to learn from yet" in scribbles.status.text
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(scribbles, corner, number)
-    scribbles.follow(False)
+    scribbles.controls.follow.setChecked(False)
     paint(scribbles, CORNERS[2], 3)
-    scribbles.save_taught(str(tmp_path / "a.json"))
+    scribbles.save_prototypes(str(tmp_path / "a.json"))
     assert "press Update first" in scribbles.status.text
     assert not (tmp_path / "a.json").exists()
 

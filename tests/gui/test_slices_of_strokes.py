@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, stack
+from gui_cases import ENDLESS, TIMEOUT, lock, share_texts, stack
 from napari.layers import Labels
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -89,7 +89,7 @@ def result_at(model, position):
 
 
 def shares_of(dock):
-    return [dock.classes.share_text(number) for number in (1, 2)]
+    return [share_texts(dock.classes).get(number) for number in (1, 2)]
 
 
 def keeps(dock, model, position, pixels, number):
@@ -153,7 +153,7 @@ def test_undo_takes_the_labels_of_another_slice_back(painted, model, go, settle)
 
 def test_without_follow_nothing_starts_on_going_to_a_slice(painted, model, go, settle):
     go(2)
-    painted.follow(False)
+    painted.controls.follow.setChecked(False)
     painted.strokes.layer.undo()
     settle()
     go(3)
@@ -187,10 +187,10 @@ def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, model, qtb
 
 
 def test_strokes_painted_unfollowed_wait_for_update(scribbles, go, paint):
-    scribbles.follow(False)
+    scribbles.controls.follow.setChecked(False)
     for place, number in ((BALL, 1), (CORNER, 2)):
         paint(place, number)
-    scribbles.follow(True)
+    scribbles.controls.follow.setChecked(True)
     go(3)
     go(2)
     assert scribbles.result is None and "Update" in scribbles.status.text
@@ -221,7 +221,7 @@ def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, se
 def test_no_spot_is_suggested_without_labels(scribbles, paint):
     scribbles.suggest()
     assert "paint a few pixels" in scribbles.status.text
-    scribbles.follow(False)
+    scribbles.controls.follow.setChecked(False)
     paint(BALL, 1)
     scribbles.suggest()
     assert "another class" in scribbles.status.text
@@ -234,7 +234,7 @@ def test_no_spot_is_suggested_without_labels(scribbles, paint):
 
 
 def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, model, paint):
-    scribbles.classes.lock(1)
+    lock(scribbles.classes, 1)
     paint(BALL, 1)
     paint(CORNER, 2)
     first = result_at(model, 2).data == 1
@@ -244,7 +244,7 @@ def test_a_lock_ticked_before_there_are_labels_holds_from_the_first(scribbles, m
 
 
 def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, model, paint):
-    scribbles.classes.lock(2)
+    lock(scribbles.classes, 2)
     paint(BALL, 1)
     paint(CORNER, 3)
     paint((14, 14), 2)
@@ -256,7 +256,7 @@ def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, model, paint
 
 def test_a_lock_holds_on_all_slices(painted, model, go, paint):
     first = {position: result_at(model, position).data == 1 for position in (2, 3)}
-    painted.classes.lock(1)
+    lock(painted.classes, 1)
     for position in (3, 2, 1):
         go(position)
         if position == 1:
@@ -265,7 +265,7 @@ def test_a_lock_holds_on_all_slices(painted, model, go, paint):
             first[1] = result_at(model, 1).data == 1
         paint((8, 6), 2)
         assert keeps(painted, model, position, first[position], 1)
-    painted.classes.lock(1, False)
+    lock(painted.classes, 1, False)
     go(3)
     pixels = result_at(model, 3).data == 1
     paint((8, 9), 2)

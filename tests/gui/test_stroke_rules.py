@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from napari.layers import Labels
 
-from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes, suggest_spot
+from napari_saf._gui.scribbles.results import follow_strokes, most_uncertain_pixel
+from napari_saf._gui.scribbles.strokes import Strokes
 
 pytestmark = pytest.mark.gui
 
@@ -29,12 +30,12 @@ def test_the_spot_is_uncertain_and_not_painted():
     uncertainty = np.zeros((60, 80))
     uncertainty[10:14, 10:14], uncertainty[40:44, 60:64] = 1.0, 0.6
     strokes = np.zeros((60, 80), dtype=np.uint8)
-    row, column = suggest_spot(uncertainty, strokes)
+    row, column = most_uncertain_pixel(uncertainty, strokes)
     assert (10 <= row < 14) and (10 <= column < 14)
     strokes[11, 9:15] = 1
-    row, column = suggest_spot(uncertainty, strokes)
+    row, column = most_uncertain_pixel(uncertainty, strokes)
     assert (40 <= row < 44) and (60 <= column < 64)
-    assert suggest_spot(np.zeros((5, 5)), strokes[:5, :5]) is None
+    assert most_uncertain_pixel(np.zeros((5, 5)), strokes[:5, :5]) is None
 
 
 def test_the_name_of_an_erased_class_comes_back_with_its_strokes(qtbot):

@@ -25,18 +25,15 @@ from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import SliceWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
-from napari_saf._gui.scribbles.autosave import StrokeAutosave, last_saved
 from napari_saf._gui.scribbles.controls import Controls
-from napari_saf._gui.scribbles.results import TITLE, SpotMarker, StrokeResult, StrokeResults
-from napari_saf._gui.scribbles.strokes import Strokes, add_strokes, suggest_spot
+from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
+from napari_saf._gui.scribbles.strokes import StrokeAutosave, Strokes, add_strokes, last_saved
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, load_strokes, save_prototypes
-from napari_saf.methods import AbstractMethod
 from napari_saf.result import STATUS_WORDS, Segmentation, Status
 
 
@@ -54,44 +51,42 @@ class ScribblesWidget(RunDock):
         super().__init__(viewer)
         self.strokes = Strokes()
         self.autosave = StrokeAutosave(self.strokes)
-        controls = Controls(viewer, self.strokes, self._key_of)
-        self.controls, self.input = controls, controls.input
-        self.methods, self.classes = controls.methods, controls.classes
-        self._results = StrokeResults(self.input, controls.base, self.strokes)
-        self._marker, self._slices = SpotMarker(viewer), SliceWatch(viewer, self)
+        controls = self.controls = Controls(viewer, self.strokes, self._key_of)
+        self.input, self.methods, self.classes = controls.input, controls.methods, controls.classes
+        self._results = StrokeResults(viewer, self.input, controls.base, self.strokes)
+        self._slices = SliceWatch(viewer, self)
         self._saved_strokes: Path | None = None
         self._index: Any = None
         self._other_failed = self._finite_only_other = False
         self._lay_out(controls.sections(), [controls.update, self._stop_button], [])
-        self._connect()
+        for signal, slot in (
+            (controls.new.clicked, self.new_strokes),
+            (controls.restore.clicked, self.restore_strokes),
+            (controls.add.clicked, self.add_class),
+            (controls.erase.clicked, self._on_erase_clicked),
+            (controls.update.clicked, self._on_update_clicked),
+            (controls.suggest.clicked, self.suggest),
+            (controls.uncertainty.toggled, self._show_uncertainty),
+            (controls.apply.clicked, self._on_apply_clicked),
+            (controls.save.clicked, self._on_save_clicked),
+            (controls.base.layer_changed, self._on_base_chosen),
+            (controls.other.layer_changed, self._update_enabled),
+            (self.methods.form_changed, self._on_form_changed),
+            (self.input.strokes_changed, self._on_strokes_chosen),
+            (self.input.image_changed, self._on_image_chosen),
+            (self.input.axes_changed, self._update_enabled),
+            (self.input.axes_changed, self._on_region_changed),
+            (self._slices.changed, self._on_region_changed),
+            (self.strokes.changed, self._on_strokes_changed),
+            (self.classes.recolored, self._on_recolored),
+            (self.classes.renamed, self._on_renamed),
+            (self.classes.lock_toggled, self._on_lock_toggled),
+            (self.autosave.failed, self.status.set_text),
+            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
+        ):
+            signal.connect(slot)
         self._on_form_changed()
         self._on_strokes_chosen()
-
-    def _connect(self) -> None:
-        controls = self.controls
-        controls.new.clicked.connect(self.new_strokes)
-        controls.restore.clicked.connect(self.restore_strokes)
-        controls.add.clicked.connect(self.add_class)
-        controls.erase.clicked.connect(self._on_erase_clicked)
-        controls.update.clicked.connect(self._on_update_clicked)
-        controls.suggest.clicked.connect(self.suggest)
-        controls.uncertainty.toggled.connect(self._show_uncertainty)
-        controls.apply.clicked.connect(self._on_apply_clicked)
-        controls.save.clicked.connect(self._on_save_clicked)
-        controls.base.layer_changed.connect(self._on_base_chosen)
-        controls.other.layer_changed.connect(self._update_enabled)
-        self.methods.form_changed.connect(self._on_form_changed)
-        self.input.strokes_changed.connect(self._on_strokes_chosen)
-        self.input.image_changed.connect(self._on_image_chosen)
-        self.input.axes_changed.connect(self._update_enabled)
-        self.input.axes_changed.connect(self._on_region_changed)
-        self._slices.changed.connect(self._on_region_changed)
-        self.strokes.changed.connect(self._on_strokes_changed)
-        self.classes.recolored.connect(self._on_recolored)
-        self.classes.renamed.connect(self._on_renamed)
-        self.classes.locks_changed.connect(self._on_locks_changed)
-        self.autosave.failed.connect(self.status.set_text)
-        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
 
     def _release(self) -> None:
         self.autosave.flush()
@@ -109,14 +104,6 @@ class ScribblesWidget(RunDock):
     def form(self) -> MethodForm:
         """The form of the chosen method."""
         return self.methods.form
-
-    def choose_method(self, name: str) -> None:
-        """Choose a method by its name in METHODS."""
-        self.methods.choose(name)
-
-    def follow(self, follows: bool) -> None:
-        """Label the image after every stroke, or only when asked to."""
-        self.controls.follow.setChecked(follows)
 
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
@@ -163,8 +150,7 @@ class ScribblesWidget(RunDock):
         self.classes.step(-1)
 
     def _on_erase_clicked(self) -> None:
-        number = self.classes.current_number()
-        if number is not None:
+        for number in self.classes.selected():
             self.strokes.erase_class(number)
             self.classes.refresh()
 
@@ -173,7 +159,7 @@ class ScribblesWidget(RunDock):
         self.strokes.follow(self.input.strokes)
         self._index = self._results.index
         self._forget_error()
-        self.classes.unlock()
+        self.classes.locked.clear()
         self.classes.refresh()
         self._update_enabled()
 
@@ -203,7 +189,7 @@ class ScribblesWidget(RunDock):
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
         try:
-            self._results.given()
+            self._results.job()
         except SafError as error:
             self._show_error(str(error))
             return
@@ -221,7 +207,7 @@ class ScribblesWidget(RunDock):
         self._results.rename_labels()
         self.autosave.schedule(self.input.image)
 
-    def _on_locks_changed(self) -> None:
+    def _on_lock_toggled(self) -> None:
         """Fix the current pixels of locked classes, on all slices."""
         for result in self._results.of(self.strokes.layer):
             result.lock(self.classes.locked)
@@ -238,33 +224,25 @@ class ScribblesWidget(RunDock):
             if reason:
                 self._clear_labels(reason)
                 return
-            run_job = self._create_job(job, method)
+            result = self._results.begin(job.index)
+            run_job = RunJob(
+                self.input.image,
+                job,
+                method,
+                self.input.placement(),
+                strokes=self.input.strokes,
+                live=result.live,
+                start=result.warm_start if self.controls.warm_start.isChecked() else None,
+                note=self.input.scale_note(job) if method.uses_window else "",
+            )
         except SafError as error:
             self._show_error(str(error))
             return
         waiting = self.controller.waiting
         replaced = None if waiting is None else self._results.shown_on(waiting.live)
-        if replaced is not None and replaced.live is not run_job.live:
+        if replaced is not None and replaced is not result:
             replaced.checksum = None  # to be labelled when its slice is on screen again
         self.controller.start(run_job)
-
-    def _create_job(self, job: ImageJob, method: AbstractMethod) -> RunJob:
-        image, strokes, place = self.input.image, self.input.strokes, self.input.placement()
-        result = self._results.current
-        if result is None:
-            result = StrokeResult.create(self._viewer, image, strokes, job.index, place)
-            self._results.add(result)
-        result.checksum = self._results.checksum()
-        return RunJob(
-            image,
-            job,
-            method,
-            place,
-            strokes=strokes,
-            live=result.live,
-            start=result.warm_start if self.controls.warm_start.isChecked() else None,
-            note=self.input.scale_note(job) if method.uses_window else "",
-        )
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels: there is nothing to follow."""
@@ -316,16 +294,13 @@ class ScribblesWidget(RunDock):
     def suggest(self) -> None:
         """Mark the place where a stroke would help most, and go there."""
         result = self._results.current
-        if result is None or not result.has_labels:
+        if result is None or result.last is None:
             if not (self.status.is_error or self.controller.is_running):
                 self.status.set_text(self._results.why_no_labels(self.form))
-            return
-        spot = suggest_spot(result.uncertainty_image(), self._results.read(result.strokes))
-        if spot is None:
+        elif self._results.suggest(result):
+            self.status.set_text("paint in the ring: there a stroke helps most")
+        else:
             self.status.set_text("nothing is uncertain")
-            return
-        self._marker.mark(result, spot)
-        self.status.set_text("paint in the ring: there a stroke helps most")
 
     def _on_update_clicked(self) -> None:
         self.controller.forget_image()
@@ -397,8 +372,7 @@ class ScribblesWidget(RunDock):
         """Label another image by the class prototypes of this one."""
         self._finite_only_other, strokes = finite_only, self.input.strokes
         try:
-            prototypes = self._taught()
-            labels = self.result
+            prototypes, labels = self._prototypes(), self.result
             n_axes = len(labelled_axes(labels))
             job = prototypes_job(self._viewer, prototypes, layer, n_axes, labels)
         except SafError as error:
@@ -408,17 +382,18 @@ class ScribblesWidget(RunDock):
         job = dataclasses.replace(job, strokes=strokes, live=live)
         self.controller.start(job.masked() if finite_only else job)
 
-    def save_taught(self, path: str) -> None:
+    def save_prototypes(self, path: str) -> None:
         """Save the class prototypes, to label other images with."""
         try:
-            saved = save_prototypes(json_path(path), self._taught())
+            saved = save_prototypes(json_path(path), self._prototypes())
         except SafError as error:
             self._show_error(str(error))
             return
         self.status.reset(f"saved {saved.name}: load it in the Prototypes dock to label others")
 
-    def _taught(self) -> PrototypeSet:
-        return self._results.taught(self.controls.brightness.rescale, self.controller.is_running)
+    def _prototypes(self) -> PrototypeSet:
+        rescale = self.controls.brightness.rescale
+        return self._results.prototypes(rescale, self.controller.is_running)
 
     def _on_apply_clicked(self) -> None:
         if self.controls.other.layer is not None:
@@ -428,7 +403,7 @@ class ScribblesWidget(RunDock):
         start = str(Path.cwd() / "taught.prototypes.json")
         path, _ = QFileDialog.getSaveFileName(self, "Save what was taught", start, PROTOTYPE_FILTER)
         if path:
-            self.save_taught(path)
+            self.save_prototypes(path)
 
     def _update_enabled(self) -> None:
         super()._update_enabled()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import napari
 import numpy as np
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layer_choice import LayerChoice
@@ -19,7 +20,7 @@ from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
 from napari_saf._gui.runs.start import WarmStart
-from napari_saf._gui.scribbles.strokes import Strokes, follow_strokes
+from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, count_labels
@@ -30,45 +31,32 @@ from napari_saf.result import Segmentation
 TITLE = "from strokes"
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
+_NEAR = 1e-3
+"""Share of painted pixels around a place above which it counts as painted."""
 
 
-@dataclasses.dataclass(slots=True, eq=False)
 class StrokeResult:
     """The layers that show what came of some strokes on a region (index) of an image.
 
     The checksum is that of the strokes that the last run followed; None where another run took its
-    place. The summary tells how that ended, or what is missing, the shares those of the classes.
+    place. The summary says how that ended, or what is missing, the shares those of the classes.
     """
 
-    image: Image
-    strokes: Labels
-    index: Index
-    live: LiveLayer
-    uncertainty: UncertaintyLayer
-    warm_start: WarmStart | None = None
-    checksum: int | None = None
-    summary: str = ""
-    shares: dict[int, float] = dataclasses.field(default_factory=dict)
-    _last: tuple[Problem, Segmentation] | None = None
-    _locked: dict[int, NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def create(
-        cls, viewer: napari.Viewer, image: Image, strokes: Labels, index: Index, place: Placement
-    ) -> StrokeResult:
-        """Return a result without labels; its layers come with the first run."""
-        live = LiveLayer(viewer, image, TITLE, place, strokes)
-        uncertainty = UncertaintyLayer(viewer, f"{image.name} uncertainty", place, strokes)
-        return cls(image, strokes, index, live, uncertainty)
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether a run came to its end."""
-        return self._last is not None
+    def __init__(
+        self, viewer: napari.Viewer, image: Image, strokes: Labels, index: Index, place: Placement
+    ) -> None:
+        self.image, self.strokes, self.index = image, strokes, index
+        self.live = LiveLayer(viewer, image, TITLE, place, strokes)
+        self.uncertainty = UncertaintyLayer(viewer, f"{image.name} uncertainty", place, strokes)
+        self.warm_start: WarmStart | None = None
+        self.checksum: int | None = None
+        self.summary, self.shares = "", dict[int, float]()
+        self.last: tuple[Problem, Segmentation] | None = None
+        self.locked: dict[int, NDArray[np.bool_]] = {}
 
     def update(self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64]) -> None:
         """Take over the outcome of a run on classes of these numbers."""
-        self._last = (problem, result)
+        self.last = (problem, result)
         self.warm_start = WarmStart(result.assignment, numbers)
 
     def summarize(self, result: Segmentation, summary: str) -> None:
@@ -82,40 +70,18 @@ class StrokeResult:
         self.summary, self.shares = summary, {}
         self.live.clear()
         self.uncertainty.hide()
-        self._last = self.warm_start = None
-
-    def prototypes(
-        self, names: Mapping[int, str], colors: Mapping[int, Sequence[float]], rescale: bool
-    ) -> PrototypeSet:
-        """Return the class prototypes, to label other images with.
-
-        With `rescale` those are scaled by their own values, else as this one was.
-        InvalidInput if the features are of this image alone.
-        """
-        assert self._last is not None
-        problem, result = self._last
-        assert not isinstance(result.labels, list)
-        features = "" if problem.options is None else problem.options.features
-        if features not in FEATURES or features == "position":
-            raise InvalidInput(
-                "features: those of a layer, and positions, are known for one image only; choose "
-                "others under Features first, such as perceived colour"
-            )
-        found = PrototypeSet.from_labels(problem, result.labels, names=names, colors=colors)
-        assert found.options is not None
-        options = dataclasses.replace(found.options, rescale=rescale)
-        return dataclasses.replace(found, options=options)
+        self.last = self.warm_start = None
 
     def uncertainty_image(self) -> NDArray[np.floating]:
         """Return how uncertain the pixels of the region are, 0 to 1."""
-        assert self._last is not None
-        problem, result = self._last
+        assert self.last is not None
+        problem, result = self.last
         assert result.uncertainty is not None
         return np.asarray(problem.graph.to_image(result.uncertainty))
 
     def show_uncertainty(self, visible: bool) -> None:
         """Show how uncertain pixels are, where that is known, or hide it."""
-        if visible and self.has_labels:
+        if visible and self.last is not None:
             self.uncertainty.show(self.uncertainty_image())
         else:
             self.uncertainty.hide()
@@ -126,18 +92,10 @@ class StrokeResult:
         Those of a class that has none yet are fixed from the first run on that gives it some.
         """
         wanted = set(numbers)
-        self._locked = {n: pixels for n, pixels in self._locked.items() if n in wanted}
-        if self.has_labels:
-            now = {n: self.live.labels() == n for n in wanted - set(self._locked)}
-            self._locked |= {n: pixels for n, pixels in now.items() if pixels.any()}
-
-    def with_locked(self, given: NDArray[Any] | None) -> NDArray[Any] | None:
-        """Return labels that were given, and over them the pixels that are locked."""
-        for number, pixels in self._locked.items():
-            if given is None:
-                given = np.zeros(pixels.shape, dtype=np.int64)
-            given[pixels] = number
-        return given
+        self.locked = {n: pixels for n, pixels in self.locked.items() if n in wanted}
+        if self.last is not None:
+            now = {n: self.live.labels() == n for n in wanted - set(self.locked)}
+            self.locked |= {n: pixels for n, pixels in now.items() if pixels.any()}
 
 
 class StrokeResults:
@@ -147,13 +105,13 @@ class StrokeResults:
     pixels of the image that are NaN or infinite.
     """
 
-    def __init__(self, chosen: ImageInput, base: LayerChoice, strokes: Strokes) -> None:
-        self._input, self._base, self._strokes = chosen, base, strokes
+    def __init__(
+        self, viewer: napari.Viewer, chosen: ImageInput, base: LayerChoice, strokes: Strokes
+    ) -> None:
+        self._viewer, self._input, self._base, self._strokes = viewer, chosen, base, strokes
         self._results: list[StrokeResult] = []
+        self._ring: Any = None
         self.finite_only = False
-
-    def add(self, result: StrokeResult) -> None:
-        self._results.append(result)
 
     def of(self, strokes: Labels | None) -> list[StrokeResult]:
         """Return the results of some strokes."""
@@ -178,6 +136,17 @@ class StrokeResults:
         found = (r for r in self._results if (r.image, r.strokes, r.index) == key)
         return next(found, None)
 
+    def begin(self, index: Index) -> StrokeResult:
+        """Return the result for the present strokes, to be labelled now; a new one if need be."""
+        result, chosen = self.current, self._input
+        if result is None:
+            result = StrokeResult(
+                self._viewer, chosen.image, chosen.strokes, index, chosen.placement()
+            )
+            self._results.append(result)
+        result.checksum = self.checksum()
+        return result
+
     def fitting_strokes(self) -> Labels | None:
         """Return the strokes that labelled the image last, else the present ones if they fit it."""
         image, strokes = self._input.image, self._input.strokes
@@ -198,22 +167,19 @@ class StrokeResults:
         """Return a checksum of the strokes on the region on screen."""
         return fingerprint(self.read(self._input.strokes), None)
 
-    def given(self) -> NDArray[Any] | None:
-        """Return the labels that hold where nothing is painted: locked ones, earlier ones.
+    def job(self) -> ImageJob:
+        """Return what to label; labels that are locked or of an earlier run hold between strokes.
 
         InvalidInput if earlier labels have another shape than the strokes.
         """
-        given = None
+        given: NDArray[Any] | None = None
         if self._base.layer is not None:
-            base = self.read(self._base.layer)
-            given = follow_strokes(base, self.read(self._input.strokes))
+            given = follow_strokes(self.read(self._base.layer), self.read(self._input.strokes))
         current = self.current
-        return given if current is None else current.with_locked(given)
-
-    def job(self) -> ImageJob:
-        """Return what to label; see `given` for errors."""
-        job = self._input.job(finite_only=self.finite_only)
-        return dataclasses.replace(job, given=self.given())
+        for number, pixels in () if current is None else current.locked.items():
+            given = np.zeros(pixels.shape, dtype=np.int64) if given is None else given
+            given[pixels] = number
+        return dataclasses.replace(self._input.job(finite_only=self.finite_only), given=given)
 
     def why_no_strokes(self) -> str:
         """Return what to do before there can be strokes; empty if there are."""
@@ -225,7 +191,12 @@ class StrokeResults:
         """Return what to paint before anything can be labelled; empty if nothing."""
         seeds = job.read_seeds(not_cancelled)
         assert seeds is not None
-        return self._strokes.why_too_few(seeds, method.follows_seeds)
+        classes = np.unique(above_0(seeds))
+        if not len(classes):
+            return "paint a few pixels of class 1, then of class 2"
+        if method.follows_seeds and len(classes) == 1:
+            return f"only {self._strokes.name(int(classes[0]))} is painted: paint another class too"
+        return ""
 
     def why_no_labels(self, form: MethodForm) -> str:
         """Return what to do to have labels with the method of a form."""
@@ -235,15 +206,31 @@ class StrokeResults:
             return str(error)
         return reason or "no labels yet: press Update"
 
-    def taught(self, rescale: bool, is_running: bool) -> PrototypeSet:
-        """Return the class prototypes; InvalidInput if labels do not follow the strokes."""
+    def prototypes(self, rescale: bool, is_running: bool) -> PrototypeSet:
+        """Return the class prototypes, to label other images with.
+
+        With `rescale` those are scaled by their own values, else as this one was. InvalidInput if
+        labels do not follow the strokes, or the features are of this image alone.
+        """
         current, strokes = self.current, self._strokes
-        if current is None or not current.has_labels:
+        if current is None or current.last is None:
             raise InvalidInput("there are no labels to learn from yet: press Update")
         if current.checksum != self.checksum() or is_running:
             raise InvalidInput("strokes were painted since the last labels: press Update first")
+        problem, result = current.last
+        assert not isinstance(result.labels, list)
+        features = "" if problem.options is None else problem.options.features
+        if features not in FEATURES or features == "position":
+            raise InvalidInput(
+                "features: those of a layer, and positions, are known for one image only; choose "
+                "others under Features first, such as perceived colour"
+            )
         colors = {number: strokes.color(number)[:3].tolist() for number in strokes.classes()}
-        return current.prototypes(strokes.names, colors, rescale)
+        labels, names = result.labels, strokes.names
+        found = PrototypeSet.from_labels(problem, labels, names=names, colors=colors)
+        assert found.options is not None
+        options = dataclasses.replace(found.options, rescale=rescale)
+        return dataclasses.replace(found, options=options)
 
     def rename_labels(self) -> None:
         """Store the class names in the layer metadata, from where tables and figures read them."""
@@ -252,16 +239,11 @@ class StrokeResults:
             if result.live.layer is not None:
                 result.live.layer.metadata[NAMES_KEY] = names
 
-
-class SpotMarker:
-    """A ring around the place where the next stroke helps most."""
-
-    def __init__(self, viewer: napari.Viewer) -> None:
-        self._viewer = viewer
-        self._ring: Any = None
-
-    def mark(self, result: StrokeResult, spot: tuple[int, ...]) -> None:
-        """Put the ring around a pixel of the region that was labelled, and bring it into view."""
+    def suggest(self, result: StrokeResult) -> bool:
+        """Put a ring where the next stroke helps most, in view; return whether anywhere."""
+        spot = most_uncertain_pixel(result.uncertainty_image(), self.read(result.strokes))
+        if spot is None:
+            return False
         place, layer = result.live.placement, result.live.layer
         where = np.array(place.shape(spot), dtype=float)
         where[list(place.singletons)] = 0
@@ -287,3 +269,42 @@ class SpotMarker:
         first, last = layer.corner_pixels
         if ((where < first) | (where > last)).any():  # out of sight
             self._viewer.scene.camera.center = (0, *world)[-3:]
+        return True
+
+
+def follow_strokes(
+    base: NDArray[np.unsignedinteger[Any]], strokes: NDArray[np.unsignedinteger[Any]]
+) -> NDArray[np.int64]:
+    """Return the labels of an earlier result as strokes merge and split them.
+
+    A label on which one class was painted becomes that class; a label on which several were
+    painted becomes 0, to be divided between them; others are what they were.
+    """
+    if base.shape != strokes.shape:
+        of_base, of_strokes = (" x ".join(map(str, own.shape)) for own in (base, strokes))
+        raise InvalidInput(
+            f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
+            f"have, got {of_base}"
+        )
+    becomes = np.arange(int(base.max(initial=0)) + 1)
+    both = (base > 0) & (strokes > 0)
+    for label in np.unique(base[both]):
+        painted = np.unique(strokes[both & (base == label)])
+        becomes[label] = painted[0] if len(painted) == 1 else 0
+    return np.asarray(becomes[base])
+
+
+def most_uncertain_pixel(
+    uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
+) -> tuple[int, ...] | None:
+    """Return the place around which pixels are most uncertain and nothing was painted.
+
+    None where nothing is uncertain.
+    """
+    sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
+    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)
+    around[gaussian_filter((strokes > 0).astype(np.float32), sigma) > _NEAR] = 0
+    best = int(around.argmax())
+    if around.flat[best] <= 0:
+        return None
+    return tuple(int(at) for at in np.unravel_index(best, around.shape))

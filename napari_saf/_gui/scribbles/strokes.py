@@ -1,8 +1,15 @@
-"""The Labels layer of painted strokes: creation, events, class names, colours."""
+"""The Labels layer of painted strokes: events, class names, colours, and autosave."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import time
+import weakref
 from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import napari
@@ -10,20 +17,27 @@ import numpy as np
 from napari.layers import Image, Labels
 from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
+from platformdirs import user_data_path
 from qtpy.QtCore import QObject, QTimer, Signal
-from scipy.ndimage import gaussian_filter
 
+from napari_saf._gui.docks.label_table import colors_of
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
-from napari_saf.errors import InvalidInput
-from napari_saf.io import PaintedClass
+from napari_saf._gui.runs.background import FunctionTask
+from napari_saf._gui.settings import current_settings
+from napari_saf.errors import SafError
+from napari_saf.io import PaintedClass, make_folder, save_strokes
 
 _DEBOUNCE_MILLISECONDS = 30
 _COMPARED_VALUES = 20_000_000
-_NEAR = 1e-3
-"""Share of painted pixels around a place above which it counts as painted."""
+_AUTOSAVE_MILLISECONDS = 2000
+_WRITING_SECONDS = 10
+_MOST_FILES = 100
+_MOST_DAYS = 30
+_STAMP = "%Y%m%d-%H%M%S-%f"
+_SUFFIX = ".strokes.safetensors"
 
 
 def add_strokes(
@@ -52,7 +66,7 @@ class Strokes(QObject):
     """
 
     changed = Signal()
-    selected = Signal(int)
+    selected = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,19 +81,22 @@ class Strokes(QObject):
 
     def follow(self, layer: Labels | None) -> None:
         """Follow another layer, or none."""
+        slots = {
+            "paint": self._on_paint,
+            "set_data": self._on_set_data,
+            "selected_label": self._on_selected,
+        }
         if self.layer is not None:
-            self.layer.events.paint.disconnect(self._on_paint)
-            self.layer.events.set_data.disconnect(self._on_event)
-            self.layer.events.selected_label.disconnect(self._on_selected)
+            for name, slot in slots.items():
+                getattr(self.layer.events, name).disconnect(slot)
         self.layer = layer
         self._debounce.stop()
         self._is_painted = False
         self._erased_names.clear()
         if layer is not None:
             self._checksum = fingerprint(layer.data, _COMPARED_VALUES)
-            layer.events.paint.connect(self._on_paint)
-            layer.events.set_data.connect(self._on_event)
-            layer.events.selected_label.connect(self._on_selected)
+            for name, slot in slots.items():
+                getattr(layer.events, name).connect(slot)
 
     @property
     def names(self) -> dict[int, str]:
@@ -93,22 +110,12 @@ class Strokes(QObject):
         """Return how many pixels of each class are painted."""
         if self.layer is None:
             return {}
-        numbers, counts = np.unique(_painted(self.layer.data), return_counts=True)
-        return {int(n): int(k) for n, k in zip(numbers, counts, strict=True) if n > 0}
+        numbers, counts = np.unique(above_0(self.layer.data), return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
     def classes(self) -> list[int]:
         """Return the numbers of the classes that have a name or strokes."""
         return sorted({*self.names, *self.counts()})
-
-    def why_too_few(self, seeds: NDArray[Any], follows_seeds: bool) -> str:
-        """Return what to paint before these strokes label anything; empty if nothing."""
-        classes = np.unique(_painted(seeds))
-        classes = classes[classes > 0]
-        if not len(classes):
-            return "paint a few pixels of class 1, then of class 2"
-        if follows_seeds and len(classes) == 1:
-            return f"only {self.name(int(classes[0]))} is painted: paint another class too"
-        return ""
 
     def name(self, number: int) -> str:
         """Return the name of a class."""
@@ -142,28 +149,24 @@ class Strokes(QObject):
             if self.layer.mode not in ("paint", "polygon", "fill"):
                 self.layer.mode = "paint"
 
-    def color(self, number: int) -> NDArray[np.float32]:
+    def color(self, number: int) -> NDArray[np.float64]:
         """Return the colour (r, g, b, a) of a class."""
-        return np.asarray(self.layer.get_color(number), dtype=np.float32)
+        return np.asarray(colors_of(self.layer, np.array([number]))[0])
 
     def set_color(self, number: int, color: tuple[float, float, float]) -> None:
         """Change the colour of a class."""
-        colors = np.array([self.layer.get_color(k) for k in range(1, N_COLORS + 1)])
-        colors[(number - 1) % N_COLORS, :3] = color
-        table = np.concatenate([np.zeros((1, 4)), colors])
-        self.layer.colormap = CyclicLabelColormap(colors=table, background_value=0)
+        colors = np.zeros((N_COLORS + 1, 4))
+        colors[1:] = colors_of(self.layer, np.arange(1, N_COLORS + 1))
+        colors[(number - 1) % N_COLORS + 1, :3] = color
+        self.layer.colormap = CyclicLabelColormap(colors=colors, background_value=0)
 
     def named_classes(self) -> dict[int, PaintedClass]:
         """Return names and colours of the classes that have a name."""
         names = self.names
-        # A colormap that shows the chosen class alone would leave the others black.
-        colormap = self.layer.colormap.model_copy(update={"use_selection": False})
-        colors = np.asarray(colormap.map(np.array([*names], dtype=np.int64)), dtype=float)
+        colors = colors_of(self.layer, np.array([*names], dtype=np.int64)).tolist()
         return {
-            number: PaintedClass(name, (float(red), float(green), float(blue)))
-            for (number, name), (red, green, blue, _) in zip(
-                names.items(), colors.reshape(-1, 4), strict=True
-            )
+            number: PaintedClass(name, (red, green, blue))
+            for (number, name), (red, green, blue, _) in zip(names.items(), colors, strict=True)
         }
 
     def restore(self, classes: Mapping[int, PaintedClass]) -> None:
@@ -178,11 +181,11 @@ class Strokes(QObject):
         self._is_painted = np.size(self.layer.data) > _COMPARED_VALUES
         self._debounce.start()
 
-    def _on_event(self, event: Any) -> None:
+    def _on_set_data(self, event: Any) -> None:
         self._debounce.start()
 
     def _on_selected(self, event: Any) -> None:
-        self.selected.emit(int(self.layer.selected_label))
+        self.selected.emit()
 
     def _compare(self) -> None:
         checksum = fingerprint(self.layer.data, _COMPARED_VALUES)
@@ -193,45 +196,110 @@ class Strokes(QObject):
             self.changed.emit()
 
 
-def _painted(pixels: Any) -> NDArray[np.integer]:
-    """Return the numbers of the pixels that are not 0: few, which is less to sort."""
+def above_0(pixels: Any) -> NDArray[np.integer]:
+    """Return the numbers of the pixels above 0: few, which is less to sort."""
     flat = np.asarray(pixels).reshape(-1)
-    return flat[np.flatnonzero(flat)]
+    return flat[np.flatnonzero(flat > 0)]
 
 
-def follow_strokes(
-    base: NDArray[np.unsignedinteger[Any]], strokes: NDArray[np.unsignedinteger[Any]]
-) -> NDArray[np.int64]:
-    """Return the labels of an earlier result as strokes merge and split them.
+class StrokeAutosave(QObject):
+    """Writes strokes to disk two seconds after they changed, each layer to a file of its own."""
 
-    A label on which one class was painted becomes that class; a label on which several were
-    painted becomes 0, to be divided between them; others are what they were.
-    """
-    if base.shape != strokes.shape:
-        of_base, of_strokes = (" x ".join(map(str, own.shape)) for own in (base, strokes))
-        raise InvalidInput(
-            f"start from: expected labels of {of_strokes} pixels, as many as the strokes "
-            f"have, got {of_base}"
-        )
-    becomes = np.arange(int(base.max(initial=0)) + 1)
-    both = (base > 0) & (strokes > 0)
-    for label in np.unique(base[both]):
-        painted = np.unique(strokes[both & (base == label)])
-        becomes[label] = painted[0] if len(painted) == 1 else 0
-    return np.asarray(becomes[base])
+    failed = Signal(str)
+
+    def __init__(self, strokes: Strokes) -> None:
+        super().__init__()
+        self._strokes = strokes
+        self._image: Image | None = None
+        self._task: FunctionTask | None = None
+        self._targets: weakref.WeakKeyDictionary[Labels, Path] = weakref.WeakKeyDictionary()
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_AUTOSAVE_MILLISECONDS)
+        self._timer.timeout.connect(self._save_in_thread)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether strokes are still to be written."""
+        return bool(self._timer.isActive()) or self._task is not None
+
+    def schedule(self, image: Image | None) -> None:
+        """Save soon: the strokes on an image changed."""
+        self._image = image
+        if image is not None and not self._timer.isActive():
+            self._timer.start()
+
+    def flush(self) -> None:
+        """Save now what was scheduled."""
+        if self._timer.isActive():
+            self._timer.stop()
+            if self._task is not None:
+                self._task.wait(_WRITING_SECONDS)  # else it would end with what was before
+            content = self._content()
+            try:
+                if content is not None:
+                    _write(*content)
+            except SafError as error:
+                self.failed.emit(str(error))
+
+    def _save_in_thread(self) -> None:
+        if self._task is not None:
+            self._timer.start()
+            return
+        content = self._content()
+        if content is not None:
+            self._task = FunctionTask(lambda report, cancelled: _write(*content))
+            self._task.failed.connect(self._on_failed)
+            self._task.finished.connect(self._on_finished)
+            self._task.start()
+
+    def _content(self) -> tuple[Path, NDArray[Any], dict[int, PaintedClass]] | None:
+        """Return what to write, and where; None where there is nothing or nobody wants it."""
+        layer = self._strokes.layer
+        image, self._image = self._image, None
+        if image is None or layer is None or not isinstance(layer.data, np.ndarray):
+            return None
+        if not current_settings().keeps_strokes:
+            return None
+        target = self._targets.get(layer)
+        if target is None:
+            name = f"{_key(image, layer.data.shape)}-{datetime.now():{_STAMP}}{_SUFFIX}"
+            target = self._targets[layer] = _folder() / name
+        return target, layer.data, self._strokes.named_classes()
+
+    def _on_failed(self, error: Exception) -> None:
+        self.failed.emit(str(error))
+
+    def _on_finished(self) -> None:
+        self._task = None
 
 
-def suggest_spot(
-    uncertainty: NDArray[np.floating], strokes: NDArray[np.unsignedinteger[Any]]
-) -> tuple[int, ...] | None:
-    """Return the place around which pixels are most uncertain and nothing was painted.
+def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:
+    """Return the file of the last strokes of this shape on an image, or None."""
+    with contextlib.suppress(OSError):
+        files = _folder().glob(f"{_key(image, shape)}-*{_SUFFIX}")
+        return max(files, key=lambda path: path.stat().st_mtime, default=None)
+    return None
 
-    None where nothing is uncertain.
-    """
-    sigma = [max(1.0, side / 100) if side > 1 else 0.0 for side in uncertainty.shape]
-    around = gaussian_filter(np.asarray(uncertainty, dtype=np.float32), sigma)
-    around[gaussian_filter((strokes > 0).astype(np.float32), sigma) > _NEAR] = 0
-    best = int(around.argmax())
-    if around.flat[best] <= 0:
-        return None
-    return tuple(int(at) for at in np.unravel_index(best, around.shape))
+
+def _folder() -> Path:
+    return user_data_path("napari-saf", appauthor=False) / "strokes"
+
+
+def _key(image: Image, shape: tuple[int, ...]) -> str:
+    """Return a short name for an image: by its file, or else its name."""
+    place = str(image.source.path or image.name)
+    return hashlib.sha256(json.dumps([place, list(shape)]).encode()).hexdigest()[:16]
+
+
+def _write(target: Path, pixels: NDArray[Any], classes: dict[int, PaintedClass]) -> None:
+    """Write strokes, and remove the files of long ago and the oldest of very many."""
+    if not pixels.any():  # the last strokes that there were stay
+        return
+    make_folder(target.parent)
+    save_strokes(target, pixels, classes)
+    files = [(path.stat().st_mtime, path) for path in target.parent.glob(f"*{_SUFFIX}")]
+    oldest = time.time() - _MOST_DAYS * 86400
+    for k, (changed, path) in enumerate(sorted(files, reverse=True)):
+        if k >= _MOST_FILES or changed < oldest:
+            path.unlink(missing_ok=True)
