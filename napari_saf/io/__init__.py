@@ -34,7 +34,7 @@ from napari_saf.io._paths import (
 )
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
-from napari_saf.io._regions import number_regions, region_table, save_regions, save_table
+from napari_saf.io._regions import number_regions, region_table, save_regions
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 from napari_saf.storage import (
     atomic_write,
@@ -90,7 +90,6 @@ __all__ = [
     "save_recipe",
     "save_regions",
     "save_strokes",
-    "save_table",
     "show_image",
     "table_cell",
     "thinned",

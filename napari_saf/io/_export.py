@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +20,13 @@ from napari_saf.io._recipe import save_recipe
 from napari_saf.io._regions import number_regions, save_regions
 from napari_saf.problem import ImageOptions
 
-Step = tuple[list[Path], Callable[[], object]]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Labelling:
-    """A label image with what is known of it.
+    """A label image with what is known of it, in the terms of `save_masks` and `save_figure`.
 
-    Attributes
-    ----------
-    labels : array of int
-        0 for no label.
-    image : array or None
-        What was labelled.
-    channel_axis : int or None
-        Axis of its channels; None: a last axis beyond those of the labels.
-    scale, units, axes, names, colors
-        As in `save_masks`.
-    prototypes : PrototypeSet or None
-        Their names and colours are those above.
-    recipe : dict or None
-        What repeats the run that made the labels.
-    plane : tuple of int or None
-        What a figure shows: positions along the axes before the last two.
-    title : str
-        Text above the figure.
+    Names and colours are also those of the prototypes; the recipe repeats the run that made the
+    labels; `plane` and `title` are for the figure.
     """
 
     labels: NDArray[Any]
@@ -64,16 +47,8 @@ class Labelling:
 class Wanted:
     """Which files are wanted, each by its suffix; an empty one means that it is not.
 
-    Attributes
-    ----------
-    masks, binary, regions, numbered, figure, prototypes : str
-        The label image; a mask for each label; the table; the image of numbered regions; the
-        picture; the prototypes.
-    recipe : bool
-    connected : bool
-        Whether the table has a row for each connected region.
-    min_pixels : int
-        Smaller connected regions are left out of the table and of the numbered ones.
+    `connected` gives the table a row for each connected region; those of fewer than `min_pixels`
+    pixels are left out of the table and of the numbered ones.
     """
 
     masks: str = ""
@@ -93,34 +68,13 @@ class Wanted:
 
 
 class Export:
-    """The files that are wanted of a label image.
+    """The files that are wanted of a label image, `paths`, in a folder under a common name.
 
-    Parameters
-    ----------
-    folder : Path
-        Where they go.
-    name : str
-        What their names begin with.
-    labelling : Labelling
-    wanted : Wanted
-
-    Attributes
-    ----------
-    paths : list of Path
-        What `write` will write.
-
-    Raises
-    ------
-    InvalidInput
-        If nothing is wanted, or something that this labelling has not.
+    InvalidInput if nothing is wanted, or something that this labelling has not.
     """
 
     def __init__(self, folder: Path, name: str, labelling: Labelling, wanted: Wanted) -> None:
-        stem = folder / name
-        self._steps = [
-            *_image_steps(stem, labelling, wanted),
-            *_model_steps(stem, labelling, wanted),
-        ]
+        self._steps = list(_steps(folder / name, labelling, wanted))
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:
             raise InvalidInput("nothing to save: no file is asked for, or there is no label")
@@ -131,18 +85,7 @@ class Export:
         return [path for path in self.paths if path.exists()]
 
     def write(self, cancelled: Callable[[], bool] = lambda: False) -> list[Path]:
-        """Write the files one after another; return those that were written.
-
-        Parameters
-        ----------
-        cancelled : callable
-            Asked before each file; once it returns True, the rest is left.
-
-        Raises
-        ------
-        SafError
-            If a file cannot be written; those before it are complete.
-        """
+        """Write the files one after another until cancelled; return those that were written."""
         written: list[Path] = []
         for paths, save in self._steps:
             if cancelled():
@@ -152,62 +95,56 @@ class Export:
         return written
 
 
-def _path(stem: Path, ending: str) -> Path:
-    return stem.with_name(stem.name + ending)
-
-
-def _image_steps(stem: Path, given: Labelling, wanted: Wanted) -> Iterator[Step]:
-    """Yield the wanted masks, table and figure: paths, and what writes them."""
-    labels, image = given.labels, given.image
+def _steps(
+    stem: Path, given: Labelling, wanted: Wanted
+) -> Iterator[tuple[list[Path], Callable[[], object]]]:
+    """Yield the paths of each kind of file that is wanted, and what writes them."""
+    labels, names, image = given.labels, {"names": given.names}, given.image
     placed: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
-    styled = placed | {"names": given.names, "colors": given.colors}
+    styled, channels = placed | names | {"colors": given.colors}, given.channel_axis
     if wanted.masks:
-        masks = _path(stem, wanted.masks)
-        yield [masks], lambda: save_masks(masks, labels, **styled)
+        path = Path(f"{stem}{wanted.masks}")
+        yield [path], partial(save_masks, path, labels, **styled)
     if wanted.binary:
-        binary = _path(stem, wanted.binary)
-        paths = list(binary_paths(binary, map_labels(labels, given.names)).values())
+        path = Path(f"{stem}{wanted.binary}")
+        paths = list(binary_paths(path, map_labels(labels, given.names)).values())
         if paths:
-            yield paths, lambda: save_binary_masks(binary, labels, **styled)
+            yield paths, partial(save_binary_masks, path, labels, **styled)
     if wanted.regions:
-        table = _path(stem, f"_regions{wanted.regions}")
-        columns = placed | {"names": given.names, "channel_axis": given.channel_axis}
-        columns |= {"connected": wanted.connected, "min_pixels": wanted.min_pixels}
-        yield [table], lambda: save_regions(table, labels, image, **columns)
+        path = Path(f"{stem}_regions{wanted.regions}")
+        which = {"connected": wanted.connected, "min_pixels": wanted.min_pixels}
+        options = placed | names | which | {"channel_axis": channels}
+        yield [path], partial(save_regions, path, labels, image, **options)
     if wanted.numbered:
-        numbered, least = _path(stem, f"_regions{wanted.numbered}"), wanted.min_pixels
-
-        def save_numbered() -> None:
-            regions = number_regions(labels, axes=given.axes, min_pixels=least)
-            save_masks(numbered, regions, **placed)
-
-        yield [numbered], save_numbered
+        path = Path(f"{stem}_regions{wanted.numbered}")
+        yield [path], partial(_save_numbered, path, labels, wanted.min_pixels, placed)
     if wanted.figure:
-        figure = _path(stem, f"_figure{wanted.figure}")
-        shown = styled | {"channel_axis": given.channel_axis, "plane": given.plane}
-        yield [figure], lambda: save_figure(figure, labels, image, title=given.title, **shown)
-
-
-def _model_steps(stem: Path, given: Labelling, wanted: Wanted) -> Iterator[Step]:
-    """Yield the wanted files that label other images: paths, and what writes them."""
+        path = Path(f"{stem}_figure{wanted.figure}")
+        options = styled | {"channel_axis": channels, "plane": given.plane, "title": given.title}
+        yield [path], partial(save_figure, path, labels, image, **options)
     if wanted.prototypes:
-        points = _path(stem, f"_prototypes{wanted.prototypes}")
-        prototypes = _prototypes(given, with_names=points.suffix == ".json")
-        yield [points], lambda: save_prototypes(points, prototypes)
+        path = Path(f"{stem}_prototypes{wanted.prototypes}")
+        yield [path], partial(save_prototypes, path, _prototypes(given, path.suffix))
     if wanted.recipe:
-        plain = given.recipe
-        if plain is None:
+        if given.recipe is None:
             raise InvalidInput("recipe: these labels come without one")
-        recipe = _path(stem, ".recipe.json")
-        yield [recipe], lambda: save_recipe(recipe, plain)
+        path = Path(f"{stem}.recipe.json")
+        yield [path], partial(save_recipe, path, given.recipe)
 
 
-def _prototypes(given: Labelling, *, with_names: bool) -> PrototypeSet:
+def _save_numbered(
+    path: Path, labels: NDArray[Any], min_pixels: int, placed: dict[str, Any]
+) -> None:
+    regions = number_regions(labels, axes=placed["axes"], min_pixels=min_pixels)
+    save_masks(path, regions, **placed)
+
+
+def _prototypes(given: Labelling, suffix: str) -> PrototypeSet:
     """Return the prototypes with names and options, or, for a format without, a row a label."""
     if given.prototypes is None:
         raise InvalidInput("prototypes: these labels come without any")
     points = given.prototypes.by_label()
-    if not with_names:
+    if suffix != ".json":
         points = {label: own.mean(axis=0, keepdims=True) for label, own in points.items()}
     options = given.prototypes.options
     plain = (given.recipe or {}).get("input")

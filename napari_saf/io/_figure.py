@@ -61,12 +61,10 @@ def save_figure(
     ----------
     path : path
         Ends in ``.png``, ``.svg`` or ``.pdf``.
-    labels : array of int
-        Label image, 0 for no label.
+    labels, scale, units, axes, names, colors
+        As in `save_masks`.
     image : array, optional
         Image of that shape, with or without channels.
-    scale, units, axes, names, colors
-        As in `save_masks`.
     channel_axis : int, optional
         Axis of the channels of the image; None: a last axis beyond those of the labels.
     plane : sequence of int, optional
@@ -87,9 +85,9 @@ def save_figure(
         raise InvalidInput(f"labels: expected an image of whole numbers, got {array.dtype}")
     placed = label_axes(array.ndim, axes, scale, units)
     index = tuple(side // 2 for side in array.shape[:-2]) if plane is None else tuple(plane)
-    shown = (
-        None if image is None else displayed_plane(np.asarray(image), array, channel_axis, index)
-    )
+    shown = None
+    if image is not None:
+        shown = displayed_plane(np.asarray(image), array, channel_axis, index)
     label_map, (_, sizes) = map_labels(array, names, colors), count_labels(array)
     figure = _draw(array[index], shown, label_map, placed, title)
     _draw_names(figure.axes[-1], label_map, sizes)
@@ -120,16 +118,12 @@ def displayed_plane(
     values = np.where(np.isfinite(plane), plane, 0) if plane.dtype.kind == "f" else plane
     if values.dtype == np.uint8 and values.shape[-1] == 3:
         return np.asarray(values)
-    shown = np.stack([_stretched(values[..., k]) for k in range(values.shape[-1])], axis=-1)
-    if shown.shape[-1] == 2:
-        return np.concatenate([shown, np.zeros_like(shown[..., :1])], axis=-1)
+    shown = np.full((*values.shape[:2], 3 if values.shape[-1] > 1 else 1), 0.5, np.float32)
+    shown[..., values.shape[-1] :] = 0
+    for k, channel in enumerate(np.moveaxis(values, -1, 0)):
+        if channel.min() < channel.max():
+            shown[..., k] = Scaling.of([channel]).apply(channel)
     return shown[..., 0] if shown.shape[-1] == 1 else shown
-
-
-def _stretched(values: NDArray[Any]) -> NDArray[np.float32]:
-    if values.min() == values.max():
-        return np.full(values.shape, 0.5, np.float32)
-    return Scaling.of([values]).apply(values)
 
 
 def thinned(plane: NDArray[Any]) -> NDArray[Any]:
@@ -195,14 +189,16 @@ def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> 
 
 
 def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
-    """Draw a bar of a round length, about a fifth of the width."""
+    """Draw a bar of 1, 2, 5, 10, 20, ... units, at most a fifth of the width."""
     from matplotlib.font_manager import FontProperties
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     unit = axes.common_unit
     if axes.scale is None or unit in (None, "", "px"):
         return
-    length = _round_length(labels.shape[1] * axes.scale[-1] / 5)
+    wanted = labels.shape[1] * axes.scale[-1] / 5
+    power = 10.0 ** np.floor(np.log10(wanted))
+    length = float(power * max(step for step in (1, 2, 5) if step * power <= wanted * 1.000001))
     step = -(-max(labels.shape) // _MOST_PIXELS)
     bar = AnchoredSizeBar(
         panel.transData,
@@ -218,9 +214,3 @@ def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
     )
     bar.patch.set(facecolor="black", alpha=0.5, linewidth=0)
     panel.add_artist(bar)
-
-
-def _round_length(length: float) -> float:
-    """Return the greatest of 1, 2, 5, 10, 20, ... that is not above a length."""
-    power = 10.0 ** np.floor(np.log10(length))
-    return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.000001))

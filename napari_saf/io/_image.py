@@ -134,7 +134,12 @@ def _read(file: Path, *, in_colors: bool) -> ImageFile:
     if not file.exists():
         raise FormatError(f"{file}: no such file")
     try:
-        image = _reader(file)(file, in_colors=in_colors)
+        if file.is_dir():
+            from napari_saf.io._zarr import read_zarr
+
+            image = ImageFile.of(*read_zarr(file))
+        else:
+            image = _READERS.get(file.suffix.lower(), _read_picture)(file, in_colors)
         if image.array.dtype.kind not in "biuf":
             raise ValueError(f"expected real numbers, got {image.array.dtype}")
         if image.array.size == 0 or image.array.ndim == 0:
@@ -147,20 +152,7 @@ def _read(file: Path, *, in_colors: bool) -> ImageFile:
         raise FormatError(f"{file}: cannot be read as an image: {fault[:200]}") from error
 
 
-def _reader(path: Path) -> Callable[..., ImageFile]:
-    if path.is_dir():
-        return _read_zarr
-    readers = {".tif": _read_tiff, ".tiff": _read_tiff, ".npy": _read_npy}
-    return readers.get(path.suffix.lower(), _read_picture)
-
-
-def _read_zarr(path: Path, *, in_colors: bool) -> ImageFile:
-    from napari_saf.io._zarr import read_zarr
-
-    return ImageFile.of(*read_zarr(path))
-
-
-def _read_npy(path: Path, *, in_colors: bool) -> ImageFile:
+def _read_npy(path: Path, in_colors: bool) -> ImageFile:
     check_room(path.stat().st_size)
     with path.open("rb") as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
@@ -169,7 +161,7 @@ def _read_npy(path: Path, *, in_colors: bool) -> ImageFile:
     return ImageFile(array, array.ndim - 1 if is_rgb else None, names + "c" * is_rgb)
 
 
-def _read_picture(path: Path, *, in_colors: bool) -> ImageFile:
+def _read_picture(path: Path, in_colors: bool) -> ImageFile:
     """Read what Pillow knows; an indexed picture as indices if they are labels."""
     import imageio.v3 as iio
     from PIL import Image
@@ -191,7 +183,7 @@ def _read_picture(path: Path, *, in_colors: bool) -> ImageFile:
     return ImageFile.of(array, "tzyx"[-(array.ndim - has_channels) :] + "c" * has_channels)
 
 
-def _read_tiff(path: Path, *, in_colors: bool) -> ImageFile:
+def _read_tiff(path: Path, in_colors: bool) -> ImageFile:
     """Read the first series of a TIFF file; a palette gives colours, or indices for labels."""
     import tifffile
 
@@ -204,7 +196,9 @@ def _read_tiff(path: Path, *, in_colors: bool) -> ImageFile:
         kind = series.keyframe.photometric
         if kind == tifffile.PHOTOMETRIC.SEPARATED:
             raise ValueError("it holds inks (CMYK); save it as RGB")
-        check_room(series.nbytes, _stored_size(file, series))
+        pages = [page for page in series.pages if page is not None] if file.is_ome else []
+        handles = {page.parent.filehandle for page in pages} or {file.filehandle}
+        check_room(series.nbytes, sum(int(handle.size) for handle in handles))
         array = series.asarray()
         if in_colors and kind == tifffile.PHOTOMETRIC.PALETTE:
             # Tables hold 16 bits a channel.
@@ -223,14 +217,6 @@ def _check_companions(file: Any) -> None:
         name = element.get("FileName")
         if name and not (folder / name).resolve().is_relative_to(folder):
             raise ValueError(f"its pixels are said to be outside its folder, in {name}")
-
-
-def _stored_size(file: Any, series: Any) -> int:
-    """Return the size of the file, or of all over which OME spreads a series."""
-    if not file.is_ome:
-        return int(file.filehandle.size)
-    handles = {page.parent.filehandle for page in series.pages if page is not None}
-    return sum(int(handle.size) for handle in handles)
 
 
 def _letters(axes: str) -> str:
@@ -271,3 +257,10 @@ def _imagej_sizes(file: Any) -> dict[str, Size]:
         if count and length and unit != "pixel":
             sizes[name] = length / count
     return {name: (size, unit) for name, size in sizes.items() if 0 < size < float("inf")}
+
+
+_READERS: dict[str, Callable[[Path, bool], ImageFile]] = {
+    ".tif": _read_tiff,
+    ".tiff": _read_tiff,
+    ".npy": _read_npy,
+}

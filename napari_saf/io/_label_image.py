@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from napari_saf.arrays import as_dict, as_list, own_floats
 from napari_saf.errors import InvalidInput
@@ -19,25 +19,8 @@ from napari_saf.label_map import Color, LabelMap
 _GOLDEN = 0.618034
 """Hues of numbers that follow each other are far apart with this step."""
 _MOST_COUNTED = 2**24
-_LARGEST = np.iinfo(np.int64).max
 _ORDER = "tzyx"
 """The axes of a label image in the order that OME asks for."""
-
-
-def check_labels(labels: ArrayLike) -> NDArray[Any]:
-    """Return a label image as an array of whole numbers, or raise InvalidInput."""
-    array = np.asarray(labels)
-    is_image = 2 <= array.ndim <= 4 and array.size > 0
-    if (
-        array.dtype.kind not in "biu"
-        or not is_image
-        or not 0 <= array.min() <= array.max() <= _LARGEST
-    ):
-        raise InvalidInput(
-            "labels: expected an image of 2 to 4 axes, whole numbers from 0 to 2**63 - 1, got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
 def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -71,19 +54,7 @@ def map_labels(
 ) -> LabelMap:
     """Return the labels above 0 of an image, ascending, each with a name and a colour.
 
-    Parameters
-    ----------
-    labels : array of int
-        0 for no label.
-    names : mapping of int to str, optional
-        Names by label; others are called ``"label 3"``.
-    colors : mapping of int to sequence of float, optional
-        Red, green, blue and perhaps more in [0, 1], by label; others get one of their own.
-
-    Raises
-    ------
-    InvalidInput
-        If a name is no text, or a colour not three numbers from 0 to 1.
+    Labels without a name are called ``"label 3"``, those without a colour get one of their own.
     """
     given_names = {} if names is None else as_dict(names, "names")
     given_colors = {} if colors is None else as_dict(colors, "colors")
@@ -92,7 +63,10 @@ def map_labels(
     return LabelMap(
         present,
         {n: printable(check_name(n, given_names.get(n, f"label {n}"))) for n in numbers},
-        {n: check_color(given_colors.get(n, _own_color(n))) for n in numbers},
+        {
+            n: check_color(given_colors.get(n, colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95)))
+            for n in numbers
+        },
     )
 
 
@@ -113,10 +87,6 @@ def check_color(given: object) -> Color:
     return red, green, blue, 1.0
 
 
-def _own_color(label: int) -> tuple[float, float, float]:
-    return colorsys.hsv_to_rgb(label * _GOLDEN % 1, 0.65, 0.95)
-
-
 def color_table(label_map: LabelMap) -> NDArray[np.uint8]:
     """Return the colours (n_columns + 1, 3) of a map from `map_labels`, after black."""
     colors = [label_map.colors[label][:3] for label in label_map.numbers.tolist()]
@@ -131,17 +101,7 @@ def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a label image.
-
-    Attributes
-    ----------
-    names : str
-        One lower-case letter an axis, among t, z, y and x, in this order.
-    scale : tuple of float or None
-        Size of a pixel along each axis, > 0.
-    units : tuple of str or None
-        Its unit along each axis.
-    """
+    """The axes of a label image: letters in the order tzyx, size of a pixel along each, units."""
 
     names: str
     scale: tuple[float, ...] | None = None
@@ -173,17 +133,12 @@ def label_axes(
     """Check axes, scale and units against the number of axes of a label image.
 
     Axes that OME does not know, or in another order, are named by their position.
-
-    Raises
-    ------
-    InvalidInput
-        If a length differs from `n_axes`, or a scale is not above 0.
     """
     if not isinstance(axes, str | None):
         raise InvalidInput(f"axes: expected letters, got {axes!r}")
-    every_unit = (units,) * n_axes if isinstance(units, str) else units
+    units = [units] * n_axes if isinstance(units, str) else units
     sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
-    unit_names = None if every_unit is None else as_list(every_unit, "units")
+    unit_names = None if units is None else as_list(units, "units")
     for argument, given in (("axes", axes), ("scale", sizes), ("units", unit_names)):
         if given is not None and len(given) != n_axes:
             raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {given!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,14 @@ from napari_saf.io._label_image import (
     spelled_out,
     symbol,
 )
-from napari_saf.io._paths import MASK_SUFFIXES, file_stem, mask_stem, mask_suffix, printable
+from napari_saf.io._paths import (
+    MASK_SUFFIXES,
+    check_suffix,
+    file_stem,
+    mask_stem,
+    mask_suffix,
+    printable,
+)
 from napari_saf.label_map import LabelMap
 from napari_saf.storage import atomic_write
 
@@ -52,7 +58,7 @@ def save_masks(
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, Sequence[float]] | None = None,
 ) -> list[Path]:
-    """Save a label image in the format that the suffix names.
+    """Save a label image in the format that the suffix names, and return what was written.
 
     The smallest unsigned type that holds the labels is used. A file of that name is replaced
     once the new one is complete; if anything fails, the old one stays.
@@ -78,11 +84,6 @@ def save_masks(
         Red, green and blue in [0, 1] of the labels. OME-Zarr, PNG and, for ImageJ, TIFF keep
         them up to label 255; without them every label gets one of its own.
 
-    Returns
-    -------
-    list of Path
-        What was written.
-
     Raises
     ------
     InvalidInput
@@ -91,10 +92,7 @@ def save_masks(
         If the file cannot be written.
     """
     target = Path(path)
-    suffix = mask_suffix(target)
-    if suffix is None:
-        known = ", ".join(MASK_SUFFIXES)
-        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    suffix = check_suffix(target, MASK_SUFFIXES)
     if isinstance(labels, list):
         stem = mask_stem(target)
         targets = [target.with_name(f"{stem}-{k + 1}{suffix}") for k in range(len(labels))]
@@ -146,27 +144,10 @@ def save_binary_masks(
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, Sequence[float]] | None = None,
 ) -> list[Path]:
-    """Save a mask for each label: 255 where the label is, 0 elsewhere.
+    """Save a mask for each label: 255 where the label is, 0 elsewhere; return the paths.
 
-    Parameters
-    ----------
-    path : path
-        As in `save_masks`; the mask of label 2 goes to ``stem_2.tif``, or to
-        ``stem_2_nucleus.tif`` if that is its name.
-    labels, scale, units, axes, names, colors
-        As in `save_masks`.
-
-    Returns
-    -------
-    list of Path
-        What was written, by label.
-
-    Raises
-    ------
-    InvalidInput
-        As `save_masks`, and if there is no label.
-    SafError
-        If a file cannot be written.
+    The mask of label 2 goes to ``stem_2.tif``, or to ``stem_2_nucleus.tif`` if that is its name.
+    Parameters and errors are those of `save_masks`; also InvalidInput if there is no label.
     """
     array = np.asarray(labels)
     label_map = map_labels(array, names, colors)
@@ -185,10 +166,9 @@ def binary_paths(path: str | os.PathLike[str], label_map: LabelMap) -> dict[int,
     """Return where `save_binary_masks` puts the mask of each label."""
     target = Path(path)
     suffix, stem = mask_suffix(target) or target.suffix, mask_stem(target)
-    labels = label_map.numbers.tolist()
-    width = len(str(max(labels, default=0)))
+    width = len(str(label_map.numbers.max(initial=0)))
     paths = {}
-    for label in labels:
+    for label in label_map.numbers.tolist():
         name = label_map.names[label]
         end = "" if name == f"label {label}" else f"_{file_stem(name)}"
         paths[label] = target.with_name(f"{stem}_{label:0{width}d}{end}{suffix}")
@@ -260,6 +240,9 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
     import tifffile
 
     labels, axes = mask.labels, mask.axes
+    scale = dict(zip(axes.names, axes.scale or (), strict=False))
+    density = [1 / scale.get(name, 1.0) for name in "xy"]
+    density = [value if 1e-6 < value < 1e6 else 1.0 for value in density]
     image_description, make, ascii_text = 270, 271, 2
     extra: list[Any] = [(make, ascii_text, 0, _imagej_description(labels, axes), True)]
     if labels.dtype == np.uint8:
@@ -270,7 +253,7 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
             compression="zlib",
             photometric="minisblack",
             metadata=_ome_entries(axes),
-            resolution=_pixels_per_unit(axes),
+            resolution=(density[0], density[1]),
             resolutionunit="none",
             extratags=extra,
         )
@@ -312,13 +295,6 @@ def _imagej_description(labels: NDArray[Any], axes: Axes) -> str:
     # The lookup table of the labels covers the numbers from 0 to 255.
     most = 255 if labels.dtype == np.uint8 else int(labels.max())
     return "\n".join([*lines, "loop=false", "min=0.0", f"max={most}.0", ""])
-
-
-def _pixels_per_unit(axes: Axes) -> tuple[float, float]:
-    scale = dict(zip(axes.names, axes.scale or (), strict=False))
-    dense = [1 / scale.get(name, 1.0) for name in "xy"]
-    in_range = [value if 1e-6 < value < 1e6 and math.isfinite(value) else 1.0 for value in dense]
-    return in_range[0], in_range[1]
 
 
 _WRITERS: dict[str, Callable[[Path, _Mask], None]] = {

@@ -24,19 +24,20 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     """Return the images among files and folders; a folder stands for the images in it.
 
     What an earlier run left in a folder (``name_labels``, ``name_reconstruction``) is not taken
-    for images.
-
-    Raises
-    ------
-    InvalidInput
-        If a folder holds no image.
+    for images; InvalidInput if there are no others.
     """
+
+    def is_image(path: Path) -> bool:
+        if path.name.startswith(".") or mask_stem(path).endswith(_RESULT_MARKS):
+            return False
+        return is_zarr(path) if path.is_dir() else path.suffix.lower() in _IMAGE_SUFFIXES
+
     images: list[Path] = []
     for path in paths:
         if not path.is_dir() or is_zarr(path):
             images.append(path)
             continue
-        inside = [file for file in sorted(path.iterdir()) if _is_image(file)]
+        inside = [file for file in sorted(path.iterdir()) if is_image(file)]
         if not inside:
             known = ", ".join(_IMAGE_SUFFIXES)
             raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
@@ -47,12 +48,6 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
 def is_zarr(path: Path) -> bool:
     """Tell whether a folder is a zarr store."""
     return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs"))
-
-
-def _is_image(path: Path) -> bool:
-    if path.name.startswith(".") or mask_stem(path).endswith(_RESULT_MARKS):
-        return False
-    return is_zarr(path) if path.is_dir() else path.suffix.lower() in _IMAGE_SUFFIXES
 
 
 def mask_suffix(path: str | os.PathLike[str]) -> str | None:
@@ -72,8 +67,9 @@ def mask_stem(path: str | os.PathLike[str]) -> str:
 
 def check_suffix(path: Path, known: Sequence[str]) -> str:
     """Return the suffix of a name in lower case; raise InvalidInput if it is not a known one."""
-    suffix = path.suffix.lower()
-    if suffix not in known:
+    name = path.name.lower()
+    suffix = next((one for one in known if name.endswith(one)), None)
+    if suffix is None:
         raise InvalidInput(f"{path}: expected a name that ends in {', '.join(known)}")
     return suffix
 
@@ -101,14 +97,8 @@ def table_cell(text: str) -> str:
 class FileState:
     """State of a file, or of a folder that is one image, when something was made from it.
 
-    Attributes
-    ----------
-    path : str
-        Relative to the folder of what is made from it, with slashes.
-    n_bytes : int
-        Size of all that is in it.
-    modified : int
-        When it was changed last, in nanoseconds since 1970.
+    The path is relative to the folder of what is made from it, with slashes; the size is that of
+    all that is in it, and the time of its last change in nanoseconds since 1970.
     """
 
     path: str

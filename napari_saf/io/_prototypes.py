@@ -45,6 +45,20 @@ _MOST_SAMPLES = 4_000
 _VERSION = importlib.metadata.version("napari-saf")
 
 
+class _LabelEntry(FileModel):
+    label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
+    name: Text = ""
+    color: list[float] = Field(default_factory=list)
+    prototypes: list[list[float]]
+
+
+class _PrototypeFile(VersionedModel):
+    kind: Literal["prototypes"]
+    software: Any = None
+    input: dict[Any, Any] | None
+    labels: Annotated[list[_LabelEntry], Field(min_length=1)]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PrototypeSet:
     """What stands for the labels of an image, to label others with.
@@ -110,8 +124,6 @@ class PrototypeSet:
     ) -> PrototypeSet:
         """Return what stands for the labels of an image: a few means of the features of each.
 
-        What has one label often looks in several ways; one mean for all of them is like none.
-
         Parameters
         ----------
         problem : Problem
@@ -159,14 +171,11 @@ class PrototypeSet:
         """Return the prototypes (n_own, n_features) of some labels; the opposite of `by_label`.
 
         Names and colours of other labels are left out.
-
-        Raises
-        ------
-        InvalidInput
-            If there are no labels, or as the constructor.
         """
         if not points:
             raise InvalidInput("prototypes: expected those of at least one label")
+        if len({own.shape[1] for own in points.values()}) > 1:
+            raise InvalidInput("prototypes: expected as many numbers for each label")
         numbers = sorted(points)
         return cls(
             np.concatenate([points[number] for number in numbers]),
@@ -225,9 +234,26 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
     """
     target = Path(path)
     suffix = check_suffix(target, PROTOTYPE_SUFFIXES)
-    known = prototypes if isinstance(prototypes, PrototypeSet) else _from_rows(prototypes)
+    if not isinstance(prototypes, PrototypeSet):
+        rows = np.asarray(prototypes, dtype=np.float32)
+        if rows.ndim != 2:
+            raise InvalidInput(f"prototypes: expected a row for each, got shape {rows.shape}")
+        finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        if not rows[finite].size:
+            raise InvalidInput("prototypes: expected at least one of finite numbers")
+        prototypes = PrototypeSet(rows[finite], finite + 1)
     with atomic_write(target) as temporary:
-        _write(temporary, known, suffix)
+        if suffix == ".npy":
+            with temporary.open("wb") as file:
+                np.save(file, prototypes.vectors, allow_pickle=False)
+        elif suffix == ".csv":
+            # str of a float32 is the shortest text that gives it back.
+            lines = [",".join(map(str, row)) for row in prototypes.vectors]
+            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        else:
+            # What is no text in a name becomes an escape, which JSON reads back.
+            text = _to_text(prototypes)
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return target
 
 
@@ -244,9 +270,18 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
     """
     file = Path(path)
     with format_errors(file, "a file of prototypes"):
-        if file.suffix.lower() == ".json":
-            return _parse(parse_json(read_limited(file, _MOST_BYTES)))
-        return PrototypeSet(_check_vectors(read_array(file)))
+        if file.suffix.lower() != ".json":
+            return PrototypeSet(read_array(file))
+        entries = validated(_PrototypeFile, parse_json(read_limited(file, _MOST_BYTES)))
+        given = {entry.label: entry for entry in entries.labels}
+        if len(given) < len(entries.labels):
+            raise InvalidInput("labels: expected each label once")
+        return PrototypeSet.from_points(
+            {n: _check_vectors(one.prototypes) for n, one in given.items()},
+            names={n: one.name for n, one in given.items() if "name" in one.model_fields_set},
+            colors={n: one.color for n, one in given.items() if "color" in one.model_fields_set},
+            options=None if entries.input is None else ImageOptions.from_plain(entries.input),
+        )
 
 
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -261,12 +296,10 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     """
     file = Path(path)
     suffix = file.suffix.lower()
-    if suffix not in (".npy", ".csv"):
+    if suffix == ".npy":
+        return read_image(file).array
+    if suffix != ".csv":
         raise FormatError(f"{file}: expected a .npy or .csv file")
-    return read_image(file).array if suffix == ".npy" else _read_csv(file)
-
-
-def _read_csv(file: Path) -> NDArray[np.float64]:
     with format_errors(file, "a table of numbers"):
         text = read_limited(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
         lines = (line for line in text.splitlines() if line.strip())
@@ -288,16 +321,6 @@ def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
     return k_means(sample, n_means).astype(np.float32)
 
 
-def _from_rows(prototypes: ArrayLike) -> PrototypeSet:
-    rows = np.asarray(prototypes, dtype=np.float32)
-    if rows.ndim != 2:
-        raise InvalidInput(f"prototypes: expected a row for each, got shape {rows.shape}")
-    finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    if not rows[finite].size:
-        raise InvalidInput("prototypes: expected at least one of finite numbers")
-    return PrototypeSet(rows[finite], finite + 1)
-
-
 def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     array = np.asarray(vectors)
     if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
@@ -312,21 +335,12 @@ def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
     return rows
 
 
-def _write(path: Path, prototypes: PrototypeSet, suffix: str) -> None:
-    if suffix == ".npy":
-        with path.open("wb") as file:
-            np.save(file, prototypes.vectors, allow_pickle=False)
-    elif suffix == ".csv":
-        # repr of a float32 is the shortest text that gives it back.
-        lines = [",".join(str(value) for value in row) for row in prototypes.vectors]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    else:
-        # What is no text in a name becomes an escape, which JSON reads back.
-        path.write_text(_to_text(prototypes), encoding="utf-8", errors="backslashreplace")
-
-
 def _to_text(prototypes: PrototypeSet) -> str:
     """Return the content of a file, with a line for each label."""
+
+    def to_json(value: object) -> str:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
     options = None if prototypes.options is None else prototypes.options.to_plain()
     head = {"schema": 1, "kind": "prototypes", "software": _VERSION, "input": options}
     rows = []
@@ -338,42 +352,6 @@ def _to_text(prototypes: PrototypeSet) -> str:
             row["color"] = [round(value, 4) for value in prototypes.colors[label]]
         # The shortest numbers that are the same in float32.
         row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
-        rows.append(_json(row))
-    lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
+        rows.append(to_json(row))
+    lines = [f"{to_json(name)}: {to_json(value)}," for name, value in head.items()]
     return "\n".join(["{", *lines, '"labels": [', ",\n".join(rows), "]", "}"]) + "\n"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)
-
-
-class _LabelEntry(FileModel):
-    label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
-    name: Text = ""
-    color: list[float] = Field(default_factory=list)
-    prototypes: list[list[float]]
-
-
-class _PrototypeFile(VersionedModel):
-    kind: Literal["prototypes"]
-    software: Any = None
-    input: dict[Any, Any] | None
-    labels: Annotated[list[_LabelEntry], Field(min_length=1)]
-
-
-def _parse(raw: object) -> PrototypeSet:
-    file = validated(_PrototypeFile, raw)
-    options = None if file.input is None else ImageOptions.from_plain(file.input)
-    vectors = [_check_vectors(entry.prototypes) for entry in file.labels]
-    if len({own.shape[1] for own in vectors}) > 1:
-        raise InvalidInput("prototypes: expected as many numbers for each label")
-    labels = [entry.label for entry in file.labels]
-    if len(set(labels)) < len(labels):
-        raise InvalidInput("labels: expected each label once")
-    return PrototypeSet(
-        np.concatenate(vectors),
-        np.repeat(np.array(labels), [len(own) for own in vectors]),
-        {one.label: one.name for one in file.labels if "name" in one.model_fields_set},
-        {one.label: one.color for one in file.labels if "color" in one.model_fields_set},
-        options,
-    )

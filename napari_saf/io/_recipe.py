@@ -54,16 +54,9 @@ class _RecipeFile(VersionedModel):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """What repeats a run.
+    """What repeats a run: the method with its parameters, and how an image becomes a problem.
 
-    Attributes
-    ----------
-    method : AbstractMethod
-        The method with its parameters.
-    options : ImageOptions or None
-        How an image becomes a problem; None if the run was on a graph.
-    raw : dict
-        The file's content.
+    `options` are None if the run was on a graph; `raw` is the content of the file.
     """
 
     method: AbstractMethod
@@ -79,16 +72,17 @@ class Recipe:
         InvalidInput
             Naming what is wrong with it; see `load_recipe`.
         """
-        return _parse(raw)
+        file = validated(_RecipeFile, raw)
+        _refuse_given(file.parameters)
+        method = from_plain(METHODS[file.method], file.parameters)
+        _check_arrays(method, "parameters")
+        options = None if file.input is None else ImageOptions.from_plain(file.input)
+        if options is not None:
+            check_repeatable(options)
+        return cls(method, options, cast("dict[str, Any]", raw))
 
     def with_rescale(self, rescale: bool) -> Recipe:
-        """Return the recipe by which other images are scaled by their own values, or as the first.
-
-        Parameters
-        ----------
-        rescale : bool
-            See `problem`.
-        """
+        """Return the recipe with another `rescale`, see `problem`; the same without a scaling."""
         if self.options is None or self.options.scaling is None:
             return self
         options = dataclasses.replace(self.options, rescale=rescale)
@@ -142,8 +136,7 @@ class Recipe:
         SafError
             As `problem`, and whatever the method finds wrong.
         """
-        problem = self.problem(image, mask=mask, seeds=seeds, rescale=rescale)
-        return self.method.run(problem)
+        return self.method.run(self.problem(image, mask=mask, seeds=seeds, rescale=rescale))
 
 
 def save_recipe(
@@ -184,24 +177,13 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
     """
     file = Path(path)
     with format_errors(file, "a recipe"):
-        return _parse(parse_json(read_limited(file, _MOST_BYTES)))
+        return Recipe.from_plain(parse_json(read_limited(file, _MOST_BYTES)))
 
 
 def check_repeatable(options: ImageOptions) -> None:
     """Raise InvalidInput if the features were given as an array, which no file holds."""
     if options.features not in FEATURES:
         raise InvalidInput(f"input.features: {_GIVEN}")
-
-
-def _parse(raw: object) -> Recipe:
-    file = validated(_RecipeFile, raw)
-    _refuse_given(file.parameters)
-    method = from_plain(METHODS[file.method], file.parameters)
-    _check_arrays(method, "parameters")
-    options = None if file.input is None else ImageOptions.from_plain(file.input)
-    if options is not None:
-        check_repeatable(options)
-    return Recipe(method, options, cast("dict[str, Any]", raw))
 
 
 def _refuse_given(parameters: object) -> None:

@@ -14,7 +14,6 @@ from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._label_image import (
     Axes,
-    check_labels,
     count_labels,
     image_channels,
     label_axes,
@@ -62,9 +61,8 @@ def number_regions(
     array([[1, 0, 2],
            [3, 0, 2]], dtype=int32)
     """
-    array = check_labels(labels)
-    _check_min_pixels(min_pixels)
-    is_series = label_axes(array.ndim, axes, None, None).names.startswith("t")
+    array, placed = _checked(labels, min_pixels, axes)
+    is_series = placed.names.startswith("t")
     numbered, count = [], 0
     for frame in array if is_series else array[None]:
         regions, owners = _connected_regions(frame, count_labels(frame)[0], min_pixels)
@@ -132,9 +130,7 @@ def region_table(
     >>> table["area_um2"].tolist()
     [8.0, 12.0]
     """
-    array = check_labels(labels)
-    _check_min_pixels(min_pixels)
-    placed = label_axes(array.ndim, axes, scale, units)
+    array, placed = _checked(labels, min_pixels, axes, scale, units)
     label_map = map_labels(array, names)
     if not label_map.n_columns:
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
@@ -175,6 +171,8 @@ def save_regions(
 ) -> Path:
     """Save what the regions of a label image measure; see `region_table` for the columns.
 
+    A text in a CSV is none that spreadsheets would compute.
+
     Parameters
     ----------
     path : path
@@ -189,8 +187,10 @@ def save_regions(
     SafError
         If pyarrow is missing, or the file cannot be written.
     """
+    import pandas
+
     target = Path(path)
-    check_suffix(target, TABLE_SUFFIXES)
+    suffix = check_suffix(target, TABLE_SUFFIXES)
     table = region_table(
         labels,
         image,
@@ -202,49 +202,42 @@ def save_regions(
         connected=connected,
         min_pixels=min_pixels,
     )
-    return save_table(target, table)
-
-
-def save_table(path: str | os.PathLike[str], table: Mapping[str, ArrayLike]) -> Path:
-    """Save columns as CSV or Parquet; a text in a CSV is none that spreadsheets would compute.
-
-    Parameters
-    ----------
-    path : path
-        Ends in ``.csv``, or in ``.parquet``, which needs pyarrow.
-    table : mapping of str to array
-        Columns of one length, by name.
-
-    Raises
-    ------
-    InvalidInput
-        If the suffix is unknown.
-    SafError
-        If pyarrow is missing, or the file cannot be written.
-    """
-    import pandas
-
-    target = Path(path)
-    suffix = check_suffix(target, TABLE_SUFFIXES)
-    frame = pandas.DataFrame({name: np.asarray(column).tolist() for name, column in table.items()})
+    frame = pandas.DataFrame({name: column.tolist() for name, column in table.items()})
     with atomic_write(target) as temporary:
         if suffix == ".csv":
-            frame.map(lambda cell: table_cell(cell) if isinstance(cell, str) else cell).to_csv(
+            frame["name"] = frame["name"].map(table_cell)
+            frame.to_csv(
                 temporary, index=False, float_format="%.10g", na_rep="nan", lineterminator="\r\n"
             )
-        else:
-            try:
-                frame.to_parquet(temporary, engine="pyarrow", index=False)
-            except ImportError as error:
-                raise SafError(
-                    ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
-                ) from error
+            return target
+        try:
+            frame.to_parquet(temporary, engine="pyarrow", index=False)
+        except ImportError as error:
+            raise SafError(
+                ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
+            ) from error
     return target
 
 
-def _check_min_pixels(min_pixels: object) -> None:
+def _checked(
+    labels: ArrayLike,
+    min_pixels: object,
+    axes: str | None,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+) -> tuple[NDArray[Any], Axes]:
+    """Return a label image as an array of whole numbers, and its axes."""
+    array = np.asarray(labels)
+    is_image = array.dtype.kind in "biu" and 2 <= array.ndim <= 4 and array.size > 0
+    if not is_image or array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+        raise InvalidInput(
+            "labels: expected an image of 2 to 4 axes, whole numbers from 0 to 2**63 - 1, got "
+            f"{array.dtype} of shape {array.shape}"
+        )
     if (as_whole(min_pixels) or 0) < 1:
         raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
+    placed = label_axes(array.ndim, axes, scale, units)
+    return array.astype(np.uint8) if array.dtype.kind == "b" else array, placed
 
 
 def _table(
@@ -255,22 +248,37 @@ def _table(
     min_pixels: int | None,
 ) -> Table:
     """Return a row for each label, or for each region of so many pixels; nothing if none is."""
-    # scikit-image keeps a list as long as the largest number.
-    regions: NDArray[np.integer[Any]]
-    if min_pixels is None:
-        regions, owners = _ranks(labels, label_map.numbers), label_map.numbers
-    else:
-        regions, owners = _connected_regions(labels, label_map.numbers, min_pixels)
+    from skimage.measure import regionprops_table
+
+    # scikit-image keeps a list as long as the largest number: labels are numbered through.
+    regions: NDArray[np.integer[Any]] = _ranks(labels, label_map.numbers)
+    owners = label_map.numbers
+    if min_pixels is not None:
+        regions, owners = _connected_regions(labels, owners, min_pixels)
     if not regions.any():
         return {}
-    measured = _measure(regions, axes, image)
-    numbers, pixels = measured.pop("label"), measured.pop("pixels")
-    own = owners[numbers - 1]
-    names = np.array([label_map.names[label] for label in own.tolist()])
-    table: Table = {"label": own, "name": names}
-    if min_pixels is not None:
-        table["region"] = numbers
-    return table | {"pixels": pixels, "share": pixels / np.count_nonzero(labels)} | measured
+    columns = _columns(axes, 0 if image is None else image.shape[-1])
+    properties = dict.fromkeys(name.partition("-")[0] for name in columns)
+    measured = regionprops_table(
+        regions,
+        intensity_image=image,
+        properties=("label", "num_pixels", *properties),
+        spacing=axes.scale or (1.0,) * regions.ndim,
+    )
+    pixels, own = measured["num_pixels"], owners[measured["label"] - 1]
+    table: Table = {
+        "label": own,
+        "name": np.array([label_map.names[label] for label in own.tolist()]),
+        **({} if min_pixels is None else {"region": measured["label"]}),
+        "pixels": pixels,
+        "share": pixels / np.count_nonzero(labels),
+    }
+    for name, column in columns.items():
+        values = np.asarray(measured[name] if name in measured else measured[f"{name}-0"])
+        # skimage's boxes end behind their last pixel.
+        is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= regions.ndim
+        table[column] = values - 1 if is_end else values
+    return table
 
 
 def _connected_regions(
@@ -302,34 +310,25 @@ def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64
     return np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
 
 
-def _measure(regions: NDArray[Any], axes: Axes, image: NDArray[Any] | None) -> Table:
-    """Measure the regions; columns have the names that are saved."""
-    from skimage.measure import regionprops_table
-
-    columns = _columns(axes, 0 if image is None else image.shape[-1])
-    properties = dict.fromkeys(name.partition("-")[0] for name in columns)
-    measured = regionprops_table(
-        regions,
-        intensity_image=image,
-        properties=("label", *properties),
-        spacing=axes.scale or (1.0,) * regions.ndim,
-    )
-    table: Table = {"label": measured["label"]}
-    for name, column in columns.items():
-        values = np.asarray(measured[name] if name in measured else measured[f"{name}-0"])
-        # skimage's boxes end behind their last pixel.
-        is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= regions.ndim
-        table[column] = values - 1 if is_end else values
-    return table
-
-
 def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
-    """Return the names that columns of scikit-image get."""
+    """Return the names that the columns of scikit-image get."""
     n_axes, unit = len(axes.names), axes.common_unit
     units = (unit,) * n_axes if unit is not None else axes.units or ()
-    columns = {"num_pixels": "pixels"}
+    columns: dict[str, str] = {}
     if unit is not None:
-        columns |= _sizes(n_axes, unit, axes.scale is None or len(set(axes.scale)) == 1)
+        length, is_plane = _end(unit), n_axes == 2
+        columns = {
+            "area": f"area{_end(unit, 2)}" if is_plane else f"volume{_end(unit, 3)}",
+            "equivalent_diameter_area": f"equivalent_diameter{length}",
+            "axis_major_length": f"major_axis{length}",
+            "axis_minor_length": f"minor_axis{length}",
+            "extent": "extent",
+            "euler_number": "euler_number",
+        }
+        if is_plane:
+            columns |= {"eccentricity": "eccentricity", "orientation": "orientation_rad"}
+        if is_plane and len(set(axes.scale or ())) < 2:
+            columns["perimeter"] = f"perimeter{length}"
     for k, name in enumerate(axes.names):
         columns[f"centroid-{k}"] = f"centroid_{name}{_end(units[k])}"
     for k, name in enumerate(axes.names):
@@ -338,21 +337,6 @@ def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
         for channel in range(n_channels):
             column = f"intensity_{statistic}" + f"_{channel}" * (n_channels > 1)
             columns[f"intensity_{statistic}-{channel}"] = column
-    return columns
-
-
-def _sizes(n_axes: int, unit: str, is_even: bool) -> dict[str, str]:
-    columns = {
-        "area": f"area{_end(unit, 2)}" if n_axes == 2 else f"volume{_end(unit, 3)}",
-        "equivalent_diameter_area": f"equivalent_diameter{_end(unit)}",
-        "axis_major_length": f"major_axis{_end(unit)}",
-        "axis_minor_length": f"minor_axis{_end(unit)}",
-        "extent": "extent",
-        "euler_number": "euler_number",
-    }
-    if n_axes == 2:
-        columns |= {"eccentricity": "eccentricity", "orientation": "orientation_rad"}
-        columns |= {"perimeter": f"perimeter{_end(unit)}"} if is_even else {}
     return columns
 
 

@@ -33,21 +33,9 @@ class PaintedClass:
 def save_strokes(
     path: str | os.PathLike[str], strokes: NDArray[Any], classes: dict[int, PaintedClass]
 ) -> Path:
-    """Save the painted pixels of an image, however large it is.
+    """Save the painted pixels of an image, however large it is, and the classes by number.
 
-    Parameters
-    ----------
-    path : path
-        Where it goes.
-    strokes : array of int, image-shaped
-        1, 2, ... where a class was painted, else 0. May be painted on meanwhile.
-    classes : dict of int to PaintedClass
-        By number.
-
-    Raises
-    ------
-    SafError
-        If the file cannot be written.
+    `strokes` is 1, 2, ... where a class was painted, else 0; it may be painted on meanwhile.
     """
     flat = strokes.reshape(-1)
     places, numbers = [], []
@@ -67,17 +55,9 @@ def save_strokes(
 def load_strokes(
     path: str | os.PathLike[str], shape: tuple[int, ...]
 ) -> tuple[NDArray[np.integer], dict[int, PaintedClass]]:
-    """Load the strokes on an image of this shape; nothing in the file is executed.
+    """Load the strokes on an image of this shape, and the classes by number.
 
-    Returns
-    -------
-    strokes : array of unsigned int of shape `shape`
-    classes : dict of int to PaintedClass
-
-    Raises
-    ------
-    FormatError
-        Naming the file and what is wrong with it.
+    Nothing in the file is executed; FormatError names the file and what is wrong with it.
     """
     with format_errors(Path(path), "a file of strokes"):
         tensors, header = load_tensors(path, _StrokesHeader)
@@ -85,22 +65,17 @@ def load_strokes(
             raise InvalidInput(f"expected strokes of shape {shape}, got {header.shape!r:.60}")
         classes = {}
         for number, name, color in header.classes:
-            red, green, blue = (min(1.0, max(0.0, part)) for part in color)
+            red, green, blue = np.clip(color, 0.0, 1.0).tolist()
             classes[number] = PaintedClass(name, (red, green, blue))
-        return _paint(tensors, shape), classes
-
-
-def _paint(tensors: dict[str, NDArray[Any]], shape: tuple[int, ...]) -> NDArray[np.integer]:
-    """Return an image of the pixels whose places and numbers a file holds."""
-    if not {"places", "numbers"} <= set(tensors):
-        raise InvalidInput("expected tensors 'places' and 'numbers': not a file of strokes")
-    places, numbers = tensors["places"], tensors["numbers"]
-    is_whole = places.dtype == np.int64 and numbers.dtype == np.int32
-    if not is_whole or places.ndim != 1 or places.shape != numbers.shape:
-        raise InvalidInput("expected places and numbers of painted pixels")
-    low, high = places.min(initial=0), places.max(initial=0)
-    if low < 0 or high >= math.prod(shape) or numbers.min(initial=1) < 1:
-        raise InvalidInput("expected painted pixels within the image, of classes 1, 2, ...")
-    strokes = np.zeros(shape, dtype=np.min_scalar_type(int(numbers.max(initial=0))))
-    strokes.reshape(-1)[places] = numbers
-    return strokes
+        if not {"places", "numbers"} <= set(tensors):
+            raise InvalidInput("expected tensors 'places' and 'numbers': not a file of strokes")
+        places, numbers = tensors["places"], tensors["numbers"]
+        is_whole = places.dtype == np.int64 and numbers.dtype == np.int32
+        if not is_whole or places.ndim != 1 or places.shape != numbers.shape:
+            raise InvalidInput("expected places and numbers of painted pixels")
+        low, high = places.min(initial=0), places.max(initial=0)
+        if low < 0 or high >= math.prod(shape) or numbers.min(initial=1) < 1:
+            raise InvalidInput("expected painted pixels within the image, of classes 1, 2, ...")
+        strokes = np.zeros(shape, dtype=np.min_scalar_type(int(numbers.max(initial=0))))
+        strokes.reshape(-1)[places] = numbers
+        return strokes, classes
