@@ -82,7 +82,7 @@ class AbstractClustering(AbstractMethod):
     seed: int = seed_parameter()
 
     @property
-    def goes_on_from_any_labels(self) -> bool:
+    def accepts_any_initial(self) -> bool:
         return True
 
     @abstractmethod

@@ -35,20 +35,11 @@ _SHARES = tuple(np.geomspace(1e-3, 10, 9))
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TradeOffPoint:
-    """The solution at one fairness weight.
+    """The solution at one fairness weight, lambda: measures of its hard labels, and all of it.
 
-    Attributes
-    ----------
-    weight : float
-        lambda.
-    objective : float
-        Of the hard labels, without the fairness term.
-    fairness_error : float
-        sum_k KL(mu || P_k) of the hard labels, in nats; infinite if a label lacks a group.
-    balance : float
-        Least ratio of two groups within a label, 0 to 1.
-    segmentation : Segmentation
-        Columns are the same in all points: with `Segmentation.columns` labels can be followed.
+    The `objective` is that without the fairness term, `fairness_error` sum_k KL(mu || P_k) in nats,
+    infinite if a label lacks a group, `balance` the least ratio of two groups within a label.
+    Columns are the same in all points: with `Segmentation.columns` labels can be followed.
     """
 
     weight: float
@@ -197,7 +188,6 @@ class FairClustering(AbstractClustering):
 
     @property
     def uses_window(self) -> bool:
-        """Whether it matters who is a neighbour of whom: for the cut only."""
         return self.objective == "ncut"
 
     def sweep(self, problem: Problem, weights: Sequence[float] | None = None) -> TradeOff:
@@ -222,14 +212,6 @@ class FairClustering(AbstractClustering):
             thousandth of the plain clustering's objective up to ten times as much.
         cancelled : callable
             As in `iterate`; the sweep then ends with the solutions that are finished.
-
-        Yields
-        ------
-        Snapshot
-
-        Returns
-        -------
-        TradeOff
 
         Raises
         ------
@@ -262,7 +244,12 @@ class FairClustering(AbstractClustering):
         the energy can only fall: then once more from there.
         """
         weight, last = self.fairness_weight or 0.0, points[-1] if points else None
-        starts = [None] if last is None else _starts(last.segmentation.assignment)
+        starts: list[NDArray[np.floating] | None] = [None]
+        if last is not None:
+            before = np.asarray(last.segmentation.assignment, dtype=np.float64)
+            lifted = np.maximum(before, _LIFT * before.max(axis=1, keepdims=True))
+            hard = np.eye(before.shape[1])[before.argmax(axis=1)]
+            starts = [lifted / lifted.sum(axis=1, keepdims=True), hard]
         for attempt, start in enumerate(starts):
 
             def overall(snapshot: Snapshot, attempt: int = attempt) -> Snapshot:
@@ -353,12 +340,3 @@ def _check_weights(weights: Sequence[float]) -> list[float]:
     if not wanted or not np.isfinite(wanted).all() or wanted[0] < 0:
         raise InvalidInput(f"weights: expected numbers >= 0, got {weights}")
     return wanted
-
-
-def _starts(given: NDArray[np.float32]) -> list[NDArray[np.floating] | None]:
-    """Return an assignment lifted inside the simplex, then its hard labels."""
-    assignment = np.float64(given)
-    lifted = np.maximum(assignment, _LIFT * assignment.max(axis=1, keepdims=True))
-    hard = np.zeros_like(assignment)
-    np.put_along_axis(hard, assignment.argmax(axis=1)[:, None], 1, axis=1)
-    return [lifted / lifted.sum(axis=1, keepdims=True), hard]

@@ -33,7 +33,7 @@ little, and Newton asks for thousands."""
 _MIN_CHANGE = 0.02
 """Share of a mass; a change that moves none by more need not be made."""
 _MAX_FALL = 0.9
-_MIN_REWARD = 1e-9
+_MIN_RATIO = 1e-9
 START_GAP = 5.0
 
 Table = NDArray[np.float64]
@@ -189,7 +189,7 @@ class FairnessTerm:
                 break
             change = np.clip(change, -_MAX_CHANGE * bound, _MAX_CHANGE * bound)
             # not so much that some r is used up
-            falls = np.where(self._is_wanted, change / self._rewards(multipliers, masses), 0)
+            falls = np.where(self._is_wanted, change / self._ratios(multipliers, masses), 0)
             share = _MAX_FALL / max(float(falls.max()), _MAX_FALL)
             step = self._update(multipliers + share * change, base, bound, constrain, out)
             found = step._replace(n_updates=found.n_updates + 1, is_near=is_near)
@@ -215,12 +215,12 @@ class FairnessTerm:
         """
         totals, eye = masses.sum(axis=0), np.eye(masses.shape[1])
         wanted = self.weight * np.where(self._is_wanted, self.proportions[:, None], 1)
-        rewards = self._rewards(multipliers, masses)
-        inverse = np.where(self._is_wanted, rewards**2 / wanted, 0)
-        spread = np.where(self._is_wanted, wanted / rewards**2, 0).sum(axis=0)
+        ratios = self._ratios(multipliers, masses)
+        inverse = np.where(self._is_wanted, ratios**2 / wanted, 0)
+        spread = np.where(self._is_wanted, wanted / ratios**2, 0).sum(axis=0)
         across = np.minimum(self.weight / totals**2, 1 / spread)
         shortage = np.where(
-            self._is_wanted, rewards - inverse * masses, multipliers - self.weight / totals
+            self._is_wanted, ratios - inverse * masses, multipliers - self.weight / totals
         )
         right = np.concatenate([sensitivity @ shortage[:, :, None], sensitivity], axis=2)
         try:
@@ -233,10 +233,10 @@ class FairnessTerm:
         change = np.asarray(inverse * gain - shortage - across * total)
         return change if np.isfinite(change).all() else None
 
-    def _rewards(self, multipliers: Table, masses: Table) -> Table:
+    def _ratios(self, multipliers: Table, masses: Table) -> Table:
         """Return r = lambda / N_k - q, at least slightly positive."""
-        fees = self.weight / masses.sum(axis=0)
-        return np.asarray(np.maximum(fees - multipliers, _MIN_REWARD * fees))
+        common = self.weight / masses.sum(axis=0)
+        return np.asarray(np.maximum(common - multipliers, _MIN_RATIO * common))
 
 
 def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64], sparse.csr_array]:

@@ -174,10 +174,10 @@ class AbstractFewShotMethod(AbstractMethod):
         if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
             return self._preprocess(blocks)
         products = blocks.new_empty((len(blocks), n_nodes, n_nodes), dtype=torch.float64)
-        parts = (torch.split(whole, _TASKS_IN_CACHE) for whole in (blocks, products))
-        for some, own in zip(*parts, strict=True):
-            centred = self._centred(some)
-            own.copy_(centred @ centred.mT)
+        for first in range(0, len(blocks), _TASKS_IN_CACHE):
+            few = slice(first, first + _TASKS_IN_CACHE)
+            centred = self._centred(blocks[few])
+            products[few] = centred @ centred.mT
         diagonal = products.diagonal(dim1=1, dim2=2)
         if self.preprocessing == "scaled":
             products /= diagonal.mean(dim=1).clamp(min=1e-60)[:, None, None]

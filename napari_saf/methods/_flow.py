@@ -207,7 +207,7 @@ class SelfAssignmentFlow(AbstractFlow):
     )
 
     @property
-    def goes_on_from_any_labels(self) -> bool:
+    def accepts_any_initial(self) -> bool:
         return True
 
     def _prepare(self, call: Call) -> Flow:
@@ -259,6 +259,6 @@ def method_for_warm_start(method: AbstractMethod) -> AbstractMethod:
     Otherwise the self-assignment flow, which takes labels whatever their shape in feature
     space.
     """
-    if method.goes_on_from_any_labels:
+    if method.accepts_any_initial:
         return method
     return SelfAssignmentFlow(device=method.device)

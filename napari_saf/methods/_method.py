@@ -183,7 +183,7 @@ class AbstractMethod(ABC):
         return False
 
     @property
-    def goes_on_from_any_labels(self) -> bool:
+    def accepts_any_initial(self) -> bool:
         """Whether `initial` alone says how many labels there are, with or without seeds."""
         return False
 
