@@ -50,12 +50,9 @@ def as_dict(values: Any, name: str) -> dict[Any, Any]:
 
 
 def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return values as an array, a masked one without its mask.
+    """Return values as an array, a masked one without its mask, or raise InvalidInput.
 
-    Raises
-    ------
-    InvalidInput
-        If they are none, such as rows of differing lengths or a tensor with gradients.
+    No arrays are rows of differing lengths or a tensor with gradients.
     """
     try:
         return np.asarray(values)
@@ -68,11 +65,6 @@ def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
 
     In one block of writable memory in the byte order of the machine: the array itself if it is
     like that, else a copy.
-
-    Raises
-    ------
-    InvalidInput
-        If they are no real numbers, or some are masked.
     """
     array = as_array(values, name)
     if array.dtype.kind not in "biuf":
@@ -90,45 +82,29 @@ def check_size(
     largest: float = float(np.finfo(np.float32).max),
     smallest: float = 0.0,
 ) -> None:
-    """Refuse finite numbers of which squared distances may be no numbers of a type.
+    """Refuse finite numbers of which sums of `count` squared differences may overflow.
 
-    Parameters
-    ----------
-    name : str
-        What they are.
-    values : array
-        The numbers.
-    count : int
-        How many differences are squared and summed.
-    largest : float
-        The largest number of the type; by default that of float32.
-    smallest : float
-        The smallest square that has to differ from 0; numbers that are all 0 are none.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the bound.
+    `largest` is the largest number of the type, by default of float32; `smallest` the smallest
+    square that has to differ from 0, unless all numbers are 0.
     """
     found = max(abs(float(values.min())), abs(float(values.max())))
-    most = (largest / (8 * count)) ** 0.5
+    least, most = smallest**0.5, (largest / (8 * count)) ** 0.5
     if found > most:
         raise InvalidInput(
             f"{name}: expected numbers up to {most:.1e}, got {found:.1e}; scale them"
         )
-    if 0 < found < smallest**0.5:
+    if 0 < found < least:
         raise InvalidInput(
-            f"{name}: expected numbers of {smallest**0.5:.1e} and more, the largest is "
-            f"{found:.1e}; scale them"
+            f"{name}: expected numbers of {least:.1e} and more, the largest is {found:.1e}; "
+            "scale them"
         )
 
 
 def all_finite(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell of each pixel or node whether all of its numbers are finite; soon if all are."""
+    """Return whether all numbers of each pixel or node are finite, fast where all are."""
     finite = np.isfinite(array)
-    if finite.all():
-        return np.ones(array.shape[:-1], dtype=bool)
-    return np.asarray(finite.all(axis=-1))
+    every = np.ones(array.shape[:-1], dtype=bool)
+    return every if finite.all() else np.asarray(finite.all(axis=-1))
 
 
 def check_window(

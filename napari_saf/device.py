@@ -40,20 +40,9 @@ _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the torch device that a name stands for.
+    """Return the device of a name that torch knows, or for ``"auto"`` CUDA, then MPS, then the CPU.
 
-    Parameters
-    ----------
-    name : str
-        ``"auto"`` (CUDA, then MPS, then the CPU), or a torch device name such as
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"``.
-
-    Raises
-    ------
-    InvalidInput
-        If torch knows no such device name.
-    ComputeError
-        If this machine does not have the device.
+    Raises InvalidInput if there is no such name, ComputeError if this machine lacks the device.
     """
     available: dict[str, Callable[[], bool]] = {
         "cuda": torch.cuda.is_available,
@@ -72,13 +61,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def float_type(name: str, device: torch.device) -> torch.dtype:
-    """Return the torch type of the (nodes, labels) fields.
-
-    Raises
-    ------
-    InvalidInput
-        If `name` is not ``"float32"`` or ``"float64"``, or if the device has no float64.
-    """
+    """Return the torch type of the (nodes, labels) fields, or raise InvalidInput."""
     if name not in ("float32", "float64"):
         raise InvalidInput(f"dtype: expected float32 or float64, got {name!r}")
     if name == "float64" and device.type == "mps":
@@ -88,13 +71,7 @@ def float_type(name: str, device: torch.device) -> torch.dtype:
 
 @contextmanager
 def memory_limit(n_bytes: float | None) -> Iterator[None]:
-    """Let runs of this thread take no more than `n_bytes`, even where more is free.
-
-    Parameters
-    ----------
-    n_bytes : float or None
-        > 0; None: all that is free.
-    """
+    """Let runs of this thread take no more than `n_bytes`, even where more is free; None: all."""
     token = _limit.set(n_bytes)
     try:
         yield
@@ -107,18 +84,12 @@ def check_memory(
 ) -> None:
     """Raise ComputeError if a device has not `n_bytes` free, or a limit forbids them.
 
-    Parameters
-    ----------
-    n_bytes : float
-        What is needed.
-    device : torch.device
-        Where.
-    proposal : str or callable
-        What to do instead, the end of the message; called with the share of `n_bytes` that fits.
+    The `proposal` ends the message; it may be called with the share of `n_bytes` that fits.
     """
-    free, limit = _free_on(device), _limit.get()
-    room, there = float(free), f"are free on {device.type}"
-    if limit is not None and limit < free:
+    is_cuda, limit = device.type == "cuda", _limit.get()
+    room = float(torch.cuda.mem_get_info(device)[0] if is_cuda else free_memory())
+    there = f"are free on {device.type}"
+    if limit is not None and limit < room:
         room, there = limit, "may be taken"
     if n_bytes > room:
         message = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
@@ -144,10 +115,9 @@ def memory_errors_translated(
 
 
 def free_memory() -> int:
-    """Return how many bytes of main memory this process may still take.
+    """Return how many bytes this process may still take: of the free main memory, or of its limit.
 
-    That is what is free, or less where the process (RLIMIT_AS) or its container (cgroup v2) is
-    limited.
+    Limits are those of the process (RLIMIT_AS) and its container (cgroup v2).
     """
     free = min(psutil.virtual_memory().available, _free_in_group())
     if resource is not None:
@@ -178,7 +148,3 @@ def _free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) 
 
 def _gib(n_bytes: float) -> str:
     return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**30:.2g} GiB"
-
-
-def _free_on(device: torch.device) -> int:
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_memory()

@@ -28,30 +28,18 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scaling:
-    """The affine map that takes image values to [0, 1].
-
-    Attributes
-    ----------
-    low, high : float
-        The values that become 0 and 1; what lies outside is clipped.
-    """
+    """The affine map of image values `low` and `high` to 0 and 1; what lies outside is clipped."""
 
     low: float
     high: float
 
     @classmethod
-    def given(cls, low: float, high: float, name: str = "scaling") -> Scaling:
-        """Return the scaling of bounds that someone gave.
-
-        Raises
-        ------
-        InvalidInput
-            If they are no range that float32 holds.
-        """
+    def given(cls, low: float, high: float) -> Scaling:
+        """Return the scaling of bounds that a user gave, if that is a range that float32 holds."""
         least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
         if not (max(abs(low), abs(high)) <= most and least <= high - low <= most):
             raise InvalidInput(
-                f"{name}: expected low below high, {least:.1e} to {most:.1e} apart, "
+                f"scaling: expected low below high, {least:.1e} to {most:.1e} apart, "
                 f"got {low:g} and {high:g}"
             )
         return cls(low, high)
@@ -61,12 +49,7 @@ class Scaling:
         """Return the scaling for finite image values (any shape), all images together.
 
         0.1 % at either end are left out where that leaves a range, so that a few hot pixels
-        do not flatten all the rest.
-
-        Raises
-        ------
-        InvalidInput
-            If all values are equal.
+        do not flatten all the rest. Raises InvalidInput if all values are equal.
         """
         low = min(float(np.min(image)) for image in images)
         high = max(float(np.max(image)) for image in images)
@@ -109,11 +92,6 @@ def channels_last(
 
     Without a channel axis, a last axis of length 3 or 4 is taken for RGB(A) and any other
     image gets one channel. The alpha of RGBA is dropped.
-
-    Raises
-    ------
-    InvalidInput
-        If the image is empty, holds no numbers, has fewer than two axes, or has no such axis.
     """
     array = as_array(image, "image")
     if array.dtype.kind not in "biuf":
@@ -128,10 +106,6 @@ def channels_last(
     if axis is None or not -array.ndim <= axis < array.ndim:
         raise InvalidInput(f"channel_axis: the image has {array.ndim} axes, got {channel_axis!r}")
     return np.moveaxis(array, axis, -1), axis % array.ndim
-
-
-def _intensity(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    return image
 
 
 def _lab(image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -179,7 +153,7 @@ _POSITION_WEIGHT = 0.3
 """Distance in feature space of the two ends of the longest side; black and white are 1 apart."""
 
 FEATURES: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-    "intensity": _intensity,
+    "intensity": lambda image: image,
     "lab": _lab,
     "multiscale": _multiscale,
     "position": _position,
@@ -190,20 +164,11 @@ _GROUP_SOURCES = "'image', 'axis:N', 'channel:N' or 'channel:N:THRESHOLD'"
 
 
 def check_group_source(source: str) -> str:
-    """Return the text if it names a source of groups.
+    """Return the text if it names a source of groups, or raise InvalidInput.
 
-    Parameters
-    ----------
-    source : str
-        ``"image"`` (every image is a group), ``"axis:N"`` (every position along axis N of the
-        image without its channels: a slice, a time), ``"channel:N"`` (two groups: channel N
-        above or not above a threshold, found by Otsu's method, or given after another colon
-        in units of the image).
-
-    Raises
-    ------
-    InvalidInput
-        If they do not.
+    ``"image"``: every image is a group; ``"axis:N"``: every position along axis N of the image
+    without its channels, a slice or a time; ``"channel:N"``: two groups, channel N above or not
+    above a threshold, found by Otsu's method, or given after another colon in units of the image.
     """
     _parse_groups(source)
     return source
@@ -212,33 +177,16 @@ def check_group_source(source: str) -> str:
 def image_groups(
     source: str, arrays: Sequence[NDArray[Any]], masks: Sequence[NDArray[np.bool_] | None]
 ) -> list[NDArray[np.int64]]:
-    """Return the groups 1, 2, ... of the pixels of images.
+    """Return the groups 1, 2, ... of the pixels of images, whose channels come last.
 
-    Parameters
-    ----------
-    source : str
-        See `check_group_source`.
-    arrays : sequence of array
-        Images with the channels last.
-    masks : sequence of array of bool or None
-        Which pixels are labelled; others do not count in a threshold.
-
-    Returns
-    -------
-    list of array of int
-        One per image, in its shape without channels.
-
-    Raises
-    ------
-    InvalidInput
-        If an image has no such axis or channel, or the channel is constant.
+    See `check_group_source`; pixels outside the masks do not count in a threshold.
     """
     kind, number, threshold = _parse_groups(source)
     if kind == "image":
         shapes = [array.shape[:-1] for array in arrays]
         return [np.full(shape, k, dtype=np.int64) for k, shape in enumerate(shapes, start=1)]
     if kind == "axis":
-        return [_groups_along(array.shape[:-1], number) for array in arrays]
+        return [_positions_along(number, array.shape[:-1]) for array in arrays]
     for array in arrays:
         if not 0 <= number < array.shape[-1]:
             raise InvalidInput(
@@ -254,13 +202,10 @@ def image_groups(
     return [np.where(channel > threshold, 2, 1) for channel in channels]
 
 
-def _groups_along(shape: tuple[int, ...], axis: int) -> NDArray[np.int64]:
+def _positions_along(axis: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
     if not 0 <= axis < len(shape):
         raise InvalidInput(f"groups: expected an axis from 0 to {len(shape) - 1}, got {axis}")
-    positions = np.arange(1, shape[axis] + 1)
-    sides = [1] * len(shape)
-    sides[axis] = shape[axis]
-    return np.broadcast_to(positions.reshape(sides), shape).copy()
+    return np.broadcast_to(np.indices(shape, sparse=True)[axis] + 1, shape).copy()
 
 
 def _parse_groups(source: str) -> tuple[str, int, float | None]:

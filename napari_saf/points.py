@@ -49,10 +49,9 @@ def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
 def squared_distances(
     features: torch.Tensor, points: torch.Tensor, norms: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return |f_i - p_j|^2 of shape (..., n_nodes, n_points).
+    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by a product of matrices with many features.
 
-    By a product of matrices once there are many features, exactly otherwise; `norms`, the
-    squared lengths of the features, spare a pass over them.
+    `norms`, the squared lengths of the features, spare a pass over them.
     """
     if features.shape[-1] <= MAX_EXACT_FEATURES:
         return distances(features, points).square_()

@@ -9,7 +9,6 @@ from napari_saf.flow._affinity import (
     spectral_points,
 )
 from napari_saf.flow._field import (
-    AbstractField,
     AssignmentField,
     Cancelled,
     SelfAssignmentField,
@@ -43,7 +42,6 @@ from napari_saf.flow._steppers import (
 __all__ = [
     "FLOOR",
     "STEPPERS",
-    "AbstractField",
     "AbstractStepper",
     "AdamsBashforthMoulton",
     "AffinityOperator",

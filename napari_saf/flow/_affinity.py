@@ -13,7 +13,7 @@ from scipy import sparse
 
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, row_blocks
-from napari_saf.graph import AbstractGraph, asymmetry, square_matrix
+from napari_saf.graph import AbstractGraph, check_symmetric, square_matrix
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.points import EqualRows, equal_rows
 
@@ -219,12 +219,7 @@ class KernelAffinity:
     matrix: ArrayLike | sparse.sparray
 
     def __post_init__(self) -> None:
-        entries = square_matrix(self.matrix)
-        difference = asymmetry(entries)
-        if difference > 1e-8 * np.abs(entries.data).max(initial=1.0):
-            raise InvalidInput(
-                f"matrix: expected a symmetric matrix, entries differ by up to {difference:g}"
-            )
+        check_symmetric(square_matrix(self.matrix))
 
     def bind(self, features: torch.Tensor, rng: np.random.Generator) -> AffinityOperator:
         """Return the operator on the features' device, or raise InvalidInput if sizes differ."""

@@ -12,7 +12,7 @@ from napari_saf.graph._graph import (
     AffinityGraph,
     Averager,
     SparseProduct,
-    asymmetry,
+    check_symmetric,
     square_matrix,
     symmetric_part,
 )
@@ -28,7 +28,7 @@ __all__ = [
     "GridGraph",
     "Neighbours",
     "SparseProduct",
-    "asymmetry",
+    "check_symmetric",
     "coarse_mask",
     "coarse_means",
     "coarse_shape",

@@ -1,9 +1,9 @@
 """Sums and averages over the windows of a grid.
 
-The cost of a box sum does not depend on the size of the box.
-A box sum is one banded matrix product an axis. The axis is cut into blocks of outputs, each
-of which needs its block of inputs and a rim on either side; all blocks share one small band
-matrix, so an axis costs one batched product that runs at the speed of the matrix library.
+The cost of a box sum does not depend on the size of the box: it is one banded matrix product an
+axis. The axis is cut into blocks of outputs, each of which needs its block of inputs and a rim on
+either side; all blocks share one small band matrix, so an axis costs one batched product that runs
+at the speed of the matrix library.
 """
 
 from __future__ import annotations
@@ -21,16 +21,7 @@ _CHUNK = 2**22
 class BoxSum:
     """Sum, or mean over the nodes that exist, of a box around every node of a grid.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Shape of the grid.
-    window : sequence of int
-        Odd side length of the box, one per axis.
-    mean : bool
-        Whether to divide by the number of nodes of the box.
-    inside : Tensor of int of shape (n_nodes,), optional
-        Which pixels the nodes are; None: all.
+    `inside` (n_nodes,) says which pixels the nodes are; None: all.
     """
 
     def __init__(
@@ -63,8 +54,8 @@ class BoxSum:
             self._sum(values, out, scratch)
             return
         full = _scatter(values, self._inside, self._n_pixels)
-        sums = torch.empty_like(full)
-        self._sum(full, sums, torch.empty_like(full))
+        sums, scratch = torch.empty_like(full), torch.empty_like(full)
+        self._sum(full, sums, scratch)
         torch.index_select(sums, 0, self._inside, out=out)
         if self._counts is not None:
             out.div_(self._counts)
@@ -78,17 +69,6 @@ class BoxSum:
             target = out if left % 2 == 0 else scratch
             axis(source, target)
             source = target
-
-
-class NeighbourSum:
-    """Box sum without the node itself."""
-
-    def __init__(self, box: BoxSum) -> None:
-        self._box = box
-
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-        self._box(values, out, scratch)
-        out.sub_(values)
 
 
 class _AxisSum:
@@ -111,19 +91,22 @@ class _AxisSum:
         inner = self._length - 2 * self._radius
         self._block = min(max(_BLOCK, self._radius), inner) if inner > 0 else 0
         self._n_blocks = inner // self._block if self._block else 0
-        band = _band(self._length, self._radius, mean)
+        distance = np.abs(np.subtract.outer(np.arange(self._length), np.arange(self._length)))
+        band = (distance <= self._radius).astype(np.float64)
+        if mean:
+            band /= band.sum(axis=1, keepdims=True)
 
-        def pick(rows: slice, columns: slice) -> torch.Tensor:
-            return torch.from_numpy(band[rows, columns].copy()).to(dtype).to(device)
+        def to_device(matrix: NDArray[np.float64]) -> torch.Tensor:
+            return torch.from_numpy(matrix.copy()).to(dtype).to(device)
 
         if self._n_blocks == 0:
-            self._whole = pick(slice(None), slice(None))
+            self._whole = to_device(band)
             return
         head, tail = self._radius, self._radius + self._n_blocks * self._block
         self._tail = tail
-        self._band = pick(slice(head, head + self._block), slice(0, self._block + 2 * head))
-        self._first = pick(slice(0, head), slice(0, 2 * head))
-        self._last = pick(slice(tail, None), slice(tail - head, None))
+        self._band = to_device(band[head : head + self._block, : self._block + 2 * head])
+        self._first = to_device(band[:head, : 2 * head])
+        self._last = to_device(band[tail:, tail - head :])
 
     def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
         columns = self._after * source.shape[1]
@@ -154,12 +137,6 @@ def _chunks(n_rows: int, n_entries: int) -> Iterator[slice]:
     step = max(1, _CHUNK // n_entries)
     for start in range(0, n_rows, step):
         yield slice(start, start + step)
-
-
-def _band(length: int, radius: int, mean: bool) -> NDArray[np.float64]:
-    distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
-    band = (distance <= radius).astype(np.float64)
-    return band / band.sum(axis=1, keepdims=True) if mean else band
 
 
 class WeightedAverage:

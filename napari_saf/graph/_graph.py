@@ -79,23 +79,10 @@ class AbstractGraph(ABC):
         return values
 
     def average(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the weighted means of node values over the neighbourhoods.
+        """Return the weighted means of node values (n_nodes, n_columns) over the neighbourhoods.
 
-        Parameters
-        ----------
-        values : array of shape (n_nodes, n_columns), float32 or float64
-            Node values, column by column.
-
-        Returns
-        -------
-        array of shape (n_nodes, n_columns), of the type of `values`
-            Weights that a grid was given are kept in float32: averages by them are exact to
-            about 1e-7, in float64 too.
-
-        Raises
-        ------
-        InvalidInput
-            If the shape does not fit the graph.
+        Weights that a grid was given are stored in float32: averages by them are exact to about
+        1e-7, in float64 too.
         """
         return self._apply(self.averager, values)
 
@@ -169,9 +156,14 @@ def square_matrix(matrix: ArrayLike | sparse.spmatrix | sparse.sparray) -> spars
     return weights
 
 
-def asymmetry(matrix: sparse.csr_array) -> float:
-    """Return the largest difference of two entries that mirror each other."""
-    return float(np.abs(matrix - matrix.T).max()) if matrix.nnz else 0.0
+def check_symmetric(matrix: sparse.csr_array) -> None:
+    """Raise InvalidInput if entries that mirror each other differ by more than rounding."""
+    largest = float(np.abs(matrix - matrix.T).max()) if matrix.nnz else 0.0
+    if largest > 1e-8 * float(np.abs(matrix.data).max(initial=0)):
+        raise InvalidInput(
+            f"matrix: expected a symmetric matrix, entries differ by up to {largest:g}; "
+            "symmetrise it, for example with (A + A.T) / 2"
+        )
 
 
 def symmetric_part(matrix: sparse.csr_array) -> sparse.csr_array:
@@ -182,9 +174,9 @@ def symmetric_part(matrix: sparse.csr_array) -> sparse.csr_array:
 def without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
     """Return the matrix without its diagonal and entries of 0; the one given stays as it is."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    kept = (matrix.indices != rows) & (matrix.data != 0)
-    ends = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
-    return sparse.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)
+    other = (matrix.indices != rows) & (matrix.data != 0)
+    ends = np.concatenate([[0], np.cumsum(other)])[matrix.indptr]
+    return sparse.csr_array((matrix.data[other], matrix.indices[other], ends), shape=matrix.shape)
 
 
 class AffinityGraph(AbstractGraph):
@@ -221,10 +213,16 @@ class AffinityGraph(AbstractGraph):
         symmetric: bool = True,
     ) -> None:
         weights = square_matrix(matrix)
-        _check_weights(weights, symmetric)
+        if (weights.data < 0).any():
+            raise InvalidInput("matrix: expected finite weights that are not negative")
+        if symmetric:
+            check_symmetric(weights)
+        if self_weight != "degree" and not _is_weight(self_weight):
+            raise InvalidInput(
+                f"self_weight: expected 'degree' or a number >= 0, got {self_weight!r}"
+            )
         self.weights = without_diagonal(weights)
-        self._is_symmetric = symmetric
-        self._self_weight = None if self_weight == "degree" else _number(self_weight)
+        self._is_symmetric, self._self_weight = symmetric, self_weight
 
     @classmethod
     def k_nearest(cls, features: ArrayLike, k: int, *, symmetrise: bool = False) -> AffinityGraph:
@@ -252,22 +250,13 @@ class AffinityGraph(AbstractGraph):
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes."""
         return int(self.weights.shape[0])
 
     def in_order(self, nodes: NDArray[np.integer]) -> AffinityGraph:
-        """Return the graph with its nodes in another order.
-
-        Parameters
-        ----------
-        nodes : array of int of shape (n_nodes,)
-            Every node once.
-        """
-        own: Literal["degree"] | float = (
-            self._self_weight if self._self_weight is not None else "degree"
-        )
+        """Return the graph with its nodes in another order, each of them once."""
         # Not checked again: the symmetric part of symmetric weights is the same weights.
-        return AffinityGraph(self.weights[nodes][:, nodes], self_weight=own, symmetric=False)
+        weights = self.weights[nodes][:, nodes]
+        return AffinityGraph(weights, self_weight=self._self_weight, symmetric=False)
 
     def local_order(self) -> NDArray[np.int64]:
         """Return the nodes (n_nodes,) in an order in which neighbours lie close together.
@@ -278,9 +267,8 @@ class AffinityGraph(AbstractGraph):
         return np.ascontiguousarray(reverse_cuthill_mckee(self.weights), dtype=np.int64)
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        """Return the averaging operator for a device."""
         # In units of the row's largest weight no sum is too large, and none is lost.
-        given = self._self_weight
+        given = None if self._self_weight == "degree" else float(self._self_weight)
         largest = self.weights.max(axis=1).toarray().ravel()
         largest = np.maximum(largest, given or 0.0)
         largest[largest == 0] = 1.0
@@ -293,7 +281,6 @@ class AffinityGraph(AbstractGraph):
         return SparseProduct(sparse.csr_array(mean), device, dtype)
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        """Return the product with the symmetric part of the weights."""
         weights = self.weights if self._is_symmetric else symmetric_part(self.weights)
         return SparseProduct(weights, device, dtype)
 
@@ -305,26 +292,10 @@ class AffinityGraph(AbstractGraph):
         )
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the product of the weights with node values."""
         field = self._as_field(values).numpy()
         return np.asarray(self.weights @ field, dtype=field.dtype)
 
 
-def _check_weights(weights: sparse.csr_array, symmetric: bool) -> None:
-    if (weights.data < 0).any():
-        raise InvalidInput("matrix: expected finite weights that are not negative")
-    if symmetric and weights.nnz:
-        largest = asymmetry(weights)
-        if largest > 1e-8 * float(weights.data.max()):
-            raise InvalidInput(
-                f"matrix: expected a symmetric matrix, entries differ by up to {largest:g}; "
-                "symmetrise it, for example with (A + A.T) / 2"
-            )
-
-
-def _number(self_weight: object) -> float:
-    is_number = isinstance(self_weight, (int, float, np.integer, np.floating))
-    own = float(self_weight) if is_number else -1.0  # type: ignore[arg-type]
-    if not 0 <= own < np.inf:
-        raise InvalidInput(f"self_weight: expected 'degree' or a number >= 0, got {self_weight!r}")
-    return own
+def _is_weight(value: object) -> bool:
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    return is_number and bool(0 <= value < np.inf)  # type: ignore[operator]

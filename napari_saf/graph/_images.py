@@ -20,21 +20,7 @@ from napari_saf.graph._grid import GridGraph
 class CoarseGrid(GridGraph):
     """A grid whose nodes each stand for a block of pixels of a larger image.
 
-    Images go in and come out at the size of the large image.
-
-    Parameters
-    ----------
-    grid : GridGraph
-        The nodes.
-    image_shape : sequence of int
-        Shape of the large image, without channels; no side is shorter than that of the grid.
-    image_mask : array of bool of shape `image_shape`, optional
-        Which of its pixels take part. None stands for all.
-
-    Raises
-    ------
-    InvalidInput
-        If the shapes do not fit.
+    Images go in and come out at the size of the large image, whose shape comes without channels.
     """
 
     def __init__(
@@ -54,7 +40,7 @@ class CoarseGrid(GridGraph):
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values as an image of the large size, `fill` outside the mask.
 
-        Between the nodes, numbers are interpolated linearly; whole numbers are names, of which
+        Between the nodes, numbers are interpolated linearly; whole numbers are labels, of which
         the one with most weight is taken.
         """
         values = np.asarray(values)
@@ -74,7 +60,7 @@ class CoarseGrid(GridGraph):
     def from_image(self, image: ArrayLike) -> NDArray[np.generic]:
         """Return what an image of the large size holds at the nodes, channels last.
 
-        Numbers are averaged over the block of a node. Whole numbers are names: the most
+        Numbers are averaged over the block of a node. Whole numbers are labels: the most
         frequent in the block is taken, 0 only where there is no other.
         """
         image = np.asarray(image)
@@ -99,10 +85,10 @@ class CoarseGrid(GridGraph):
         pairs, counts = np.unique(keys, return_counts=True)
         flat, own = np.divmod(pairs, width)
         order = np.lexsort((-own, counts))
-        names = np.zeros(self.shape, dtype=image.dtype)
+        labels = np.zeros(self.shape, dtype=image.dtype)
         # Of several assignments to one place the last one counts.
-        names.ravel()[flat[order]] = own[order]
-        return names
+        labels.ravel()[flat[order]] = own[order]
+        return labels
 
     def _interpolate(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:
         image: NDArray[np.generic] = coarse
@@ -116,32 +102,32 @@ class CoarseGrid(GridGraph):
         return image
 
     def _vote(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return at every pixel the name with most weight among the nodes around it."""
+        """Return at every pixel the label with most weight among the nodes around it."""
         between = self._between()
-        nearest = [low + (share > 0.5) for low, share in between]
+        image = coarse[np.ix_(*(low + (share > 0.5) for low, share in between))]
+        ends = list(itertools.product((0, 1), repeat=len(between)))
         corners = []
-        for ends in itertools.product((0, 1), repeat=len(between)):
+        for end in ends:
             where = [
-                np.minimum(low + end, side - 1)
-                for (low, _), end, side in zip(between, ends, self.shape, strict=True)
+                np.minimum(low + step, side - 1)
+                for (low, _), step, side in zip(between, end, self.shape, strict=True)
             ]
-            corners.append((ends, coarse[np.ix_(*where)]))
-        image = coarse[np.ix_(*nearest)]
+            corners.append(coarse[np.ix_(*where)])
         unlike = np.zeros(self.image_shape, dtype=bool)
-        for _, names in corners[1:]:
-            unlike |= names != corners[0][1]
+        for corner in corners[1:]:
+            unlike |= corner != corners[0]
         places = np.nonzero(unlike)
+        labels = np.stack([corner[places] for corner in corners])
         shares = [share[place] for (_, share), place in zip(between, places, strict=True)]
-        names = np.stack([names[places] for _, names in corners])
         weights = np.stack(
             [
-                np.prod([s if end else 1 - s for s, end in zip(shares, ends, strict=True)], axis=0)
-                for ends, _ in corners
+                np.prod([s if step else 1 - s for s, step in zip(shares, end, strict=True)], axis=0)
+                for end in ends
             ]
         )
-        votes = np.stack([(weights * (names == name)).sum(axis=0) for name in names])
-        votes[names == (-1 if names.dtype.kind == "i" else 0)] = 0
-        image[places] = np.take_along_axis(names, votes.argmax(axis=0)[None], axis=0)[0]
+        votes = np.stack([(weights * (labels == label)).sum(axis=0) for label in labels])
+        votes[labels == (-1 if labels.dtype.kind == "i" else 0)] = 0
+        image[places] = np.take_along_axis(labels, votes.argmax(axis=0)[None], axis=0)[0]
         return image
 
     def _between(self) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
