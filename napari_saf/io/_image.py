@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,8 +17,8 @@ from napari_saf.storage import check_room
 
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
 """Note in an indexed PNG whose indices count, not its colours."""
-Size = tuple[float, str] | None
-"""Size of a pixel along an axis and its unit; None if the file does not say."""
+Sizes = dict[str, tuple[float, str]]
+"""Size of a pixel and its unit, by the letter of the axis."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -46,30 +46,20 @@ class ImageFile:
     units: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, array: NDArray[Any], axes: str, sizes: Sequence[Size] = ()) -> ImageFile:
-        """Return an image without single planes, from a letter and a size for each axis."""
-        channel = axes.find("c")
-        known = [size for name, size in zip(axes, sizes, strict=False) if name != "c"]
-        scale = units = None
-        if any(known):
-            scale = tuple(size[0] if size else 1.0 for size in known)
-            units = tuple(size[1] if size else "pixel" for size in known)
-        image = cls(array, None if channel < 0 else channel, axes, scale, units)
-        return image.without_single_planes()
+    def of(cls, array: NDArray[Any], axes: str, sizes: Sizes | None = None) -> ImageFile:
+        """Return an image without axes of length 1 other than y and x.
 
-    def without_single_planes(self) -> ImageFile:
-        """Return the image without axes of length 1 other than y and x."""
-        sides = zip(self.axes, self.array.shape, strict=True)
-        places = [k for k, (name, side) in enumerate(sides) if side > 1 or name in "yx"]
-        axes = "".join(self.axes[k] for k in places)
-        spatial = [k - self.axes[:k].count("c") for k in places if self.axes[k] != "c"]
-        return ImageFile(
-            self.array.reshape([self.array.shape[k] for k in places]),
-            axes.index("c") if "c" in axes else None,
-            axes,
-            self.scale and tuple(self.scale[k] for k in spatial),
-            self.units and tuple(self.units[k] for k in spatial),
-        )
+        From a letter for each axis, and the sizes that the file says, by letter.
+        """
+        places = [k for k, name in enumerate(axes) if array.shape[k] > 1 or name in "yx"]
+        names = "".join(axes[k] for k in places)
+        found = [(sizes or {}).get(name) for name in names.replace("c", "")]
+        scale = units = None
+        if any(found):
+            scale = tuple(size[0] if size else 1.0 for size in found)
+            units = tuple(size[1] if size else "pixel" for size in found)
+        pixels = array.reshape([array.shape[k] for k in places])
+        return cls(pixels, names.index("c") if "c" in names else None, names, scale, units)
 
     @property
     def stated_channel_axis(self) -> int | None:
@@ -91,11 +81,6 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
     their axes and the size of a pixel where the file gives them, other formats (PNG, JPEG,
     BMP, ...) as Pillow reads them.
 
-    Parameters
-    ----------
-    path : path
-        File, or folder of an OME-Zarr.
-
     Raises
     ------
     FormatError
@@ -109,15 +94,10 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
 def read_labels(path: str | os.PathLike[str]) -> ImageFile:
     """Read a label image; as `read_image`, but the index of an indexed PNG is the label.
 
-    Parameters
-    ----------
-    path : path
-        File, or folder of an OME-Zarr, that holds whole numbers of 0 and above.
-
     Raises
     ------
     FormatError
-        As `read_image`, and if the file holds no label image.
+        As `read_image`, and if the file holds other than whole numbers of 0 and above.
     """
     file = Path(path)
     image = _read(file, in_colors=False)
@@ -205,7 +185,7 @@ def _read_tiff(path: Path, in_colors: bool) -> ImageFile:
             array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
             axes += "c"
         sizes = _ome_sizes(file) if file.is_ome else _imagej_sizes(file)
-    return ImageFile.of(array, axes, [sizes.get(name) for name in axes])
+    return ImageFile.of(array, axes, sizes)
 
 
 def _check_companions(file: Any) -> None:
@@ -229,14 +209,14 @@ def _letters(axes: str) -> str:
     return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
 
 
-def _ome_sizes(file: Any) -> dict[str, Size]:
+def _ome_sizes(file: Any) -> Sizes:
     import tifffile
 
     metadata: Any = tifffile.xml2dict(file.ome_metadata or "").get("OME", {})
     image = metadata.get("Image", {})
     pixels = (image[0] if isinstance(image, list) else image).get("Pixels", {})
     keys = {"t": "TimeIncrement"} | {name: f"PhysicalSize{name.upper()}" for name in "zyx"}
-    sizes: dict[str, Size] = {}
+    sizes: Sizes = {}
     for name, key in keys.items():
         size = float(pixels.get(key, 0))
         if 0 < size < float("inf"):
@@ -245,7 +225,7 @@ def _ome_sizes(file: Any) -> dict[str, Size]:
     return sizes
 
 
-def _imagej_sizes(file: Any) -> dict[str, Size]:
+def _imagej_sizes(file: Any) -> Sizes:
     metadata = file.imagej_metadata
     if not metadata:
         return {}

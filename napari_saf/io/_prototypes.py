@@ -75,12 +75,6 @@ class PrototypeSet:
         Red, green and blue in [0, 1], by label; not all need one.
     options : ImageOptions or None
         The features that the prototypes are made of, and the scaling of the image before.
-
-    Raises
-    ------
-    InvalidInput
-        If shapes disagree, a number is not finite, a name or a colour is none, or the features
-        are not computed from the image.
     """
 
     vectors: NDArray[np.float32]
@@ -135,11 +129,6 @@ class PrototypeSet:
             >= 1; means of a label at most, fewer where fewer of its nodes differ.
         names, colors : mapping, optional
             By label.
-
-        Raises
-        ------
-        InvalidInput
-            If there are no labels, shapes disagree, or `n_each` is less than 1.
         """
         try:
             known = problem if labels is None else problem.with_seeds(labels)
@@ -193,11 +182,6 @@ class PrototypeSet:
         """Return what labels other images by these prototypes, in the same features.
 
         Each image is scaled by its own values if ``options.rescale`` says so.
-
-        Raises
-        ------
-        InvalidInput
-            If it is not known what the prototypes are made of.
         """
         if self.options is None:
             raise InvalidInput("it is not known what the prototypes are made of")
@@ -214,16 +198,13 @@ class PrototypeSet:
 def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | PrototypeSet) -> Path:
     """Save prototypes.
 
-    ``.npy`` and ``.csv`` hold the numbers alone, a row each, as ``--prototypes`` of the command
-    line reads them; ``.json`` holds names, colours, features and scaling as well. Rows of an
-    array that are not finite, those of labels without pixels, are left out.
-
     Parameters
     ----------
     path : path
-        Ends in ``.npy``, ``.csv`` (comma separated, no header) or ``.json``.
+        Ends in ``.npy`` or ``.csv`` (comma separated, no header), which hold the numbers alone, a
+        row each, or in ``.json``, with names, colours, features and scaling as well.
     prototypes : array of shape (n_prototypes, n_features) or PrototypeSet
-        Row l - 1 of an array stands for label l.
+        Row l - 1 of an array stands for label l; rows that are not finite are left out.
 
     Raises
     ------
@@ -287,12 +268,7 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Read an array of numbers from ``.npy`` or ``.csv`` (comma separated, no header).
 
-    A mark of the order of bytes, as Excel writes it, does not matter.
-
-    Raises
-    ------
-    FormatError
-        Naming the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
+    FormatError names the file and what is wrong with it, such as a ``.csv`` of more than 32 MiB.
     """
     file = Path(path)
     suffix = file.suffix.lower()

@@ -67,10 +67,7 @@ class Recipe:
     def from_plain(cls, raw: object) -> Recipe:
         """Return the recipe that `Segmentation.recipe`, or the content of a file, holds.
 
-        Raises
-        ------
-        InvalidInput
-            Naming what is wrong with it; see `load_recipe`.
+        InvalidInput names what is wrong with it, see `load_recipe`.
         """
         file = validated(_RecipeFile, raw)
         _refuse_given(file.parameters)
@@ -96,14 +93,12 @@ class Recipe:
         seeds: ArrayLike | None = None,
         rescale: bool | None = None,
     ) -> Problem:
-        """Make another image a problem in the way that the first one was made one.
+        """Make another image, of as many channels, a problem as the first one was made one.
 
         Parameters
         ----------
-        image : array
-            With as many channels as the first.
-        mask, seeds : array, optional
-            As in `Problem.from_image`; a recipe keeps neither.
+        image, mask, seeds : array
+            As in `Problem.from_image`; a recipe keeps none.
         rescale : bool, optional
             Whether the 0.1 and 99.9 percentiles of this image become 0 and 1, for images of other
             brightness; else the values that did in the first one. None: as the recipe says, which
@@ -129,13 +124,7 @@ class Recipe:
         seeds: ArrayLike | None = None,
         rescale: bool | None = None,
     ) -> Segmentation:
-        """Repeat the run on another image: the method on `problem`, with its arguments.
-
-        Raises
-        ------
-        SafError
-            As `problem`, and whatever the method finds wrong.
-        """
+        """Repeat the run on another image: the method on `problem`, with its arguments."""
         return self.method.run(self.problem(image, mask=mask, seeds=seeds, rescale=rescale))
 
 
@@ -160,7 +149,7 @@ def save_recipe(
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
     with atomic_write(path, overwrite=overwrite) as temporary:
-        # What is no text in the name of a file becomes an escape, which JSON reads back.
+        # What is no text in a name becomes an escape, which JSON reads back.
         temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     return Path(path)
 

@@ -91,18 +91,10 @@ def region_table(
 
     Parameters
     ----------
-    labels : array of int
-        Label image, 0 for no label.
+    labels, scale, units, axes, names
+        As in `save_masks`.
     image : array, optional
         Image of that shape, with or without channels, for mean, least and greatest intensity.
-    scale : sequence of float, optional
-        Size of a pixel along each axis.
-    units : str or sequence of str, optional
-        Unit of the scale, for all axes or each.
-    axes : str, optional
-        A letter an axis, such as ``"zyx"``.
-    names : mapping of int to str, optional
-        Names of the labels.
     channel_axis : int, optional
         Axis of the channels of the image; None: a last axis beyond those of the labels.
     connected : bool
@@ -169,23 +161,10 @@ def save_regions(
     connected: bool = False,
     min_pixels: int = 1,
 ) -> Path:
-    """Save what the regions of a label image measure; see `region_table` for the columns.
+    """Save what the regions of a label image measure: the columns of `region_table`.
 
-    A text in a CSV is none that spreadsheets would compute.
-
-    Parameters
-    ----------
-    path : path
-        Ends in ``.csv``, or in ``.parquet``, which needs pyarrow.
-    labels, image, scale, units, axes, names, channel_axis, connected, min_pixels
-        As in `region_table`.
-
-    Raises
-    ------
-    InvalidInput
-        As `region_table`, and if the suffix is unknown.
-    SafError
-        If pyarrow is missing, or the file cannot be written.
+    As ``.csv``, in which a text is none that spreadsheets would compute, or ``.parquet``, which
+    needs pyarrow. SafError if pyarrow is missing, or the file cannot be written.
     """
     import pandas
 

@@ -44,16 +44,10 @@ _HEADER = 2**10
 """How many times larger than its pixels filters may make a chunk, and how much a header is."""
 
 
-def read_zarr(path: Path) -> tuple[NDArray[Any], str, list[tuple[float, str]]]:
+def read_zarr(path: Path) -> tuple[NDArray[Any], str, dict[str, tuple[float, str]]]:
     """Read the finest level of the first multiscale image of an OME-Zarr folder (0.1 to 0.5).
 
-    Returns
-    -------
-    array : array
-    axes : str
-        A letter for each axis, ``c`` for the channels.
-    sizes : list of (float, str)
-        Size of a pixel along each axis, and its unit; empty if the folder does not say.
+    With a letter for each axis, and the size of a pixel and its unit by letter.
     """
     group = zarr.open_group(path, mode="r")
     attributes: Any = dict(group.attrs)
@@ -68,12 +62,16 @@ def read_zarr(path: Path) -> tuple[NDArray[Any], str, list[tuple[float, str]]]:
     codecs = _checked_codecs(stored)
     check_room(stored.nbytes)
     _check_chunks(stored, codecs, path / stored.path)
-    axes = [_axis(axis) for axis in multiscale.get("axes", "tczyx")][-stored.ndim :]
+    axes = multiscale.get("axes", "tczyx")[-stored.ndim :]
     if len(axes) != stored.ndim:
         raise ValueError(f"{len(axes)} axes are named, the array has {stored.ndim}")
-    scale = _scale(multiscale, dataset, stored.ndim)
-    sizes = [(size, unit) for size, (_, unit) in zip(scale, axes, strict=True)] if scale else []
-    return np.asarray(stored), "".join(name for name, _ in axes), sizes
+    # Before version 0.4 axes were strings.
+    described = [{"name": axis} if isinstance(axis, str) else axis for axis in axes]
+    kinds = {"channel": "c", "time": "t"}
+    names = [kinds.get(str(axis.get("type")), str(axis["name"]).lower()[:1]) for axis in described]
+    sizes = zip(names, _scale(multiscale, dataset, stored.ndim), described, strict=False)
+    units = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in sizes}
+    return np.asarray(stored), "".join(names), units
 
 
 def _checked_codecs(array: zarr.Array) -> list[dict[str, Any]]:
@@ -95,6 +93,7 @@ def _checked_codecs(array: zarr.Array) -> list[dict[str, Any]]:
 
 
 def _every_name(codecs: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the names of codecs and of those within shards."""
     for codec in codecs:
         yield _name(codec)
         within = codec.get("configuration") or {}
@@ -113,9 +112,9 @@ def _check_chunks(array: zarr.Array, codecs: list[dict[str, Any]], folder: Path)
         raise ValueError(
             f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}, or larger ones"
         )
-    shards = array.shards
-    sides = shards or array.chunks
-    counts = [range(-(-n // k)) for n, k in zip(array.shape, sides, strict=True)]
+    counts = [
+        range(-(-n // k)) for n, k in zip(array.shape, array.shards or array.chunks, strict=True)
+    ]
     for place in itertools.product(*counts):
         file = folder / array.metadata.encode_chunk_key(place)
         if not file.exists():
@@ -123,14 +122,14 @@ def _check_chunks(array: zarr.Array, codecs: list[dict[str, Any]], folder: Path)
         if not file.is_file():  # such as a link to a device without an end
             raise ValueError(f"chunk {place}: expected a file")
         content = file.read_bytes()
-        if shards is None:
-            _check_chunk(content, codecs, n_bytes)
-        else:
+        chunks, inner = iter([content]), codecs
+        if array.shards is not None:
             within = next(one for one in codecs if _name(one) == "sharding_indexed")
             within = within["configuration"]
-            n_within = math.prod(shards) // math.prod(array.chunks)
-            for chunk in _chunks_of_shard(content, within, n_within):
-                _check_chunk(chunk, within["codecs"], n_bytes)
+            n_within = math.prod(array.shards) // math.prod(array.chunks)
+            chunks, inner = _chunks_of_shard(content, within, n_within), within["codecs"]
+        for chunk in chunks:
+            _check_chunk(chunk, inner, n_bytes)
 
 
 def _chunks_of_shard(content: bytes, within: dict[str, Any], n_parts: int) -> Iterator[bytes]:
@@ -157,15 +156,6 @@ def _check_chunk(content: bytes, codecs: list[dict[str, Any]], n_bytes: int) -> 
             is_fine = False
     if not is_fine:
         raise ValueError(f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels")
-
-
-def _axis(axis: Any) -> tuple[str, str]:
-    """Return the letter and the unit of an axis; before version 0.4 axes were strings."""
-    if isinstance(axis, str):
-        return axis, "pixel"
-    kinds = {"channel": "c", "time": "t"}
-    name = kinds.get(axis.get("type"), str(axis["name"]))
-    return name[:1].lower(), str(axis.get("unit", "pixel"))
 
 
 def _scale(multiscale: Any, dataset: Any, n_axes: int) -> list[float]:

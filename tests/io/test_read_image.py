@@ -239,8 +239,8 @@ def test_a_single_plane_is_no_stack(tmp_path, name):
 
 
 def test_sizes_stay_with_their_axes_where_planes_are_left_out():
-    image = ImageFile(np.zeros((2, 1, 1, 4, 5)), 1, "tczyx", (1.0, 2.0, 3.0, 4.0), tuple("abcd"))
-    image = image.without_single_planes()
+    sizes = dict(zip("tzyx", zip((1.0, 2.0, 3.0, 4.0), "abcd", strict=True), strict=True))
+    image = ImageFile.of(np.zeros((2, 1, 1, 4, 5)), "tczyx", sizes)
     assert (image.axes, image.channel_axis, image.array.shape) == ("tyx", None, (2, 4, 5))
     assert (image.scale, image.units) == ((1.0, 3.0, 4.0), ("a", "c", "d"))
 
