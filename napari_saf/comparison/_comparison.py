@@ -1,9 +1,11 @@
-"""Run variants one after another on one image, and give their labels common numbers."""
+"""Run variants on one image, give their labels common numbers, and measure the results."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal
 
@@ -15,78 +17,56 @@ from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.label_map import LabelMap
 from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
+from napari_saf.metrics import matched_accuracy, normalized_mutual_information, region_agreement
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """What came of a variant.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Compared(Segmentation):
+    """The segmentation of one image by a variant, without its assignment, which is large.
 
-    Attributes
-    ----------
-    variant : Variant
-    labels : array of unsigned int
-        Image-shaped. Within a `Comparison` a number means the same in all results.
-    prototypes : array of shape (n_numbers, n_features)
-        Row l - 1 stands for label l; NaN where there is no such label.
-    label_map : LabelMap
-        The label of each column of the assignment.
-    sizes : array of int of shape (n_numbers,)
-        Pixels of each label.
-    is_fixed : bool
-        Whether seeds or given prototypes say what each label means.
-    objective : float
-        Of the method; comparable between runs of one method only.
-    status, n_evaluations, seconds, recipe, notes
-        As in `Segmentation`.
+    Within a `Comparison` a number means the same in all results, and `prototypes`, `columns` and
+    `sizes` have an entry for each number.
     """
 
-    variant: Variant
     labels: LabelImage
-    prototypes: NDArray[np.float32]
-    label_map: LabelMap
-    sizes: NDArray[np.int64]
-    is_fixed: bool
-    objective: float
-    status: Status
-    n_evaluations: int
-    seconds: float
-    recipe: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    variant: Variant
 
     @classmethod
     def of(cls, variant: Variant, result: Segmentation) -> Compared:
-        """Keep of a run what is compared; the assignment is not."""
-        assert not isinstance(result.labels, list)
-        objective = result.history.objective
-        return cls(
-            variant=variant,
-            labels=result.labels,
-            prototypes=result.prototypes,
-            label_map=result.label_map,
-            sizes=_sizes(result.labels, len(result.prototypes)),
-            is_fixed=variant.method.follows_seeds or variant.method.labels_are_given,
-            objective=float(objective[-1]) if len(objective) else float("nan"),
-            status=result.status,
-            n_evaluations=result.n_evaluations,
-            seconds=result.seconds,
-            recipe=result.recipe,
-            notes=result.notes,
-        )
+        """Keep of a run what is compared."""
+        fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        nothing = np.empty((0, result.assignment.shape[1]), np.float32)
+        fields |= {"assignment": nothing, "exemplars": None, "uncertainty": None, "parts": {}}
+        return cls(**fields, variant=variant)
 
     @property
-    def columns(self) -> NDArray[np.int64]:
-        """Column of each label in the assignment, of shape (n_numbers,); -1 where there is none."""
-        columns = np.full(len(self.sizes), -1, np.int64)
-        own = self.label_map.columns
-        columns[: len(own)] = own
-        return columns
+    def is_fixed(self) -> bool:
+        """Whether seeds or given prototypes say what each label means."""
+        return self.variant.method.follows_seeds or self.variant.method.labels_are_given
+
+    @property
+    def objective(self) -> float:
+        """Objective of the method at the end; comparable between runs of one method only."""
+        return float(self.history.objective[-1]) if len(self.history) else float("nan")
+
+    @functools.cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Pixels of each label."""
+        return np.bincount(self.labels.ravel(), minlength=len(self.prototypes) + 1)[1:]
 
     @property
     def present(self) -> NDArray[np.int64]:
         """The labels that own at least one pixel, ascending."""
         return np.flatnonzero(self.sizes) + 1
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """Column of each label in the assignment; -1 where there is none."""
+        columns = self.label_map.columns
+        n_missing = len(self.prototypes) - len(columns)
+        return np.concatenate([columns, np.full(n_missing, -1, np.int64)])
 
     def renumbered(self, numbers: NDArray[np.int64], n_numbers: int) -> Compared:
         """Return the same with label l called numbers[l - 1]; 0 for labels without pixels."""
@@ -94,16 +74,14 @@ class Compared:
         prototypes = np.full((n_numbers, self.prototypes.shape[1]), np.nan, np.float32)
         rows = renaming.rows(self.prototypes)
         prototypes[: len(rows)] = rows
-        labels = renaming.paint(self.labels)
         # columns of labels without pixels own none
         padded = np.zeros(int(self.label_map.numbers.max(initial=0)) + 1, np.int64)
         padded[1 : len(numbers) + 1] = numbers
         return dataclasses.replace(
             self,
-            labels=labels,
+            labels=renaming.paint(self.labels),
             prototypes=prototypes,
             label_map=LabelMap(padded[self.label_map.numbers]),
-            sizes=_sizes(labels, n_numbers),
         )
 
 
@@ -122,7 +100,7 @@ class Comparison:
     Attributes
     ----------
     results : tuple of Compared
-        In the order of the variants.
+        In the order of the variants; segmentations with their `variant`.
     failures : tuple of Failure
         Variants that did not suit the image.
     is_complete : bool
@@ -158,16 +136,9 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ComparisonStep:
-    """A recorded step of one of the runs.
+    """A step of the run of a variant, and the results so far, each with numbers of its own.
 
-    Attributes
-    ----------
-    variant : Variant
-        The one under way.
-    snapshot : Snapshot
-        With the fraction of the whole comparison.
-    results : tuple of Compared
-        What is finished, in the order in which it was; each with numbers of its own.
+    The fraction of the snapshot is that of the whole comparison.
     """
 
     variant: Variant
@@ -274,8 +245,117 @@ def iterate_comparison(
     return Comparison.of(ordered, failed, is_complete=is_complete)
 
 
-def _sizes(labels: LabelImage, n_numbers: int) -> NDArray[np.int64]:
-    return np.bincount(labels.ravel(), minlength=n_numbers + 1)[1:]
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The numbers of one result; NaN for what needs a truth, where there is none."""
+
+    name: str
+    n_labels: int
+    covering: float = math.nan
+    information: float = math.nan
+    rand_index: float = math.nan
+    mutual_information: float = math.nan
+    accuracy: float = math.nan
+    objective: float
+    n_evaluations: int
+    seconds: float
+    status: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table: a field of `Row`, how it is written, and which value is best."""
+
+    field: str
+    heading: str
+    help: str
+    form: str = ""
+    best: Literal["largest", "smallest"] | None = None
+
+    def text(self, row: Row) -> str:
+        """Return the entry of a row in words."""
+        value = getattr(row, self.field)
+        if isinstance(value, float) and not math.isfinite(value):
+            return ""
+        return f"{value:{self.form}}"
+
+    def best_of(self, rows: Sequence[Row]) -> float | None:
+        """Return the best value, if there is one among several."""
+        values = [float(getattr(row, self.field)) for row in rows] if self.best else []
+        values = [value for value in values if math.isfinite(value)]
+        if len(values) < 2:
+            return None
+        return max(values) if self.best == "largest" else min(values)
+
+
+COLUMNS = (
+    Column("name", "Name", "What was run."),
+    Column("n_labels", "Labels", "Labels that own at least one pixel.", "d"),
+    Column("covering", "Covering",
+           "How well the best matching labels cover the regions of the truth: 1 is perfect.",
+           ".3f", "largest"),
+    Column("information", "VI",
+           "Variation of information, in bits: what one of labels and truth tells and the "
+           "other does not; 0 is perfect.", ".3f", "smallest"),
+    Column("rand_index", "Rand",
+           "Share of the pairs of pixels on which labels and truth agree: 1 is perfect.",
+           ".3f", "largest"),
+    Column("mutual_information", "NMI",
+           "Normalised mutual information: 0 is independent of the truth, 1 is perfect.",
+           ".3f", "largest"),
+    Column("accuracy", "Accuracy",
+           "Share of the pixels that are right under the best matching of labels to regions.",
+           ".3f", "largest"),
+    Column("objective", "Objective",
+           "What the method raises or lowers; to be compared within one method only.", ".5g"),
+    Column("n_evaluations", "Steps", "Right-hand sides, or inner updates, evaluated.", "d"),
+    Column("seconds", "Time", "Duration in seconds, the reading of the image not counted.", ".2f"),
+    Column("status", "Ended", "Why the run ended."),
+)  # fmt: skip
+"""What the table shows of a `Row`."""
+
+
+def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> list[Row]:
+    """Return a row of numbers for each result.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        See `compare`.
+    truth : array of int, optional
+        Image-shaped; the regions 1, 2, ... as they should be. Pixels that are 0 do not count.
+
+    Raises
+    ------
+    InvalidInput
+        If the truth has another shape, is 0 everywhere, or holds other than whole numbers.
+    """
+    regions = None if truth is None else np.asarray(truth)
+    return [
+        Row(
+            name=result.variant.name,
+            n_labels=len(result.present),
+            objective=result.objective,
+            n_evaluations=result.n_evaluations,
+            seconds=result.seconds,
+            status=result.status.value.replace("_", " "),
+            **({} if regions is None else _measures(result.labels, regions)),
+        )
+        for result in comparison.results
+    ]
+
+
+def _measures(labels: NDArray[Any], truth: NDArray[Any]) -> dict[str, float]:
+    if truth.shape != labels.shape:
+        raise InvalidInput(f"truth: expected the shape {labels.shape}, got {truth.shape}")
+    regions = region_agreement(labels, truth)
+    inside = truth != 0
+    own, classes = labels[inside], truth[inside]
+    return {
+        **dataclasses.asdict(regions),
+        "mutual_information": normalized_mutual_information(classes, own),
+        "accuracy": matched_accuracy(classes, own),
+    }
 
 
 def align(

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import html
 import io
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+import pandas
 from numpy.typing import ArrayLike, NDArray
+from skimage.color import gray2rgb
 
-from napari_saf.comparison._comparison import Comparison
-from napari_saf.comparison._table import Row, comparison_table, html_table, save_table
+from napari_saf.comparison._comparison import COLUMNS, Comparison, Row, comparison_table
 from napari_saf.comparison._variants import Layout, lay_out, short_names
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
@@ -33,8 +30,13 @@ from napari_saf.io import (
     map_labels,
     middle_plane,
     printable,
+    table_cell,
     thinned,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COMPARISON_SUFFIXES = (".html", *FIGURE_SUFFIXES, ".csv")
 """What the name of a saved comparison may end in."""
@@ -66,22 +68,15 @@ details { border-bottom: 1px solid #8884; padding: .3rem 0; }
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Swatch:
-    """The colour of a label; dead if the result does not have it and others do."""
-
-    number: int
-    color: _Pixels
-    is_dead: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """A picture of shape (height, width, 3), words above it, swatches below it."""
+    """A picture of shape (height, width, 3), words above it, colours of labels below it."""
 
     title: str
     note: str
     pixels: _Pixels
-    swatches: tuple[Swatch, ...] = ()
+    colors: _Pixels = dataclasses.field(default_factory=lambda: np.empty((0, 3), np.uint8))
+    is_dead: NDArray[np.bool_] = dataclasses.field(default_factory=lambda: np.empty(0, bool))
+    """Which labels the result does not have and others do."""
 
 
 def save_comparison(
@@ -135,13 +130,13 @@ def save_comparison(
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)
     if suffix == ".csv":
-        return save_table(target, rows)
-    labels = comparison.results[0].labels
-    pixels = _image_pixels(labels, image, channel_axis)
+        _save_table(target, rows)
+        return target
+    pixels = _image_pixels(comparison.results[0].labels, image, channel_axis)
     given = [Panel(title or "image", "", pixels)]
     if truth is not None:
         given.append(_truth_panel(np.asarray(truth)))
-    results = result_panels(comparison, rows, pixels, paint=paint, colors=colors)
+    results = result_panels(comparison, rows, pixels, paint, colors)
     figure = _draw(given, results, lay_out([one.variant for one in comparison.results]))
     with atomic_write(target) as temporary:
         if suffix == ".html":
@@ -156,8 +151,7 @@ def _image_pixels(labels: NDArray[Any], image: ArrayLike, channel_axis: int | No
     index = tuple(side // 2 for side in labels.shape[:-2])
     plane = displayed_plane(np.asarray(image), labels, channel_axis, index)
     pixels = plane if plane.dtype == np.uint8 else np.round(255 * np.clip(plane, 0, 1))
-    colored = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=-1)
-    return np.asarray(colored, np.uint8)
+    return np.asarray(pixels if pixels.ndim == 3 else gray2rgb(pixels), np.uint8)
 
 
 def _truth_panel(regions: NDArray[Any]) -> Panel:
@@ -171,28 +165,10 @@ def result_panels(
     comparison: Comparison,
     rows: Sequence[Row],
     pixels: _Pixels,
-    *,
-    paint: Literal["mean", "palette"] = "mean",
+    paint: str = "mean",
     colors: Mapping[int, Sequence[float]] | None = None,
 ) -> list[Panel]:
-    """Return a panel for each result; of a stack the middle is shown.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        With at least one result.
-    rows : sequence of Row
-        Of the same results.
-    pixels : array of uint8 of shape (height, width, 3)
-        The plane of the image that is shown.
-    paint, colors
-        As in `save_comparison`.
-
-    Raises
-    ------
-    InvalidInput
-        If `paint` is unknown.
-    """
+    """Return a panel for each result; of a stack the middle is shown, as in `pixels`."""
     if paint not in ("mean", "palette"):
         raise InvalidInput(f"paint: expected mean or palette, got {paint!r}")
     count = comparison.n_numbers
@@ -204,14 +180,13 @@ def result_panels(
     names = short_names([one.variant for one in comparison.results])
     panels = []
     for k, (row, table) in enumerate(zip(rows, tables, strict=True)):
-        dead = comparison.dead(k)
-        shown = range(1, min(count, _MOST_SWATCHES) + 1)
         note = f"{row.n_labels} label{'s' * (row.n_labels != 1)}"
-        if not np.isnan(row.covering):
+        if not math.isnan(row.covering):
             note += f", covering {row.covering:.2f}"
-        colored = np.vstack([np.zeros((1, 3), np.uint8), table])[planes[k]]
-        swatches = tuple(Swatch(number, table[number - 1], number in dead) for number in shown)
-        panels.append(Panel(names[k], note, colored, swatches))
+        painted = np.vstack([np.zeros((1, 3), np.uint8), table])[planes[k]]
+        is_dead = np.isin(np.arange(1, count + 1), comparison.dead(k))
+        shown = slice(_MOST_SWATCHES)
+        panels.append(Panel(names[k], note, painted, table[shown], is_dead[shown]))
     return panels
 
 
@@ -220,18 +195,10 @@ def _mean_colors(planes: Sequence[NDArray[Any]], pixels: _Pixels, count: int) ->
 
     A label without pixels in a plane has its mean over the planes that show it.
     """
-    channels = pixels.reshape(-1, 3).T
-    means = []
-    for plane in planes:
-        flat = plane.ravel()
-        sizes = np.bincount(flat, minlength=count + 1)[1:]
-        sums = [np.bincount(flat, channel, minlength=count + 1)[1:] for channel in channels]
-        with np.errstate(invalid="ignore"):
-            means.append(np.stack(sums, axis=1) / sizes[:, None])
-    stacked = np.stack(means)
-    n_known = (~np.isnan(stacked)).sum(axis=0)
-    together = np.where(n_known > 0, np.nansum(stacked, axis=0) / np.maximum(n_known, 1), _ABSENT)
-    return [np.where(np.isnan(one), together, one).astype(np.uint8) for one in means]
+    rows, labels = pandas.DataFrame(pixels.reshape(-1, 3)), range(1, count + 1)
+    means = [rows.groupby(plane.ravel()).mean().reindex(labels) for plane in planes]
+    together = pandas.concat(means).groupby(level=0).mean().fillna(_ABSENT)
+    return [one.fillna(together).to_numpy().astype(np.uint8) for one in means]
 
 
 def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> Figure:
@@ -239,40 +206,36 @@ def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> F
 
     All panels have the aspect of their picture, and the same size.
     """
+    from matplotlib.figure import Figure  # matplotlib takes half a second to load
+
     n_before = math.ceil(len(given) / layout.n_rows)
     places = [(k % layout.n_rows, k // layout.n_rows) for k in range(len(given))]
     places += [(row, n_before + column) for row, column in layout.places]
     n_high, n_wide = results[0].pixels.shape[:2]
     width = min(_PANEL_WIDTH, _PANEL_HEIGHT * n_wide / n_high)
     height = width * n_high / n_wide
-    count = max(1, *(len(panel.swatches) for panel in results))
+    count = max(1, len(results[0].colors))
     n_lines = math.ceil(count / _MOST_IN_A_LINE)
     a_line = max(_FEWEST_IN_A_LINE, math.ceil(count / n_lines))
-    strip = n_lines * width / a_line
-    cell = _TITLE + height + _GAP / 2 + strip + _GAP
+    side = width / a_line
+    cell = _TITLE + height + _GAP / 2 + n_lines * side + _GAP
     n_columns = n_before + layout.n_columns
     size = (n_columns * (width + _GAP) + 2 * _MARGIN, layout.n_rows * cell + 2 * _MARGIN)
     figure = Figure(size)
-    FigureCanvasAgg(figure)
-
-    def axes_at(left: float, top: float, wide: float, high: float) -> Axes:
-        """Place axes by inches from the left and the top."""
-        box = (left / size[0], 1 - (top + high) / size[1], wide / size[0], high / size[1])
-        axes: Axes = figure.add_axes(box)
-        axes.set_axis_off()
-        return axes
 
     for panel, (row, column) in zip([*given, *results], places, strict=True):
         left = _MARGIN + column * (width + _GAP)
-        top = _MARGIN + row * cell + _TITLE
-        axes = axes_at(left, top, width, height)
+        bottom = size[1] - (_MARGIN + row * cell + _TITLE + height)
+        axes = figure.add_axes(
+            (left / size[0], bottom / size[1], width / size[0], height / size[1])
+        )
+        axes.set_axis_off()
         axes.imshow(panel.pixels, interpolation="none", aspect="auto")
         _write_above(axes, panel.title, 14 if panel.note else 4, 9, "black")
         _write_above(axes, panel.note, 4, 7.5, "0.35")
-        if panel.swatches:
-            strip_axes = axes_at(left, top + height + _GAP / 2, width, strip)
-            strip_axes.set(xlim=(0, a_line), ylim=(n_lines, 0))
-            _draw_swatches(strip_axes, panel.swatches, a_line)
+        lines, places_in_line = np.divmod(np.arange(len(panel.colors)), a_line)
+        y = -(_GAP / 2 + (lines + 0.5) * side) / height
+        _draw_swatches(axes, (places_in_line + 0.5) / a_line, y, panel, 0.88 * 72 * side)
     return figure
 
 
@@ -290,15 +253,15 @@ def _write_above(axes: Axes, words: str, points: float, size: float, color: str)
     )
 
 
-def _draw_swatches(axes: Axes, swatches: Sequence[Swatch], a_line: int) -> None:
-    for place, swatch in enumerate(swatches):
-        line, column = divmod(place, a_line)
-        left, top, side = column + 0.06, line + 0.06, 0.88
-        axes.add_patch(Rectangle((left, top), side, side, fc=swatch.color / 255, ec="0.4", lw=0.5))
-        if swatch.is_dead:
-            for low, high in ((top, top + side), (top + side, top)):
-                axes.plot([left, left + side], [low, high], color="white", lw=1.8)
-                axes.plot([left, left + side], [low, high], color="black", lw=0.8)
+def _draw_swatches(
+    axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], panel: Panel, points: float
+) -> None:
+    """Draw a square for each label at a place in the axes, crossed where the label is dead."""
+    shape: dict[str, Any] = {"s": points**2, "transform": axes.transAxes, "clip_on": False}
+    axes.scatter(x, y, c=panel.colors / 255, marker="s", edgecolors="0.4", linewidths=0.5, **shape)
+    for color, width in (("white", 1.8), ("black", 0.8)):
+        dead = panel.is_dead
+        axes.scatter(x[dead], y[dead], color=color, marker="x", linewidths=width, **shape)
 
 
 def _page(title: str, comparison: Comparison, rows: Sequence[Row], figure: Figure) -> str:
@@ -306,7 +269,7 @@ def _page(title: str, comparison: Comparison, rows: Sequence[Row], figure: Figur
     drawing = io.BytesIO()
     figure.savefig(drawing, format="svg")  # holds every pixel, at any size
     source = "data:image/svg+xml;base64," + base64.b64encode(drawing.getvalue()).decode("ascii")
-    count, heading = len(comparison.results), escape(f"{title}: comparison")
+    count, heading = len(comparison.results), html.escape(f"{title}: comparison")
     summary = f"{count} result{'s' * (count != 1)}, {comparison.n_numbers} labels between them."
     if not comparison.is_complete:
         summary += " Stopped before the others."
@@ -315,29 +278,45 @@ def _page(title: str, comparison: Comparison, rows: Sequence[Row], figure: Figur
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{heading}</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>",
         f'<h1>{heading}</h1>\n<p class="quiet">{summary}</p>',
-        f'<img alt="{escape(title)}" src="{source}">',
+        f'<img alt="{html.escape(title)}" src="{source}">',
         '<p class="quiet">The same label has the same place below each picture. A label that '
         "others have and a result has not is crossed.</p>",
-        f'<h2>Numbers</h2>\n<div class="table">{html_table(rows)}</div>',
+        f'<h2>Numbers</h2>\n<div class="table">{_html_table(rows)}</div>',
     ]
-    dead = [comparison.dead(k).tolist() for k in range(count)]
-    if any(dead):
-        entries = [
-            f"<li>{escape(row.name)}: without label {', '.join(map(str, labels))}</li>"
-            for row, labels in zip(rows, dead, strict=True)
-            if labels
-        ]
-        parts.append(f"<ul>{''.join(entries)}</ul>")
-    if comparison.failures:
-        entries = [
-            f"<li>{escape(one.variant.name)}: {escape(str(one.error))}</li>"
-            for one in comparison.failures
-        ]
-        parts.append(f"<h2>Not run</h2><ul>{''.join(entries)}</ul>")
+    dead = [(row.name, comparison.dead(k).tolist()) for k, row in enumerate(rows)]
+    texts = [f"{name}: without label {', '.join(map(str, own))}" for name, own in dead if own]
+    failed = [f"{one.variant.name}: {one.error}" for one in comparison.failures]
+    for title, entries in (("", texts), ("<h2>Not run</h2>", failed)):
+        if entries:
+            items = "".join(f"<li>{html.escape(entry)}</li>" for entry in entries)
+            parts.append(f"{title}<ul>{items}</ul>")
     parts.append("<h2>Recipes</h2>")
     for one in comparison.results:
-        recipe = escape(json.dumps(one.recipe, indent=2, ensure_ascii=False))
+        recipe = html.escape(json.dumps(one.recipe, indent=2, ensure_ascii=False))
         parts.append(
-            f"<details><summary>{escape(one.variant.name)}</summary><pre>{recipe}</pre></details>"
+            f"<details><summary>{html.escape(one.variant.name)}</summary><pre>{recipe}</pre></details>"
         )
     return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def _html_table(rows: Sequence[Row]) -> str:
+    """Return rows as an HTML table; columns without any value are left out, best values bold."""
+    shown = [column for column in COLUMNS if any(column.text(row) for row in rows)]
+    cells = {}
+    for column in shown:
+        best, texts = column.best_of(rows), [html.escape(column.text(row)) for row in rows]
+        heading = f'<span title="{html.escape(column.help)}">{html.escape(column.heading)}</span>'
+        cells[heading] = [
+            f"<b>{text}</b>" if best is not None and getattr(row, column.field) == best else text
+            for row, text in zip(rows, texts, strict=True)
+        ]
+    table: str = pandas.DataFrame(cells).to_html(index=False, escape=False, border=0)
+    return table
+
+
+def _save_table(path: Path, rows: Sequence[Row]) -> None:
+    """Save rows as CSV, at full precision."""
+    frame = pandas.DataFrame(map(dataclasses.asdict, rows)).replace([np.inf, -np.inf], np.nan)
+    frame = frame.map(lambda cell: table_cell(printable(cell)) if isinstance(cell, str) else cell)
+    with atomic_write(path) as temporary:
+        frame.to_csv(temporary, index=False, lineterminator="\r\n")
