@@ -255,7 +255,7 @@ def make_prototypes_picture() -> None:
     brightness = {n: own[0, 0] for n, own in dock.source.state.prototypes.items()}
     order = sorted(brightness, key=brightness.__getitem__)
     dock.table.select(order[:2])
-    dock.merge()
+    dock.edit("merge")
     wait_until(lambda: not dock.is_busy)
     wait(1)
     merged = dock.table.selected()[0]

@@ -157,13 +157,13 @@ def test_the_axis_of_channels_can_be_told(model, dock, run, settle):
     model.dims.axis_labels = model.layers["two"].axis_labels = ("c", "y", "x")
     dock.images.choose([])
     dock.images.choose([model.layers["two"]])
-    assert dock.channel_choices() == [
+    assert [dock.channels.itemText(k) for k in range(dock.channels.count())] == [
         "none",
         "c  (2 channels)",
         "y  (32 channels)",
         "x  (32 channels)",
     ]
-    dock.choose_channels(-3)
+    dock.channels.setCurrentIndex(dock.channels.findData(-3))
     run(dock)
     settle(dock)
     assert dock.current.dictionary.n_channels == 2
@@ -179,7 +179,7 @@ def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, 
     one = model.add_image(planes, rgb=False, name="one")
     series = model.add_image(np.stack([planes] * 3), rgb=False, name="series")
     dock.images.choose([one])
-    dock.choose_channels(-3)
+    dock.channels.setCurrentIndex(dock.channels.findData(-3))
     run(dock)
     settle(dock)
     model.dims.set_current_step(0, 1)

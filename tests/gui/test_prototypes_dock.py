@@ -300,7 +300,7 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
 @pytest.mark.parametrize("gone", ["blocks", "blocks [SAF]"])
 def test_a_layer_removed_under_way_ends_the_run(dock, model, qtbot, settle, gone):
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
-        dock.refine()
+        dock.edit("refine")
     model.layers.remove(gone)
     settle(dock)
     assert len(dock.table.rows) == (4 if gone == "blocks" else 0)
@@ -312,7 +312,7 @@ def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     """Stop leaves valid labels; layers are known whatever they are called; nothing is left over."""
     model.layers["blocks [SAF]"].name, model.layers["blocks"].name = "mine", "picture"
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
-        dock.refine()
+        dock.edit("refine")
     assert not dock.buttons["merge"].isEnabled()
     qtbot.mouseClick(dock._stop_button, LEFT)
     settle(dock)
@@ -322,7 +322,7 @@ def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     layer = dock.source.layer
     click(dock, 1)
     with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
-        dock.refine()
+        dock.edit("refine")
     dock.shut_down()
     assert not layer.show_selected_label
     assert not dock.controller.is_running

@@ -46,7 +46,8 @@ Options = Mapping[str, Any]
 class ApplySection(QWidget):
     """What to apply the dictionary to, and the buttons for it.
 
-    The buttons in `kinds` choose which layer is in sight: "Image", "Labels", "Rebuilt" or "Error".
+    The buttons in `kinds` choose which layer is in sight: "Image", "Labels", "Rebuilt" or "Error";
+    the `gain` over the other dictionary, on top of these, is then hidden.
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:
@@ -57,9 +58,9 @@ class ApplySection(QWidget):
         self.source = FolderField("The folder with the images")
         self.results = FolderField("The folder for labels and rebuilt images")
         self.overwrite = QCheckBox("redo what is there")
-        self._reconstruction, self._other = QComboBox(), QComboBox()
+        self.reconstruction, self._other = QComboBox(), QComboBox()
         for name, text in _RECONSTRUCTIONS.items():
-            self._reconstruction.addItem(text, name)
+            self.reconstruction.addItem(text, name)
         self.apply = create_button(
             "Apply", "Label this image with the atoms, and rebuild it from them."
         )
@@ -77,9 +78,8 @@ class ApplySection(QWidget):
             button.setCheckable(True)
             button.setAutoExclusive(True)
             button.clicked.connect(lambda checked, kind=kind: self.show_kind(kind))
-        self._others: list[ColoredDictionary] = []
         self._layers: list[Layer] = []
-        self._gain: Any = None
+        self.gain: Any = None
         self._create_layout()
         self.update_enabled(False)
 
@@ -93,7 +93,7 @@ class ApplySection(QWidget):
         image.add_row("Apply to", target, "An image layer, seen or not while learning.")
         comparison.add_row(
             "Rebuild with",
-            self._reconstruction,
+            self.reconstruction,
             "How images are rebuilt: from the best atom of every pixel; from those of the labels "
             "alone; or from the best ones with brightness and contrast of their own.",
         )
@@ -113,27 +113,20 @@ class ApplySection(QWidget):
         layout.addWidget(create_fold("Apply to a folder", folder))
 
     @property
-    def reconstruction(self) -> Any:
-        """How images are rebuilt."""
-        return self._reconstruction.currentData()
-
-    @property
     def folders(self) -> tuple[Any, Any]:
         """The folder with the images, and that for the results; None where none is chosen."""
         return self.source.path, self.results.path
 
     @property
-    def other(self) -> ColoredDictionary | None:
-        """The dictionary to compare with."""
-        k = self._other.currentIndex()
-        return self._others[k] if 0 <= k < len(self._others) else None
+    def other(self) -> Any:
+        """The dictionary to compare with, or None."""
+        return self._other.currentData()
 
     def offer_others(self, others: list[ColoredDictionary]) -> None:
         """Offer dictionaries to compare with, the first of them chosen."""
-        self._others = others
         self._other.clear()
         for k, other in enumerate(others):
-            self._other.addItem(other.title)
+            self._other.addItem(other.title, other)
             self._other.setItemData(k, other.title, Qt.ItemDataRole.ToolTipRole)
 
     def show_layers(self, layers: list[Layer]) -> None:
@@ -142,28 +135,22 @@ class ApplySection(QWidget):
         self._kinds_row.show()
         self.show_kind("Rebuilt")
 
-    def set_gain_layer(self, layer: Layer) -> None:
-        """Hide this layer, on top of the others, when one of them is asked for."""
-        self._gain = layer
-
     def forget_layer(self, layer: Layer) -> None:
-        """Forget a layer that is gone."""
         if layer in self._layers:
             self._layers = []
             self._kinds_row.hide()
-        if layer == self._gain:
-            self._gain = None
+        if layer == self.gain:
+            self.gain = None
 
     def show_kind(self, kind: str) -> None:
         """Show "Image", "Labels", "Rebuilt" or "Error" alone."""
         self.kinds[kind].setChecked(True)
-        if self._gain is not None:
-            self._gain.visible = False
+        if self.gain is not None:
+            self.gain.visible = False
         for layer, own in zip(self._layers, ("Rebuilt", "Error", "Labels"), strict=True):
             layer.visible = kind == own
 
     def show_labels(self, layer: Layer) -> None:
-        """Show a layer of labels."""
         if self._layers and layer == self._layers[2]:
             self.show_kind("Labels")
         layer.visible = True
@@ -175,8 +162,7 @@ class ApplySection(QWidget):
         self.apply_to_folder.setEnabled(may_apply and None not in self.folders)
 
     def release(self) -> None:
-        """Disconnect from the viewer."""
-        self._layers, self._gain = [], None
+        self._layers, self.gain = [], None
         self.target.disconnect_viewer()
 
 

@@ -86,7 +86,6 @@ class AtomView(QWidget):
         self._arrange()
 
     def place(self, atom_id: int) -> QRect:
-        """Return where an atom lies."""
         return self._places[self._index(atom_id)]
 
     def tooltip(self, atom_id: int) -> str:
@@ -157,7 +156,6 @@ class AtomView(QWidget):
         return int(self.fontMetrics().height()) if self._zoom >= _LEAST_ZOOM_WITH_TEXT else 0
 
     def _atom_at(self, point: QPoint) -> int | None:
-        """Return the id of the atom on top at a point."""
         hits = (k for k in reversed(self._paint_order()) if self._places[k].contains(point))
         k = next(hits, None)
         return None if k is None else self.tiles[k].atom_id
@@ -167,7 +165,6 @@ class AtomView(QWidget):
         self._arrange()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Choose what is clicked."""
         if event.button() != Qt.MouseButton.LeftButton or self.is_locked:
             super().mousePressEvent(event)
             return
@@ -355,7 +352,6 @@ class AtomsSection(QWidget):
             self._edit(self.current.without(self.view.chosen))
 
     def undo_drop(self) -> None:
-        """Bring back what was dropped last."""
         if self.current is not None and self._history.past:
             before = self._history.past[-1]
             self._history.exchange(before, self.current, is_undo=True)

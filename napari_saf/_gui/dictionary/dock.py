@@ -44,7 +44,6 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
     PatchSegmentation,
 )
-from napari_saf.errors import SafError
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_WORDS
 
@@ -64,7 +63,7 @@ class DictionaryWidget(RunDock):
         self._atom_labels = AtomLabelsList(viewer)
         self.images = ImageList(viewer)
         self.form = MethodForm(PatchDictionaryLearning, viewer, asks_prototypes=False)
-        self.scale, self._channels = OddSlider(_DEFAULT_WINDOW), QComboBox()
+        self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), QComboBox()
         self.atoms, self.applying = AtomsSection(), ApplySection(viewer)
         self.learn = create_button(
             "Learn",
@@ -75,7 +74,7 @@ class DictionaryWidget(RunDock):
         section = self._section = FormSection()
         section.add_row("Learn from", self.images, "Tick one or several images.")
         section.add_row(
-            "Channel axis", self._channels, "The axis that holds channels; named as its slider is."
+            "Channel axis", self.channels, "The axis that holds channels; named as its slider is."
         )
         section.add_row(
             "Scale",
@@ -113,19 +112,15 @@ class DictionaryWidget(RunDock):
 
     @property
     def current(self) -> ColoredDictionary | None:
-        """The dictionary on screen, with the ids and colours of its atoms."""
         return self.atoms.current
 
     def start(self) -> None:
-        """Learn a dictionary from the ticked images."""
         images = self.images.chosen()
         if not images:
             self._show_error("no image: open an image and tick it first")
             return
-        try:
+        with self._showing_errors():
             self.controller.start(self._create_job(images))
-        except SafError as error:
-            self._show_error(str(error))
 
     def _create_job(self, images: list[Image]) -> RunJob:
         """Return the run that learns; the labels of one image are shown.
@@ -151,26 +146,18 @@ class DictionaryWidget(RunDock):
         return ImageJob(data=pixels_of(image), index=plane.index, options=options)
 
     def _plane(self, image: Image) -> Plane:
-        return plane_of(self._viewer, image, self._channels.currentData())
+        return plane_of(self._viewer, image, self.channels.currentData())
 
     def _offer_channels(self) -> None:
         """Ask for the axis of the channels where an image may have one."""
-        before = self._channels.currentData()
+        before = self.channels.currentData()
         axes = max(map(channel_axes, self.images.chosen()), key=len, default=[])
-        self._channels.clear()
-        self._channels.addItem("none", None)
+        self.channels.clear()
+        self.channels.addItem("none", None)
         for text, axis in axes:
-            self._channels.addItem(text, axis - len(axes))
-        self._channels.setCurrentIndex(max(0, self._channels.findData(before)))
-        self._section.show_row(self._channels, bool(axes))
-
-    def choose_channels(self, axis: int | None) -> None:
-        """Choose the axis of the channels, counted from the end."""
-        self._channels.setCurrentIndex(self._channels.findData(axis))
-
-    def channel_choices(self) -> list[str]:
-        """Return the axes that may hold the channels, as texts and numbers."""
-        return [str(self._channels.itemText(k)) for k in range(self._channels.count())]
+            self.channels.addItem(text, axis - len(axes))
+        self.channels.setCurrentIndex(max(0, self.channels.findData(before)))
+        self._section.show_row(self.channels, bool(axes))
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -218,7 +205,6 @@ class DictionaryWidget(RunDock):
         self.atoms.show_dictionary(self.current)
 
     def load(self, path: Path) -> None:
-        """Show the dictionary of a file."""
 
         def show(dictionary: PatchDictionary) -> None:
             new = ColoredDictionary.of(dictionary)
@@ -231,7 +217,6 @@ class DictionaryWidget(RunDock):
         )
 
     def save(self, path: Path) -> None:
-        """Save the dictionary on screen."""
         current = self.current
         if current is not None:
             self.begin_task(
@@ -274,14 +259,13 @@ class DictionaryWidget(RunDock):
         if len(atom_ids) != 1:
             return
         (atom_id,) = atom_ids
-        found = self._atom_labels.labels_of(atom_id)
+        found = self._atom_labels.where(atom_id)
         if found is None:
             self.status.reset("apply the dictionary to an image to see where its atoms are used")
             return
-        layer, label = found.layer, found.label_of(atom_id)
+        layer, label = found
         self.applying.show_labels(layer)
         labels = np.asarray(layer.data)
-        assert label is not None
 
         def center(pixel: tuple[int, ...] | None) -> None:
             if pixel is None:
@@ -294,12 +278,11 @@ class DictionaryWidget(RunDock):
     def _options(self) -> dict[str, Any]:
         return {
             "window": self.scale.value,
-            "reconstruction": self.applying.reconstruction,
+            "reconstruction": self.applying.reconstruction.currentData(),
             "device": str(self.form.values().get("device", "auto")),
         }
 
     def apply(self) -> None:
-        """Apply the dictionary to the chosen image."""
         target, current = self.applying.target.layer, self.current
         if target is None or current is None or self.is_busy:
             return
@@ -326,7 +309,6 @@ class DictionaryWidget(RunDock):
         )
 
     def compare(self) -> None:
-        """Compare the dictionary with another one on the chosen image."""
         target, current, other = self.applying.target.layer, self.current, self.applying.other
         if target is None or current is None or other is None or self.is_busy:
             return
@@ -338,7 +320,7 @@ class DictionaryWidget(RunDock):
             text = f"{target.name}: this dictionary {own:.1f} dB, the other {others:.1f} dB"
             self.status.show_progress(1.0, text)
             if target in self._viewer.layers:
-                self.applying.set_gain_layer(self._viewer.add_layer(Image(gain, **attributes)))
+                self.applying.gain = self._viewer.add_layer(Image(gain, **attributes))
 
         self._task_layer = target
         self.begin_task(
@@ -348,7 +330,6 @@ class DictionaryWidget(RunDock):
         )
 
     def apply_to_folder(self) -> None:
-        """Apply the dictionary to all images of a folder."""
         folders, current = self.applying.folders, self.current
         if None in folders or current is None:
             return

@@ -65,6 +65,18 @@ class ColoredDictionary:
         left_ids = tuple(self.atom_ids[k] for k in left)
         return ColoredDictionary(self.dictionary.without(dropped), left_ids, self.colors[left])
 
+    def label_of(self, atom_id: int) -> int:
+        """Return the label of an atom; 0 if the dictionary has no such atom."""
+        return self.atom_ids.index(atom_id) + 1 if atom_id in self.atom_ids else 0
+
+    def colormap(self, atom_ids: Collection[int] = ()) -> CyclicLabelColormap:
+        """Return the colours of the labels, pale where others are highlighted."""
+        colors = np.concatenate([np.zeros((1, 4), np.float32), self.colors])
+        labels = [self.label_of(atom_id) for atom_id in atom_ids]
+        if any(labels):
+            colors[np.setdiff1d(np.arange(len(colors)), labels), 3] *= _DIMMED_ALPHA
+        return CyclicLabelColormap(colors=colors, background_value=0)
+
     @property
     def title(self) -> str:
         """What tells it from other dictionaries: atoms, size and images."""
@@ -94,66 +106,46 @@ def count_atoms(n_atoms: int) -> str:
     return f"{n_atoms} atom{'s' * (n_atoms != 1)}"
 
 
-class AtomLabels:
-    """A layer whose label l is atom l - 1 of a dictionary."""
-
-    def __init__(self, layer: Labels, image: Image, shown: ColoredDictionary) -> None:
-        self.layer, self.image, self._shown = layer, image, shown
-        layer.metadata.setdefault(METADATA_KEY, {})[_DICTIONARY_KEY] = shown.dictionary
-        self.highlight(())
-
-    def label_of(self, atom_id: int) -> int | None:
-        """Return the label of an atom; None if the dictionary has no such atom."""
-        atom_ids = self._shown.atom_ids
-        return atom_ids.index(atom_id) + 1 if atom_id in atom_ids else None
-
-    def highlight(self, atom_ids: Collection[int]) -> None:
-        """Show the colours of the atoms, pale where others are highlighted."""
-        colors = np.concatenate([np.zeros((1, 4), np.float32), self._shown.colors])
-        labels = [label for label in map(self.label_of, atom_ids) if label is not None]
-        if labels:
-            pale = np.setdiff1d(np.arange(len(colors)), labels)
-            colors[pale, 3] *= _DIMMED_ALPHA
-        self.layer.colormap = CyclicLabelColormap(colors=colors, background_value=0)
-        if len(labels) == len(atom_ids) == 1:
-            self.layer.selected_label = labels[0]
-
-
 class AtomLabelsList:
-    """The layers of a viewer that show where atoms are used; removed ones are forgotten."""
+    """The layers of a viewer whose label l is atom l - 1 of a dictionary, with their images.
+
+    Layers that are removed are forgotten.
+    """
 
     def __init__(self, viewer: napari.Viewer) -> None:
         self._viewer = viewer
-        self._known: list[AtomLabels] = []
+        self._known: list[tuple[Labels, Image, ColoredDictionary]] = []
         viewer.layers.events.removed.connect(self._on_removed)
 
     def add(self, layer: Labels, image: Image, shown: ColoredDictionary) -> None:
         """Add a layer; earlier ones of the same image are hidden."""
-        for earlier in self._known:
-            if earlier.image == image:
-                earlier.layer.visible = False
-        self._known.append(AtomLabels(layer, image, shown))
+        for earlier, own_image, _ in self._known:
+            if own_image == image:
+                earlier.visible = False
+        layer.metadata.setdefault(METADATA_KEY, {})[_DICTIONARY_KEY] = shown.dictionary
+        layer.colormap = shown.colormap()
+        self._known.append((layer, image, shown))
 
     def highlight(self, atom_ids: Collection[int]) -> None:
         """Show where atoms are used; none: show all."""
-        for one in self._known:
-            one.highlight(atom_ids)
+        for layer, _, shown in self._known:
+            layer.colormap = shown.colormap(atom_ids)
+            if len(atom_ids) == 1:
+                layer.selected_label = shown.label_of(*atom_ids) or layer.selected_label
 
-    def labels_of(self, atom_id: int) -> AtomLabels | None:
-        """Return where an atom is used: on the selected layer, or the newest."""
-        able = [one for one in self._known if one.label_of(atom_id) is not None]
+    def where(self, atom_id: int) -> tuple[Labels, int] | None:
+        """Return the layer and the label of an atom: the layer that is selected, or the newest."""
+        able = [one for one in self._known if one[2].label_of(atom_id)]
         active = self._viewer.layers.selection.active
-        found = [one for one in able if active in (one.layer, one.image)] or able
-        return found[-1] if found else None
+        found = [one for one in able if active in one[:2]] or able
+        return (found[-1][0], found[-1][2].label_of(atom_id)) if found else None
 
     def release(self) -> None:
-        """Disconnect from the viewer."""
         self._viewer.layers.events.removed.disconnect(self._on_removed)
         self._known.clear()
 
     def _on_removed(self, event: Any) -> None:
-        gone = event.value
-        self._known = [one for one in self._known if gone not in (one.layer, one.image)]
+        self._known = [one for one in self._known if event.value not in one[:2]]
 
 
 def get_reader(path: str | list[str]) -> Callable[[str | list[str]], LayerData] | None:

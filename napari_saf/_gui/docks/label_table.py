@@ -160,7 +160,6 @@ class _RowsModel(QAbstractTableModel):
         return None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """Return what a cell shows."""
         row, column = self.rows[index.row()], self.columns[index.column()]
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole):
             return row.text(column)
@@ -250,7 +249,6 @@ class LabelTable(QTableView):
 
     @property
     def rows(self) -> list[LabelRow]:
-        """The rows, as on screen."""
         return list(self._rows.rows)
 
     @property

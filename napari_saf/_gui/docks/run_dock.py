@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import napari
@@ -331,6 +332,14 @@ class RunDock(QWidget):
     def _show_error(self, text: str, suggested_action: str = "") -> None:
         self.status.show_error(text, suggested_action)
         show_error(text)
+
+    @contextmanager
+    def _showing_errors(self) -> Iterator[None]:
+        """Show a SafError of what is done within; the rest of that is left out."""
+        try:
+            yield
+        except SafError as error:
+            self._show_error(str(error))
 
 
 def describe_error(error: Exception) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from napari_saf._gui.prototypes.labels import (
 )
 from napari_saf._gui.prototypes.other_images import OtherImagesSection, create_job
 from napari_saf._gui.runs.controller import RunJob
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf.errors import InvalidInput
 from napari_saf.io import load_prototypes, save_prototypes
 from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_WORDS, Segmentation
@@ -58,6 +58,13 @@ _HELP = {
     "delete": "Take the chosen labels away; the flow gives their pixels to the others.",
     "refine": "Let the flow go on from the labels as they are now; locked ones stay (W).",
 }
+_EDITS = {
+    "merge": (edits.merge, "merging", "merge"),
+    "split": (edits.split, "splitting", "split of {}"),
+    "delete": (edits.delete, "deleting", "delete"),
+    "refine": (edits.refine, "preparing", "refinement"),
+}
+"""What a button calls in a thread, and the words for it while it lasts and after."""
 _DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
 
 
@@ -80,9 +87,11 @@ class PrototypesWidget(RunDock):
         choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
         choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
         self.buttons = {
-            name: create_button(name.capitalize(), on_clicked=getattr(self, name))
-            for name in (*_HELP, "undo", "redo")
+            name: create_button(name.capitalize(), on_clicked=partial(self.edit, name))
+            for name in _EDITS
         }
+        for name, step in (("undo", self.undo), ("redo", self.redo)):
+            self.buttons[name] = create_button(name.capitalize(), on_clicked=step)
         *edit_buttons, undo, redo = self.buttons.values()
         fold = create_fold("Use elsewhere, save, load", self.other_images)
         widgets = [choices, self.table, create_row(*edit_buttons), fold]
@@ -124,11 +133,9 @@ class PrototypesWidget(RunDock):
         return self.sources.of(self._labels.value)
 
     def choose(self, value: object) -> None:
-        """Choose a Labels layer, or the source of a file that was loaded."""
         self._labels.choose(value)
 
     def choose_image(self, layer: Image | None) -> None:
-        """Choose the image that was labelled."""
         self._image.choose(layer)
 
     def _fits_labels(self, layer: object) -> bool:
@@ -201,60 +208,40 @@ class PrototypesWidget(RunDock):
         )
 
     def rename(self, number: int, name: str) -> None:
-        """Name a label."""
-        if self.source is not None and self.source.state.name(number) != name.strip():
-            self._edit_state(f"name of label {number}", lambda state: state.renamed(number, name))
+        state = self.source.state
+        if state.name(number) != name.strip():
+            self._edit_state(f"name of label {number}", state.renamed(number, name))
 
     def lock(self, number: int, locked: bool = True) -> None:
-        """Lock a label, or unlock it."""
-        self._edit_state(f"lock of label {number}", lambda state: state.with_lock(number, locked))
+        self._edit_state(f"lock of label {number}", self.source.state.with_lock(number, locked))
 
-    def merge(self) -> None:
-        """Make one label of the selected ones."""
-        chosen = self.table.selected()
-        self._edit("merging", "merge", edits.merge, lambda state: state.merged(chosen, chosen[0]))
-
-    def split(self) -> None:
-        """Divide the selected label in two."""
-        self._edit("splitting", f"split of {self.table.selected()[0]}", edits.split)
-
-    def delete(self) -> None:
-        """Take the selected labels away."""
-        chosen = self.table.selected()
-        self._edit("deleting", "delete", edits.delete, lambda state: state.deleted(chosen))
-
-    def refine(self) -> None:
-        """Continue the flow from the labels as they are."""
-        self._edit("preparing", "refinement", edits.refine)
-
-    def _edit_state(self, name: str, change: Callable[[LabelState], LabelState]) -> None:
+    def _edit_state(self, name: str, state: LabelState) -> None:
         """Change the metadata of the labels, not their pixels."""
-        source = self.source
-        if source is not None:
-            self.sources.edit(source, name, change(source.state))
-            self._show_rows()
-            self._update_enabled()
+        self.sources.edit(self.source, name, state)
+        self._show_rows()
+        self._update_enabled()
 
-    def _edit(
-        self,
-        text: str,
-        name: str,
-        edit: Callable[[EditTarget, NDArray[Any], Callable[[], bool]], Edited],
-        edit_state: Callable[[LabelState], LabelState] | None = None,
-    ) -> None:
-        """Edit a layer in a thread, then continue the flow; of a file only its state."""
-        source = self.source
+    def edit(self, how: str, checked: bool = False) -> None:
+        """Merge, split or delete the selected labels, or refine all; of a file only its state.
+
+        A layer is edited in a thread, then the flow continues.
+        """
+        source, image, selected = self.source, self._image.layer, self.table.selected()
         if source is None or self.is_busy:
             return
-        if isinstance(source, FileSource):
-            if edit_state is not None:
-                self._edit_state(name, edit_state)
+        edit, text, name = _EDITS[how]
+        name = name.format(*selected)
+        if source.layer is None:
+            state = source.state
+            is_merge = how == "merge"
+            new = state.merged(selected, selected[0]) if is_merge else state.deleted(selected)
+            self._edit_state(name, new)
             return
-        image = self._image.layer
-        target = dataclasses.replace(
-            EditTarget.of(source.layer, image),
+        target = EditTarget.of(
+            source.layer,
+            image,
             state=source.state,
-            selected=self.table.selected(),
+            selected=selected,
             reader=self.controller.reader,
         )
 
@@ -309,41 +296,32 @@ class PrototypesWidget(RunDock):
         if source is None or image is None or self.is_busy:
             return
         state, name = source.state, f"use on {image.name}"
-        try:
-            job = create_job(self._viewer, source, image, self.other_images.brightness.rescale)
-        except SafError as error:
-            self._show_error(str(error))
-            return
 
         def finish(result: Segmentation, layer: Labels) -> None:
             own = LabelState(state.names, prototypes=state.prototypes)
             self.sources.of(layer).state = own
             self.sources.history.push(UndoStep(name, source, added=layer))
 
-        self._pending = (name, finish)
-        self.controller.start(job.masked() if finite_only else job)
+        with self._showing_errors():
+            job = create_job(self._viewer, source, image, self.other_images.brightness.rescale)
+            self._pending = (name, finish)
+            self.controller.start(job.masked() if finite_only else job)
 
     def save_to(self, path: str) -> None:
-        """Save the prototypes as a small file."""
         if self.source is not None:
-            try:
+            with self._showing_errors():
                 found = prototype_set(self.source, self.other_images.brightness.rescale)
                 self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
-            except SafError as error:
-                self._show_error(str(error))
 
     def load_from(self, path: str) -> None:
         """Show the prototypes of a file as rows."""
-        try:
+        with self._showing_errors():
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        self.sources.files.append(loaded)
-        self._offer_files()
-        self.choose(loaded)
-        self.sources.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
-        self._update_enabled()
+            self.sources.files.append(loaded)
+            self._offer_files()
+            self.choose(loaded)
+            self.sources.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
+            self._update_enabled()
 
     def _offer_files(self) -> None:
         self._labels.set_others([(one.title, one) for one in self.sources.files])
@@ -377,11 +355,9 @@ class PrototypesWidget(RunDock):
             self.use(finite_only=True)
 
     def undo(self) -> None:
-        """Take the last edit back."""
         self._restore(self.sources.history.past, is_undo=True)
 
     def redo(self) -> None:
-        """Do again what was taken back."""
         self._restore(self.sources.history.future, is_undo=False)
 
     def _restore(self, steps: Sequence[UndoStep], *, is_undo: bool) -> None:

@@ -51,11 +51,10 @@ class EditTarget:
     reader: ProblemReader = field(default_factory=ProblemReader)
 
     @classmethod
-    def of(cls, layer: Labels, image: Image | None = None) -> EditTarget:
-        """Return the target for a layer and the image under it."""
+    def of(cls, layer: Labels, image: Image | None = None, **others: Any) -> EditTarget:
         axes = labelled_axes(layer)
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-        target = cls(pixels_of(layer), index)
+        target = cls(pixels_of(layer), index, **others)
         try:
             recipe = recipe_of(layer)
         except InvalidInput as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import napari
 import numpy as np
@@ -59,7 +60,6 @@ class LabelState:
         return replace(self, names=names)
 
     def with_lock(self, number: int, locked: bool) -> LabelState:
-        """Lock a label, or unlock it."""
         others = self.locked - {number}
         return replace(self, locked=others | {number} if locked else others)
 
@@ -68,7 +68,6 @@ class LabelState:
         return replace(self, prototypes={**self.prototypes, **prototypes})
 
     def without(self, numbers: Collection[int]) -> LabelState:
-        """Leave some labels out."""
         return replace(
             self,
             names={n: name for n, name in self.names.items() if n not in numbers},
@@ -104,7 +103,6 @@ class LabelState:
         return replace(self, prototypes=prototypes)
 
     def with_edit(self, description: str) -> LabelState:
-        """Add a line to the list of edits."""
         return replace(self, edits=(*self.edits, description))
 
     def mean_rows(self) -> NDArray[np.float32] | None:
@@ -118,27 +116,29 @@ class LabelState:
         return rows
 
 
+@dataclass
 class LayerSource:
     """The state of a Labels layer; all but the locks is stored in the metadata of the layer."""
 
-    def __init__(self, layer: Labels) -> None:
-        self.layer = layer
-        self._locked: frozenset[int] = frozenset()
+    layer: Labels
+    _locks: MutableMapping[Labels, frozenset[int]] = field(
+        default_factory=WeakKeyDictionary, compare=False
+    )
 
     @property
     def title(self) -> str:
-        """The name of the layer."""
         return str(self.layer.name)
 
     @property
     def state(self) -> LabelState:
         """The state now; runs and other docks change it, too."""
         edits = metadata_of(self.layer).get(_EDITS_KEY, ())
-        return LabelState(class_names(self.layer), self._locked, points_of(self.layer), edits)
+        locked = self._locks.get(self.layer, frozenset())
+        return LabelState(class_names(self.layer), locked, points_of(self.layer), edits)
 
     @state.setter
     def state(self, state: LabelState) -> None:
-        self._locked = state.locked
+        self._locks[self.layer] = state.locked
         self.layer.metadata[NAMES_KEY] = dict(state.names)
         if raw_recipe(self.layer) is not None:
             self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | {
@@ -202,7 +202,7 @@ class SourceList:
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         self._viewer = viewer
-        self._layers: list[LayerSource] = []
+        self._locks: MutableMapping[Labels, frozenset[int]] = WeakKeyDictionary()
         self._restored: UndoStep | None = None
         self.files: list[FileSource] = []
         self.history: UndoHistory[UndoStep] = UndoHistory(
@@ -211,15 +211,9 @@ class SourceList:
         viewer.layers.events.removed.connect(self._on_layer_removed)
 
     def of(self, value: Any) -> Any:
-        """Return the source of a layer, the same at every call; a file, or None, as it is."""
-        if value is None or isinstance(value, FileSource):
-            return value
-        known = next((one for one in self._layers if one.layer == value), None)
-        if known is None:
-            known = LayerSource(value)
-            if value in self._viewer.layers:
-                self._layers.append(known)
-        return known
+        """Return the source of a layer; a file, or None, as it is."""
+        is_layer = value is not None and not isinstance(value, FileSource)
+        return LayerSource(value, self._locks) if is_layer else value
 
     def edit(
         self, source: Source, name: str, state: LabelState, before: PackedArray | None = None
@@ -246,15 +240,12 @@ class SourceList:
         self.history.exchange(step, inverse, is_undo=is_undo)
 
     def release(self) -> None:
-        """Disconnect from the viewer and forget its layers."""
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
-        self._layers.clear()
         self.files.clear()
         self.history.clear()
 
     def _on_layer_removed(self, event: Any) -> None:
         gone = event.value
-        self._layers = [one for one in self._layers if one.layer != gone]
         self.history.discard(
             lambda step: step is not self._restored and gone in (step.source.layer, step.added)
         )

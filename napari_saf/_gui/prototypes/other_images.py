@@ -46,7 +46,7 @@ class OtherImagesSection(FormSection):
     def show_source(self, source: Source | None, why_not: str) -> None:
         """Enable the buttons for these prototypes, or say why not; take their scaling over."""
         options = None if source is None else source.options
-        if source is not self._source and options is not None:
+        if source != self._source and options is not None:
             self.brightness.choose(options.rescale or options.scaling is None)
         self._source = source
         has_some = source is not None and bool(source.state.prototypes)

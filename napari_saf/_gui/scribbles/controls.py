@@ -59,7 +59,6 @@ class ClassTable(LabelTable):
         strokes.selected.connect(self._mark_painted)
 
     def numbers(self) -> list[int]:
-        """Return the classes in the order of the rows."""
         return [row.number for row in self.rows]
 
     def step(self, n_rows: int) -> None:
@@ -70,12 +69,12 @@ class ClassTable(LabelTable):
             self._strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
 
     def set_shares(self, shares: Mapping[int, float]) -> None:
-        """Show the share of each class, 0 to 1."""
-        self._shares = dict(shares)
-        self.show_rows([dataclasses.replace(r, share=shares.get(r.number)) for r in self.rows])
+        """Show the share of each class, 0 to 1; none where there are none at all."""
+        self._shares = {n: shares.get(n, 0.0) for n in self.numbers()} if shares else {}
+        rows = [dataclasses.replace(r, share=self._shares.get(r.number)) for r in self.rows]
+        self.show_rows(rows)
 
     def refresh(self) -> None:
-        """Show the classes that there are now."""
         strokes, numbers, counts = self._strokes, self._strokes.classes(), self._strokes.counts()
         colors = colors_of(strokes.layer, np.array(numbers)) if numbers else ()
         self.locked &= set(numbers)
@@ -237,7 +236,6 @@ class Controls:
         self.input.show_weights(visible)
 
     def release(self) -> None:
-        """Disconnect from the viewer."""
         self.input.release()
         self.methods.release()
         self.base.disconnect_viewer()

@@ -31,7 +31,13 @@ from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.scribbles.controls import Controls
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
-from napari_saf._gui.scribbles.strokes import StrokeAutosave, Strokes, add_strokes, last_saved
+from napari_saf._gui.scribbles.strokes import (
+    StrokeAutosave,
+    Strokes,
+    above_0,
+    add_strokes,
+    last_saved,
+)
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, load_strokes, save_prototypes
 from napari_saf.result import STATUS_WORDS, Segmentation, Status
@@ -102,7 +108,6 @@ class ScribblesWidget(RunDock):
 
     @property
     def form(self) -> MethodForm:
-        """The form of the chosen method."""
         return self.methods.form
 
     def new_strokes(self) -> None:
@@ -117,15 +122,12 @@ class ScribblesWidget(RunDock):
         """Add the strokes that were last painted on the image, as they were saved."""
         if self.input.image is None or self._saved_strokes is None:
             return
-        try:
+        with self._showing_errors():
             pixels, classes = load_strokes(self._saved_strokes, self.input.whole()[1])
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        self._add_strokes(pixels)
-        self.strokes.restore(classes)
-        self.classes.refresh()
-        self.start()
+            self._add_strokes(pixels)
+            self.strokes.restore(classes)
+            self.classes.refresh()
+            self.start()
 
     def _add_strokes(self, pixels: Any) -> None:
         image = self.input.image
@@ -146,7 +148,6 @@ class ScribblesWidget(RunDock):
         self.classes.step(1)
 
     def choose_previous_class(self) -> None:
-        """Paint the class in the row before."""
         self.classes.step(-1)
 
     def _on_erase_clicked(self) -> None:
@@ -188,16 +189,12 @@ class ScribblesWidget(RunDock):
             self.new_strokes()
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
-        try:
+        with self._showing_errors():
             self._results.job()
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        for number in np.unique(self._results.read(base)):
-            if number > 0:
+            for number in np.unique(above_0(self._results.read(base))):
                 self.strokes.names.setdefault(int(number), f"label {number}")
-        self.classes.refresh()
-        self.start()
+            self.classes.refresh()
+            self.start()
 
     def _on_recolored(self) -> None:
         for result in self._results.of(self.strokes.layer):
@@ -218,13 +215,16 @@ class ScribblesWidget(RunDock):
         if reason:
             self.status.reset(reason)
             return
-        try:
+        with self._showing_errors():
             method, job = self.form.read(), self._results.job()
             reason = self._results.why_too_few(job, method)
             if reason:
                 self._clear_labels(reason)
                 return
-            result = self._results.begin(job.index)
+            result, waiting = self._results.begin(job.index), self.controller.waiting
+            replaced = None if waiting is None else self._results.shown_on(waiting.live)
+            if replaced is not None and replaced is not result:
+                replaced.checksum = None  # to be labelled when its slice is on screen again
             run_job = RunJob(
                 self.input.image,
                 job,
@@ -235,14 +235,7 @@ class ScribblesWidget(RunDock):
                 start=result.warm_start if self.controls.warm_start.isChecked() else None,
                 note=self.input.scale_note(job) if method.uses_window else "",
             )
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        waiting = self.controller.waiting
-        replaced = None if waiting is None else self._results.shown_on(waiting.live)
-        if replaced is not None and replaced is not result:
-            replaced.checksum = None  # to be labelled when its slice is on screen again
-        self.controller.start(run_job)
+            self.controller.start(run_job)
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels: there is nothing to follow."""
@@ -276,15 +269,11 @@ class ScribblesWidget(RunDock):
 
     def _show_result(self, result: StrokeResult | None) -> None:
         shares = {} if result is None else result.shares
-        self._show_shares(shares)
+        self.classes.set_shares(shares)
         if not self.controller.is_running:
             text = "" if result is None else result.summary
             text = text or self._results.why_no_labels(self.form)
             self.status.show_progress(1.0 if shares else 0.0, text)
-
-    def _show_shares(self, shares: Mapping[int, float]) -> None:
-        absent = dict.fromkeys(self.classes.numbers() if shares else (), 0.0)
-        self.classes.set_shares(absent | dict(shares))
 
     def _show_uncertainty(self) -> None:
         result = self._results.current
@@ -345,7 +334,7 @@ class ScribblesWidget(RunDock):
         shown.summarize(result, text)
         self._mark_replaced()
         if shown is self._results.current:
-            self._show_shares(shown.shares)
+            self.classes.set_shares(shown.shares)
         self._results.rename_labels()
 
     def _on_abandoned(self) -> None:
@@ -371,25 +360,17 @@ class ScribblesWidget(RunDock):
     def apply_to(self, layer: Image, finite_only: bool = False) -> None:
         """Label another image by the class prototypes of this one."""
         self._finite_only_other, strokes = finite_only, self.input.strokes
-        try:
-            prototypes, labels = self._prototypes(), self.result
-            n_axes = len(labelled_axes(labels))
-            job = prototypes_job(self._viewer, prototypes, layer, n_axes, labels)
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        live = LiveLayer(self._viewer, layer, TITLE, job.placement, strokes)
-        job = dataclasses.replace(job, strokes=strokes, live=live)
-        self.controller.start(job.masked() if finite_only else job)
+        with self._showing_errors():
+            found, labels = self._prototypes(), self.result
+            job = prototypes_job(self._viewer, found, layer, len(labelled_axes(labels)), labels)
+            live = LiveLayer(self._viewer, layer, TITLE, job.placement, strokes)
+            job = dataclasses.replace(job, strokes=strokes, live=live)
+            self.controller.start(job.masked() if finite_only else job)
 
     def save_prototypes(self, path: str) -> None:
-        """Save the class prototypes, to label other images with."""
-        try:
-            saved = save_prototypes(json_path(path), self._prototypes())
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        self.status.reset(f"saved {saved.name}: load it in the Prototypes dock to label others")
+        with self._showing_errors():
+            name = save_prototypes(json_path(path), self._prototypes()).name
+            self.status.reset(f"saved {name}: load it in the Prototypes dock to label others")
 
     def _prototypes(self) -> PrototypeSet:
         rescale = self.controls.brightness.rescale

@@ -114,7 +114,6 @@ class StrokeResults:
         self.finite_only = False
 
     def of(self, strokes: Labels | None) -> list[StrokeResult]:
-        """Return the results of some strokes."""
         return [result for result in self._results if result.strokes == strokes]
 
     def shown_on(self, live: LiveLayer | None) -> StrokeResult | None:

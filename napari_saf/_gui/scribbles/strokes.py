@@ -74,9 +74,7 @@ class Strokes(QObject):
         self._checksum = 0
         self._is_painted = False
         self._erased_names: dict[int, str] = {}
-        self._debounce = QTimer(self)
-        self._debounce.setSingleShot(True)
-        self._debounce.setInterval(_DEBOUNCE_MILLISECONDS)
+        self._debounce = QTimer(self, singleShot=True, interval=_DEBOUNCE_MILLISECONDS)
         self._debounce.timeout.connect(self._compare)
 
     def follow(self, layer: Labels | None) -> None:
@@ -118,7 +116,6 @@ class Strokes(QObject):
         return sorted({*self.names, *self.counts()})
 
     def name(self, number: int) -> str:
-        """Return the name of a class."""
         return self.names.get(number, f"class {number}")
 
     def rename(self, number: int, name: str) -> None:
@@ -154,7 +151,6 @@ class Strokes(QObject):
         return np.asarray(colors_of(self.layer, np.array([number]))[0])
 
     def set_color(self, number: int, color: tuple[float, float, float]) -> None:
-        """Change the colour of a class."""
         colors = np.zeros((N_COLORS + 1, 4))
         colors[1:] = colors_of(self.layer, np.arange(1, N_COLORS + 1))
         colors[(number - 1) % N_COLORS + 1, :3] = color
@@ -213,9 +209,7 @@ class StrokeAutosave(QObject):
         self._image: Image | None = None
         self._task: FunctionTask | None = None
         self._targets: weakref.WeakKeyDictionary[Labels, Path] = weakref.WeakKeyDictionary()
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(_AUTOSAVE_MILLISECONDS)
+        self._timer = QTimer(self, singleShot=True, interval=_AUTOSAVE_MILLISECONDS)
         self._timer.timeout.connect(self._save_in_thread)
 
     @property
@@ -230,7 +224,6 @@ class StrokeAutosave(QObject):
             self._timer.start()
 
     def flush(self) -> None:
-        """Save now what was scheduled."""
         if self._timer.isActive():
             self._timer.stop()
             if self._task is not None:
@@ -263,7 +256,7 @@ class StrokeAutosave(QObject):
             return None
         target = self._targets.get(layer)
         if target is None:
-            name = f"{_key(image, layer.data.shape)}-{datetime.now():{_STAMP}}{_SUFFIX}"
+            name = f"{_prefix(image, layer.data.shape)}{datetime.now():{_STAMP}}{_SUFFIX}"
             target = self._targets[layer] = _folder() / name
         return target, layer.data, self._strokes.named_classes()
 
@@ -277,7 +270,7 @@ class StrokeAutosave(QObject):
 def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:
     """Return the file of the last strokes of this shape on an image, or None."""
     with contextlib.suppress(OSError):
-        files = _folder().glob(f"{_key(image, shape)}-*{_SUFFIX}")
+        files = _folder().glob(f"{_prefix(image, shape)}*{_SUFFIX}")
         return max(files, key=lambda path: path.stat().st_mtime, default=None)
     return None
 
@@ -286,10 +279,10 @@ def _folder() -> Path:
     return user_data_path("napari-saf", appauthor=False) / "strokes"
 
 
-def _key(image: Image, shape: tuple[int, ...]) -> str:
-    """Return a short name for an image: by its file, or else its name."""
+def _prefix(image: Image, shape: tuple[int, ...]) -> str:
+    """Return how the names of the files begin: by the file of an image, or else its name."""
     place = str(image.source.path or image.name)
-    return hashlib.sha256(json.dumps([place, list(shape)]).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([place, list(shape)]).encode()).hexdigest()[:16] + "-"
 
 
 def _write(target: Path, pixels: NDArray[Any], classes: dict[int, PaintedClass]) -> None:
