@@ -33,8 +33,10 @@ def slow_distance(image, atoms, size, window, direction):
         near = [p for (v, u), p in patches.items() if max(abs(v - y), abs(u - x)) <= radius]
         for k, atom in enumerate(atoms):
             centre = atom[rim : rim + size, rim : rim + size]
-            there = best(near, centre)
-            back = best(patches_at(atom, size).values(), own)
-            both = {"image_to_atom": there, "atom_to_image": back, "symmetric": min(there, back)}
-            out[y, x, k] = both[direction]
+            found = []
+            if direction != "atom_to_image":
+                found.append(best(near, centre))
+            if direction != "image_to_atom":
+                found.append(best(patches_at(atom, size).values(), own))
+            out[y, x, k] = min(found)
     return out

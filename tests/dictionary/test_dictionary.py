@@ -121,13 +121,18 @@ def test_contrast_and_brightness_are_fitted_where_asked():
     assert errors["fitted"] < 0.5 * min(errors["matched"], errors["blended"])
 
 
+@pytest.fixture(scope="module")
+def waves():
+    """An image of waves with a little noise, and a dictionary of it."""
+    y, x = np.indices((64, 90))
+    image = np.sin(y / 3) * np.cos(x / 5) + 0.1 * draw((64, 90))
+    options = {"n_atoms": 5, "patch_size": 5, "landmarks": 20, "n_samples": 500}
+    return image, saf.PatchDictionary.learn([image], **options)
+
+
 @pytest.mark.parametrize("reconstruction", ["matched", "blended", "fitted"])
-def test_tiles_make_no_difference(monkeypatch, reconstruction):
-    y, x = np.indices((90, 100))
-    image = np.sin(y / 3) * np.cos(x / 5) + 0.1 * draw((90, 100))
-    dictionary = saf.PatchDictionary.learn(
-        [image], n_atoms=5, patch_size=5, landmarks=20, n_samples=500
-    )
+def test_tiles_make_no_difference(monkeypatch, reconstruction, waves):
+    image, dictionary = waves
     whole = dictionary.apply(image, reconstruction=reconstruction)
     monkeypatch.setattr(_apply, "_TILE_VALUES", 100)
     monkeypatch.setattr(_apply, "_LEAST_TILE", 40)

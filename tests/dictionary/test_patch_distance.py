@@ -18,9 +18,9 @@ def draw(shape, seed=0):
 @pytest.mark.parametrize("direction", ["image_to_atom", "atom_to_image", "symmetric"])
 @pytest.mark.parametrize(("channels", "size", "window"), [(1, 3, 1), (3, 5, 3), (4, 3, 5)])
 def test_distances_are_those_of_the_definition(direction, channels, size, window):
-    image = draw((12, 14, channels))
-    atoms = draw((3, size + 2, size + 2, channels), seed=1)
-    atoms[1, 1:-1, 1:-1] = turned(image[4 : 4 + size, 3 : 3 + size], 5)
+    image = draw((9, 10, channels))
+    atoms = draw((2, size + 2, size + 2, channels), seed=1)
+    atoms[1, 1:-1, 1:-1] = turned(image[3 : 3 + size, 4 : 4 + size], 5)
     expected = slow_distance(image, atoms, size, window, direction)
     found = saf.patch_distance(image, atoms, direction=direction, window=window, patch_size=size)
     assert found.dtype == np.float32

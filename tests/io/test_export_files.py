@@ -114,9 +114,9 @@ def test_prototypes_are_read_by_the_command_line(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("shape", "suffix"),
     [
-        *((shape, ".png") for shape in [(9, 10), (9, 10, 2), (4, 9, 10), (4, 9, 10, 3), None]),
-        ((9, 10), ".svg"),
-        ((4, 9, 10, 3), ".pdf"),
+        *((shape, ".png") for shape in [(9, 10), (4, 9, 10, 3), None]),
+        ((9, 10, 2), ".svg"),
+        ((4, 9, 10), ".pdf"),
     ],
 )
 def test_figures_are_made(tmp_path, shape, suffix):
