@@ -70,7 +70,7 @@ def test_sketch_labels_like_the_exact_kernel(photograph):
 def test_adaptive_scheme_labels_like_small_steps(photograph, window):
     problem = saf.Problem.from_image(photograph, features=photograph, window=window)
     small = saf.SelfAssignmentFlow(
-        stepper=saf.GeometricEuler(step=0.02), stop=saf.StoppingRule(max_steps=8000)
+        stepper=saf.GeometricEuler(step=0.05), stop=saf.StoppingRule(max_steps=4000)
     ).run(problem)
     adaptive = saf.SelfAssignmentFlow().run(problem)
     assert adaptive.n_evaluations <= 100
