@@ -136,7 +136,7 @@ class GaussianAffinity:
         label="Colour tolerance",
         help="How different two features may be and still be alike: larger joins more "
         "(sigma squared).",
-        minimum=1e-6,
+        bounds=(1e-6, None),
         step=0.01,
         advanced=True,
     )
@@ -144,8 +144,7 @@ class GaussianAffinity:
         100,
         label="Landmarks",
         help="How many sample pixels stand for all others; more is more exact and slower (ell).",
-        minimum=2,
-        maximum=2000,
+        bounds=(2, 2000),
         step=10,
         advanced=True,
         none="all",

@@ -53,8 +53,7 @@ class StoppingRule:
         1e-3,
         label="Stop at entropy",
         help="Stop once labels are this certain on average (mean entropy in nats).",
-        minimum=0,
-        maximum=1,
+        bounds=(0, 1),
         step=1e-3,
         advanced=True,
     )
@@ -63,8 +62,7 @@ class StoppingRule:
         label="Stop at change",
         help="Stop once a smaller share of the pixels than this changes its label, and labels "
         "no longer become more certain.",
-        minimum=0,
-        maximum=1,
+        bounds=(0, 1),
         step=1e-4,
         advanced=True,
     )
@@ -72,8 +70,7 @@ class StoppingRule:
         2000,
         label="Most steps",
         help="Stop after this many steps in any case.",
-        minimum=1,
-        maximum=1_000_000,
+        bounds=(1, 1_000_000),
         step=100,
         advanced=True,
     )

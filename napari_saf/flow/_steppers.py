@@ -88,6 +88,8 @@ class _AbstractAdaptiveRun(AbstractRun):
     """
 
     largest_growth: ClassVar[float]
+    order_after: ClassVar[tuple[int, ...]]
+    """The order of the fields of the memory in the next step."""
 
     def __init__(
         self, field: AbstractField, v: torch.Tensor, constrain: Constraint, tolerance: float
@@ -106,17 +108,13 @@ class _AbstractAdaptiveRun(AbstractRun):
             if error <= _ACCEPTED * tolerance or step <= _SMALLEST_STEP:
                 break
         self.v, self.memory[-1] = self.memory[-1], self.v
-        self._accept()
+        self.memory = [self.memory[k] for k in self.order_after]
         self._step_before = step
         self.time += step
 
     @abstractmethod
     def _attempt(self, step: float) -> float:
         """Write the state after a step into the last field; return the estimate of its error."""
-
-    @abstractmethod
-    def _accept(self) -> None:
-        """Reorder the slopes after a step."""
 
     def _combine(
         self, out: torch.Tensor, *terms: tuple[torch.Tensor, float]
@@ -138,7 +136,7 @@ class _AbstractAdaptiveRun(AbstractRun):
 
 class _AdamsRun(_AbstractAdaptiveRun):
     largest_growth = 1.6
-    n_fields = 4  # slope, slope before, slope ahead, state ahead
+    n_fields, order_after = 4, (2, 0, 1, 3)  # slope, slope before, slope ahead, state ahead
 
     def _attempt(self, step: float) -> float:
         (slope, slope_before, slope_ahead, ahead), before = self.memory, self._step_before
@@ -155,21 +153,16 @@ class _AdamsRun(_AbstractAdaptiveRun):
                 (slope_before, -(step**3) / (6 * before * (step + before))),
             ]
         self._evaluate_at(*prediction, out=slope_ahead)
-        (assignment, other), error = self.field.scratch, 0.0
+        (self.assignment, other), error = self.field.scratch, 0.0
         for rows, block in self._combine(ahead, *correction):
-            corrected = softmax(self.constrain(block, rows), out=assignment[rows])
+            corrected = softmax(self.constrain(block, rows), out=self.assignment[rows])
             error += _l1(corrected, self.field.assignment[rows], out=other[rows])
-        return error / len(assignment)
-
-    def _accept(self) -> None:
-        slope, slope_before, slope_ahead, ahead = self.memory
-        self.memory = [slope_ahead, slope, slope_before, ahead]
-        self.assignment = self.field.scratch[0]
+        return error / len(ahead)
 
 
 class _BogackiShampineRun(_AbstractAdaptiveRun):
     largest_growth = 5.0
-    n_fields = 5  # the slopes of four stages, state ahead
+    n_fields, order_after = 5, (3, 1, 2, 0, 4)  # the slopes of four stages, state ahead
 
     def _attempt(self, step: float) -> float:
         field, (first, second, third, last, ahead) = self.field, self.memory
@@ -180,16 +173,12 @@ class _BogackiShampineRun(_AbstractAdaptiveRun):
             self.constrain(block, rows)
         field(ahead, last)
         lower = (first, 7 * step / 24), (second, step / 4), (third, step / 3), (last, step / 8)
-        (v, assignment), error = field.scratch, 0.0
+        (v, other), error = field.scratch, 0.0
         for rows, block in self._combine(v, *lower):
-            other = softmax(block, out=assignment[rows])
-            error += _l1(field.assignment[rows], other, out=block)
+            lower_order = softmax(block, out=other[rows])
+            error += _l1(field.assignment[rows], lower_order, out=block)
+        self.assignment = field.assignment
         return error / len(v)
-
-    def _accept(self) -> None:
-        first, second, third, last, ahead = self.memory
-        self.memory = [last, second, third, first, ahead]
-        self.assignment = self.field.assignment
 
 
 def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
@@ -230,8 +219,7 @@ class GeometricEuler(AbstractStepper):
         0.1,
         label="Step",
         help="Time step of the fixed scheme: smaller is more exact and slower (h).",
-        minimum=1e-4,
-        maximum=10,
+        bounds=(1e-4, 10),
         step=0.05,
         advanced=True,
     )
@@ -260,8 +248,7 @@ class _AbstractAdaptiveStepper(AbstractStepper):
         1e-3,
         label="Tolerance",
         help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.",
-        minimum=1e-7,
-        maximum=0.1,
+        bounds=(1e-7, 0.1),
         step=5e-4,
         advanced=True,
     )
