@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -91,7 +92,12 @@ class AbstractGraph(ABC):
         make_operator: Callable[[torch.device, torch.dtype], Averager],
         values: NDArray[np.floating],
     ) -> NDArray[np.floating]:
-        field = self._as_field(values)
+        array = own_floats(values, "values")
+        if array.ndim != 2 or array.shape[0] != self.n_nodes:
+            raise InvalidInput(
+                f"values: expected shape ({self.n_nodes}, n_columns), got {array.shape}"
+            )
+        field = torch.from_numpy(array)
         out, scratch = torch.empty_like(field), torch.empty_like(field)
         make_operator(field.device, field.dtype)(field, out, scratch)
         return out.numpy()
@@ -103,14 +109,6 @@ class AbstractGraph(ABC):
         if not is_whole or (array.size and not 0 <= array.min() <= array.max() < self.n_nodes):
             raise InvalidInput(f"nodes: expected whole numbers from 0 to {self.n_nodes - 1}")
         return array.astype(np.int64)
-
-    def _as_field(self, values: NDArray[np.floating]) -> torch.Tensor:
-        field = own_floats(values, "values")
-        if field.ndim != 2 or field.shape[0] != self.n_nodes:
-            raise InvalidInput(
-                f"values: expected shape ({self.n_nodes}, n_columns), got {field.shape}"
-            )
-        return torch.from_numpy(field)
 
 
 class SparseProduct:
@@ -292,8 +290,7 @@ class AffinityGraph(AbstractGraph):
         )
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        field = self._as_field(values).numpy()
-        return np.asarray(self.weights @ field, dtype=field.dtype)
+        return self._apply(partial(SparseProduct, self.weights), values)
 
 
 def _is_weight(value: object) -> bool:
