@@ -22,7 +22,7 @@ def dock(viewer, qtbot):
     return dock
 
 
-def test_keys_go_through_the_classes_and_around_the_ends(dock):
+def test_keys_go_through_the_classes_and_the_row_marked_is_that_painted(dock, qtbot):
     strokes = dock.input.strokes
     assert strokes.selected_label == 3
 
@@ -38,10 +38,8 @@ def test_keys_go_through_the_classes_and_around_the_ends(dock):
     dock.status.reset("")
     QTest.keyClick(dock, Qt.Key.Key_R, Qt.KeyboardModifier.ShiftModifier)
     assert "paint a few pixels of class 1" in dock.status.text
-
-
-def test_the_row_that_is_marked_is_that_of_the_class_painted(dock, qtbot):
-    table, strokes = dock.classes, dock.input.strokes
+    table = dock.classes
+    assert press(Qt.Key.Key_Period) == 3
     qtbot.keyClick(table, Qt.Key.Key_Up)
     assert table.selected() == [strokes.selected_label] == [2]
     lock = table.visualRect(table.model().index(0, 3)).center()

@@ -86,6 +86,12 @@ def test_learning_gives_the_dictionary_of_python(model, dock, run, learned, sett
     np.testing.assert_array_equal(layer.data, result.labels)
     assert layer.metadata["napari_saf"]["dictionary"] is dock.current.dictionary
     assert dock.status.text.startswith("converged: ")
+    tiles = dock.atoms.view.tiles
+    usage = [tile.count for tile in tiles]
+    assert usage == list(dock.current.dictionary.usage) == sorted(usage, reverse=True)
+    assert sum(tile.share for tile in tiles) == pytest.approx(1)
+    for label, tile in enumerate(tiles, start=1):
+        np.testing.assert_allclose(layer.colormap.map(label), tile.color, atol=1e-6)
 
 
 def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
@@ -98,23 +104,6 @@ def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
         counts = [tile.count for tile in tiles]
         assert counts == sorted(counts, reverse=True)
         assert tiles[0].atom.shape == (5, 5, 1)
-
-
-def test_gallery_is_sorted_and_counts_all_pixels(dock, run, settle):
-    run(dock)
-    settle(dock)
-    usage = [tile.count for tile in dock.atoms.view.tiles]
-    assert usage == list(dock.current.dictionary.usage)
-    assert usage == sorted(usage, reverse=True)
-    assert sum(tile.share for tile in dock.atoms.view.tiles) == pytest.approx(1)
-
-
-def test_the_colours_of_atoms_are_those_of_their_labels(model, dock, run, settle):
-    run(dock)
-    settle(dock)
-    (layer,) = named(model, "dictionary")
-    for label, tile in enumerate(dock.atoms.view.tiles, start=1):
-        np.testing.assert_allclose(layer.colormap.map(label), tile.color, atol=1e-6)
 
 
 def test_several_images_are_learned_together(model, dock, run, settle):
@@ -259,16 +248,10 @@ def test_removing_a_layer_ends_the_learning(model, dock, qtbot, settle, which):
     assert not dock.status.is_error
 
 
-def test_closing_the_dock_ends_all_work(model, full):
+@pytest.mark.parametrize("work", ["start", "apply"])
+def test_closing_the_dock_ends_all_work(model, full, work):
     full.form.set_values(ENDLESS)
-    full.start()
-    full.shut_down()
-    assert not full.is_busy
-    model.add_image(stripes())
-
-
-def test_closing_the_dock_ends_an_application(model, full):
-    full.apply()
+    getattr(full, work)()
     full.shut_down()
     assert not full.is_busy
     model.add_image(stripes())
@@ -313,17 +296,12 @@ def test_a_second_click_shows_all_again(applied, model, click):
     assert not applied.atoms.view.chosen
 
 
-def test_atoms_are_chosen_on_the_map_too(full, qtbot, click):
+def test_the_map_shows_the_embedding_and_atoms_are_chosen_there(full, qtbot, click):
     qtbot.mouseClick(full.atoms.show_map, LEFT)
-    full.atoms.view.resize(300, 250)
-    on_top = click(full, 0)
-    assert full.atoms.view.chosen == {on_top}
-
-
-def test_places_on_the_map_are_those_of_the_embedding(full):
-    full.atoms.show_map.click()
     view = full.atoms.view
     view.resize(300, 250)
+    on_top = click(full, 0)
+    assert view.chosen == {on_top}
     corners = [view.place(tile.atom_id).topLeft() for tile in view.tiles]
     found = np.array([(corner.x(), corner.y()) for corner in corners], float)
     wanted = full.current.dictionary.embedding()
@@ -332,16 +310,13 @@ def test_places_on_the_map_are_those_of_the_embedding(full):
     np.testing.assert_allclose(found, scale * wanted, atol=1.5)
 
 
-def test_the_mouse_over_an_atom_shows_its_eight_transforms(full):
+def test_an_atom_is_zoomed_and_shows_its_eight_transforms(full):
     tile = full.atoms.view.tiles[0]
     words = full.atoms.view.tooltip(tile.atom_id)
     assert words.startswith("atom 1: ") and "data:image/png;base64," in words
-
-
-def test_zoom_changes_the_size_of_atoms(full):
-    before = full.atoms.view.place(full.atoms.view.tiles[0].atom_id).width()
+    before = full.atoms.view.place(tile.atom_id).width()
     full.atoms.zoom.setValue(80)
-    assert full.atoms.view.place(full.atoms.view.tiles[0].atom_id).width() > before
+    assert full.atoms.view.place(tile.atom_id).width() > before
 
 
 # editing

@@ -85,7 +85,7 @@ def test_new_strokes_are_painted_over_the_image_not_over_earlier_labels(model, r
     assert scribbles.strokes.layer.visible
 
 
-def test_labels_follow_each_stroke(scribbles, paint):
+def test_labels_follow_each_stroke_in_one_layer_below(scribbles, model, paint):
     paint(scribbles, CORNERS[0], 1)
     assert scribbles.result is None
     assert "another class" in scribbles.status.text
@@ -96,20 +96,10 @@ def test_labels_follow_each_stroke(scribbles, paint):
     assert (labels_of(scribbles) == QUADRANTS).mean() > 0.95
     shares = share_texts(scribbles.classes).values()
     assert all(20 < float(share.split()[0]) < 30 for share in shares)
-
-
-def test_the_strokes_stay_the_layer_to_paint_on(taught, model):
-    assert model.layers.selection.active == taught.strokes.layer
-    assert model.layers[-1] == taught.strokes.layer
-    assert taught.strokes.layer.mode == "paint"
-
-
-def test_one_layer_shows_all_updates(taught, model):
-    assert [layer.name for layer in model.layers] == [
-        "blocks",
-        "blocks [from strokes]",
-        "blocks strokes",
-    ]
+    names = ["blocks", "blocks [from strokes]", "blocks strokes"]
+    assert [layer.name for layer in model.layers] == names
+    assert model.layers.selection.active == scribbles.strokes.layer
+    assert scribbles.strokes.layer.mode == "paint"
 
 
 def test_undo_and_redo_are_followed(taught, settle):
@@ -120,9 +110,6 @@ def test_undo_and_redo_are_followed(taught, settle):
     taught.strokes.layer.redo()
     settle(taught)
     np.testing.assert_array_equal(labels_of(taught), with_four)
-
-
-def test_all_strokes_undone_leaves_no_labels(taught, settle):
     for _ in range(4):
         taught.strokes.layer.undo()
     settle(taught)

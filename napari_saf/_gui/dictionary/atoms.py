@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from qtpy.QtCore import QBuffer, QEvent, QIODevice, QPoint, QRect, QSize, Qt, Signal
+from qtpy.QtCore import QBuffer, QEvent, QIODevice, QPoint, QRect, Qt, Signal
 from qtpy.QtGui import QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
-from qtpy.QtWidgets import QButtonGroup, QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
 
 from napari_saf._gui.dictionary.layers import AtomTile, ColoredDictionary
 from napari_saf._gui.docks.tables import to_qcolor
@@ -99,10 +99,6 @@ class AtomView(QWidget):
         data = base64.b64encode(bytes(buffer.data())).decode("ascii")
         picture = f'<img src="data:image/png;base64,{data}">'
         return f"{text.replace(',', '&#8239;')}<br>turned and mirrored:<br>{picture}"
-
-    def sizeHint(self) -> QSize:
-        """Return a width for a few atoms."""
-        return QSize(300, self.minimumHeight())
 
     def _index(self, atom_id: int) -> int:
         return [tile.atom_id for tile in self.tiles].index(atom_id)
@@ -280,12 +276,11 @@ class AtomsSection(QWidget):
             "Gallery", "All atoms, the most used first, with the pixels they label."
         )
         self.show_map = create_button("Map", "Atoms that are alike lie near each other.")
-        ways = QButtonGroup(self)
-        for number, button in enumerate((self.show_gallery, self.show_map)):
+        for button in (self.show_gallery, self.show_map):
             button.setCheckable(True)
-            ways.addButton(button, number)
+            button.setAutoExclusive(True)
         self.show_gallery.setChecked(True)
-        ways.idClicked.connect(lambda number: self.view.show_map(bool(number)))
+        self.show_map.toggled.connect(self.view.show_map)
         self.zoom = QSlider(Qt.Orientation.Horizontal)
         self.zoom.setRange(_LEAST_ZOOM, _MOST_ZOOM)
         self.zoom.setValue(_ZOOM)
@@ -353,9 +348,7 @@ class AtomsSection(QWidget):
 
     def undo_drop(self) -> None:
         if self.current is not None and self._history.past:
-            before = self._history.past[-1]
-            self._history.exchange(before, self.current, is_undo=True)
-            self._edit(before)
+            self._edit(self._history.past.pop())
 
     def _edit(self, edited: ColoredDictionary) -> None:
         self.choose(())

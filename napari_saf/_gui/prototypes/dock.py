@@ -135,9 +135,6 @@ class PrototypesWidget(RunDock):
     def choose(self, value: object) -> None:
         self._labels.choose(value)
 
-    def choose_image(self, layer: Image | None) -> None:
-        self._image.choose(layer)
-
     def _fits_labels(self, layer: object) -> bool:
         labels = self._labels.layer
         return (

@@ -84,9 +84,9 @@ class ScribblesWidget(RunDock):
             (self.input.axes_changed, self._on_region_changed),
             (self._slices.changed, self._on_region_changed),
             (self.strokes.changed, self._on_strokes_changed),
-            (self.classes.recolored, self._on_recolored),
-            (self.classes.renamed, self._on_renamed),
-            (self.classes.lock_toggled, self._on_lock_toggled),
+            (self.classes.recolored, self._on_class_edited),
+            (self.classes.renamed, self._on_class_edited),
+            (self.classes.lock_toggled, self._on_class_edited),
             (self.autosave.failed, self.status.set_text),
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
         ):
@@ -196,18 +196,13 @@ class ScribblesWidget(RunDock):
             self.classes.refresh()
             self.start()
 
-    def _on_recolored(self) -> None:
-        for result in self._results.of(self.strokes.layer):
+    def _on_class_edited(self) -> None:
+        """Take over colours, names and locks; the pixels of a lock are fixed on all slices."""
+        for result in self._results.of_strokes():
             result.live.recolor()
-
-    def _on_renamed(self) -> None:
-        self._results.rename_labels()
-        self.autosave.schedule(self.input.image)
-
-    def _on_lock_toggled(self) -> None:
-        """Fix the current pixels of locked classes, on all slices."""
-        for result in self._results.of(self.strokes.layer):
             result.lock(self.classes.locked)
+        self._results.name_labels()
+        self.autosave.schedule(self.input.image)
 
     def start(self) -> None:
         """Label the image by the strokes that there are now."""
@@ -327,15 +322,14 @@ class ScribblesWidget(RunDock):
         shown, problem = self._result_of_run(), self.controller.problem
         if shown is None or problem is None:
             return
+        shown.update(problem, result, self.controller.numbers, text)
         if result.status is not Status.CANCELLED:
-            shown.update(problem, result, self.controller.numbers)
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self.controls.uncertainty.isChecked())
-        shown.summarize(result, text)
         self._mark_replaced()
         if shown is self._results.current:
             self.classes.set_shares(shown.shares)
-        self._results.rename_labels()
+        self._results.name_labels()
 
     def _on_abandoned(self) -> None:
         super()._on_abandoned()

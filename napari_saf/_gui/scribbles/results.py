@@ -26,7 +26,7 @@ from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, count_labels
 from napari_saf.methods import AbstractMethod, not_cancelled
 from napari_saf.problem import Problem
-from napari_saf.result import Segmentation
+from napari_saf.result import Segmentation, Status
 
 TITLE = "from strokes"
 _RING_SHARE = 1 / 15
@@ -54,16 +54,16 @@ class StrokeResult:
         self.last: tuple[Problem, Segmentation] | None = None
         self.locked: dict[int, NDArray[np.bool_]] = {}
 
-    def update(self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64]) -> None:
+    def update(
+        self, problem: Problem, result: Segmentation, numbers: NDArray[np.int64], summary: str
+    ) -> None:
         """Take over the outcome of a run on classes of these numbers."""
-        self.last = (problem, result)
-        self.warm_start = WarmStart(result.assignment, numbers)
-
-    def summarize(self, result: Segmentation, summary: str) -> None:
-        """Measure the shares of the classes."""
-        numbers, sizes = count_labels(np.asarray(result.labels))
+        if result.status is not Status.CANCELLED:
+            self.last = (problem, result)
+            self.warm_start = WarmStart(result.assignment, numbers)
+        present, sizes = count_labels(np.asarray(result.labels))
         shares = (sizes / max(1, int(sizes.sum()))).tolist()
-        self.summary, self.shares = summary, dict(zip(numbers.tolist(), shares, strict=True))
+        self.summary, self.shares = summary, dict(zip(present.tolist(), shares, strict=True))
 
     def clear(self, summary: str) -> None:
         """Clear the labels; the summary gives the reason."""
@@ -113,12 +113,20 @@ class StrokeResults:
         self._ring: Any = None
         self.finite_only = False
 
-    def of(self, strokes: Labels | None) -> list[StrokeResult]:
-        return [result for result in self._results if result.strokes == strokes]
-
     def shown_on(self, live: LiveLayer | None) -> StrokeResult | None:
         """Return the result that a layer shows, if it is one of them."""
         return next((result for result in self._results if result.live is live), None)
+
+    def of_strokes(self) -> list[StrokeResult]:
+        """Return the results of the present strokes, on all slices."""
+        return [result for result in self._results if result.strokes == self._strokes.layer]
+
+    def name_labels(self) -> None:
+        """Store the class names in the layer metadata, from where tables and figures read them."""
+        names = {number: self._strokes.name(number) for number in self._strokes.classes()}
+        for result in self.of_strokes():
+            if result.live.layer is not None:
+                result.live.layer.metadata[NAMES_KEY] = names
 
     @property
     def index(self) -> Index | None:
@@ -230,13 +238,6 @@ class StrokeResults:
         assert found.options is not None
         options = dataclasses.replace(found.options, rescale=rescale)
         return dataclasses.replace(found, options=options)
-
-    def rename_labels(self) -> None:
-        """Store the class names in the layer metadata, from where tables and figures read them."""
-        names = {number: self._strokes.name(number) for number in self._strokes.classes()}
-        for result in self.of(self._strokes.layer):
-            if result.live.layer is not None:
-                result.live.layer.metadata[NAMES_KEY] = names
 
     def suggest(self, result: StrokeResult) -> bool:
         """Put a ring where the next stroke helps most, in view; return whether anywhere."""
