@@ -108,7 +108,7 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
         records=run.records,
     )
     status = yield from map_steps(run.steps(), reporter.snapshot)
-    n_evaluations, result = run.n_evaluations, run.finish()
+    result = run.finish()
     prototypes = reporter.mean_features()
     if result.prototypes is not None:
         prototypes = result.prototypes + call.offset.numpy()
@@ -116,7 +116,7 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
         status,
         result.assignment,
         prototypes,
-        n_evaluations=n_evaluations,
+        n_evaluations=result.n_evaluations,
         notes=flow.notes,
         uncertainty=result.uncertainty,
     )
