@@ -44,6 +44,16 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))
 
 
+def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
+    """Return the features of each label."""
+    array, owner = np.asarray(features, dtype=np.float64), _check_labels(labels, "labels")
+    if array.ndim != 2 or not np.isfinite(array).all():
+        raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
+    if owner.shape != (len(array),):
+        raise InvalidInput(f"labels: expected shape ({len(array)},), got {owner.shape}")
+    return [array[owner == label] for label in np.unique(owner[owner > 0])]
+
+
 def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     """Return the normalised cut: the sum over labels of 1 - S'W S / d'S.
 
@@ -65,7 +75,9 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     InvalidInput
         If the shape does not fit the graph, or labels are negative or not whole.
     """
-    owner = _check_owner(labels, graph.n_nodes)
+    owner = _check_labels(labels, "labels")
+    if owner.shape != (graph.n_nodes,):
+        raise InvalidInput(f"labels: expected shape ({graph.n_nodes},), got {owner.shape}")
     indicators = (owner[:, None] == np.unique(owner[owner > 0])).astype(np.float64)
     field = torch.from_numpy(np.concatenate([indicators, np.ones((len(owner), 1))], axis=1))
     sums, scratch = torch.empty_like(field), torch.empty_like(field)
@@ -73,22 +85,6 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     links = (indicators * sums.numpy()[:, :-1]).sum(axis=0)
     degrees = indicators.T @ sums.numpy()[:, -1]
     return float((1 - np.divide(links, degrees, out=np.ones_like(links), where=degrees > 0)).sum())
-
-
-def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
-    """Return the features of each label."""
-    array = np.asarray(features, dtype=np.float64)
-    if array.ndim != 2 or not np.isfinite(array).all():
-        raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
-    owner = _check_owner(labels, len(array))
-    return [array[owner == label] for label in np.unique(owner[owner > 0])]
-
-
-def _check_owner(labels: ArrayLike, n_nodes: int) -> NDArray[np.integer]:
-    owner = _check_labels(labels, "labels")
-    if owner.shape != (n_nodes,):
-        raise InvalidInput(f"labels: expected shape ({n_nodes},), got {owner.shape}")
-    return owner
 
 
 def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
@@ -183,9 +179,9 @@ def _scatters(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return size, mean feature and scatter of each label 0, 1, ..., all 0 for an empty one."""
     sizes = np.bincount(owner).astype(np.float64)
-    origin = array.mean(axis=0)
-    sums = np.stack([np.bincount(owner, weights=f) for f in (array - origin).T], axis=1)
-    means = np.where(sizes[:, None] > 0, origin + sums / sizes.clip(1)[:, None], 0.0)
+    centre = array.mean(axis=0)
+    sums = np.stack([np.bincount(owner, weights=f) for f in (array - centre).T], axis=1)
+    means = np.where(sizes[:, None] > 0, centre + sums / sizes.clip(1)[:, None], 0.0)
     squares = np.square(array - means[owner]).sum(axis=1)
     return sizes, means, np.asarray(np.bincount(owner, weights=squares))
 
@@ -206,7 +202,7 @@ def mean_entropy(assignment: ArrayLike) -> float:
     Raises
     ------
     InvalidInput
-        If the shape is wrong, an entry is negative or not finite, or rows do not sum to 1.
+        If the assignment is none.
     """
     array = np.asarray(assignment, dtype=np.float64)
     if array.ndim != 2 or array.size == 0:
@@ -321,10 +317,10 @@ def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], N
     owner, group = _check_labels(labels, "labels").ravel(), _check_labels(groups, "groups").ravel()
     if np.shape(labels) != np.shape(groups):
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
-    kept = (owner > 0) & (group > 0)
-    if not kept.any():
+    has_both = (owner > 0) & (group > 0)
+    if not has_both.any():
         raise InvalidInput("labels and groups: expected a node that has both, got none")
-    return owner[kept].astype(np.int64) - 1, group[kept].astype(np.int64) - 1
+    return owner[has_both].astype(np.int64) - 1, group[has_both].astype(np.int64) - 1
 
 
 def _check_labels(values: ArrayLike, name: str) -> NDArray[Any]:
