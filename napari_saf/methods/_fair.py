@@ -55,14 +55,9 @@ class TradeOffPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TradeOff:
-    """The outcome of a sweep over the fairness weight.
+    """The outcome of a sweep over the fairness weight: its points by rising weight.
 
-    Attributes
-    ----------
-    points : tuple of TradeOffPoint
-        By rising weight.
-    is_complete : bool
-        Whether all weights were reached before the sweep was stopped.
+    It is complete where all weights were reached before the sweep was stopped.
     """
 
     points: tuple[TradeOffPoint, ...]

@@ -40,6 +40,18 @@ Table = NDArray[np.float64]
 """A number for each group and cluster, of shape (n_groups, n_columns)."""
 
 
+class StepStart(NamedTuple):
+    """Log coordinates `base` = -a / L from which a step begins, its bound L, and how exact it is.
+
+    It may differ by `enough` in the energy; `constrain` normalises log coordinates in place.
+    """
+
+    base: torch.Tensor
+    bound: float
+    enough: float
+    constrain: Callable[[torch.Tensor], torch.Tensor]
+
+
 class ImplicitStep(NamedTuple):
     """Where a step leads: log coordinates, their masses N and multipliers q.
 
@@ -124,74 +136,53 @@ class FairnessTerm:
         rows = np.concatenate([np.zeros((1, table.shape[1])), table])
         return torch.from_numpy(rows).to(to).index_select(0, self._rows).add_(to)
 
-    def step(
-        self,
-        base: torch.Tensor,
-        bound: float,
-        enough: float,
-        constrain: Callable[[torch.Tensor], torch.Tensor],
-        out: torch.Tensor,
-    ) -> ImplicitStep:
-        """Return the implicit step from log coordinates `base` = -a / L.
-
-        Good to `enough`, a difference in the energy that does not matter, or to a few updates.
-        `constrain` normalises log coordinates in place; their softmax is written into `out`.
-        """
+    def step(self, start: StepStart, out: torch.Tensor) -> ImplicitStep:
+        """Return the implicit step, exact enough or after a few updates; `out` becomes S."""
         assert self.multipliers is not None
-        scale = torch.empty_like(base[:, 0])
-        first = self._update(self.multipliers, base, bound, constrain, out, scale)
+        scale = torch.empty_like(start.base[:, 0])
+        first = self._update(self.multipliers, start, out, scale)
         undecided = (scale < DECIDED).nonzero()[:, 0]
-        if not 0 < len(undecided) <= _MAX_UNDECIDED * len(base):
-            return self._search(first, base, bound, enough, constrain, out)
+        if not 0 < len(undecided) <= _MAX_UNDECIDED * len(scale):
+            return self._search(first, start, out)
         v, own = first.v, out[undecided]
         some = self.among(undecided, own, first.masses)
-        first = first._replace(v=v[undecided])
-        found = some._search(first, base[undecided], bound, enough, normalize_, own)
+        start = start._replace(base=start.base[undecided], constrain=normalize_)
+        found = some._search(first._replace(v=v[undecided]), start, own)
         v[undecided], out[undecided] = found.v, own
         return found._replace(v=v)
 
     def _update(
         self,
         multipliers: Table,
-        base: torch.Tensor,
-        bound: float,
-        constrain: Callable[[torch.Tensor], torch.Tensor],
+        start: StepStart,
         out: torch.Tensor,
         scale: torch.Tensor | None = None,
     ) -> ImplicitStep:
         """Return where multipliers lead, S = softmax(-(a + q) / L)."""
-        v = constrain(self.add_rows(multipliers / -bound, base))
+        v = start.constrain(self.add_rows(multipliers / -start.bound, start.base))
         softmax(v, out=out, scale=scale)
         return ImplicitStep(v, self.masses(out), multipliers)
 
-    def _search(
-        self,
-        found: ImplicitStep,
-        base: torch.Tensor,
-        bound: float,
-        enough: float,
-        constrain: Callable[[torch.Tensor], torch.Tensor],
-        out: torch.Tensor,
-    ) -> ImplicitStep:
+    def _search(self, found: ImplicitStep, start: StepStart, out: torch.Tensor) -> ImplicitStep:
         """Make Newton's changes of the multipliers, from where the present ones lead."""
         while found.n_updates < _MAX_UPDATES:
             masses, multipliers = found.masses, found.multipliers
-            sensitivity = self._covariances(out, masses) / bound  # -dN_j/dq_j
+            sensitivity = self._covariances(out, masses) / start.bound  # -dN_j/dq_j
             change = self._change(multipliers, masses, sensitivity)
             if change is None:
                 break
             moved = (sensitivity @ change[:, :, None])[:, :, 0]
             missing = self.weight * self.slope(masses) - multipliers
             # <dT - q, dN>: what better multipliers would gain
-            is_near = abs(float((missing * moved).sum())) <= 2 * enough
+            is_near = abs(float((missing * moved).sum())) <= 2 * start.enough
             found = found._replace(is_near=is_near)
             if is_near and float((np.abs(moved) / masses).max()) < _MIN_CHANGE:
                 break
-            change = np.clip(change, -_MAX_CHANGE * bound, _MAX_CHANGE * bound)
+            change = np.clip(change, -_MAX_CHANGE * start.bound, _MAX_CHANGE * start.bound)
             # not so much that some r is used up
             falls = np.where(self._is_wanted, change / self._ratios(multipliers, masses), 0)
             share = _MAX_FALL / max(float(falls.max()), _MAX_FALL)
-            step = self._update(multipliers + share * change, base, bound, constrain, out)
+            step = self._update(multipliers + share * change, start, out)
             found = step._replace(n_updates=found.n_updates + 1, is_near=is_near)
         return found
 
@@ -362,7 +353,7 @@ class AbstractFairState(AbstractState):
             found = ImplicitStep(base, self._masses, self._masses, is_near=True)
         else:
             enough = max(0.2 * self._gain, 0.3 * self._setup.tolerance * abs(self.objective))
-            found = self._term.step(base, bound, enough, self.constrain, self._next)
+            found = self._term.step(StepStart(base, bound, enough, self.constrain), self._next)
         self.n_evaluations += found.n_updates
         energy = self._energy(self._plain(self._next), found.masses)
         slack = 4 * torch.finfo(self.v.dtype).eps * abs(self.objective)

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.flow import normalize_
-from napari_saf.methods._fairness import FairnessTerm
+from napari_saf.methods._fairness import FairnessTerm, StepStart
 from napari_saf.metrics import (
     balance,
     fairness_error,
@@ -496,7 +496,7 @@ def test_multipliers_are_the_derivative_of_the_term_where_they_lead(weight):
     start = torch.softmax(-unary / bound, dim=1)
     term.begin(weight, term.masses(start))
     for _ in range(10):
-        found = term.step(unary / -bound, bound, 0.0, constrain, out)
+        found = term.step(StepStart(unary / -bound, bound, 0.0, constrain), out)
         term.multipliers = found.multipliers
     np.testing.assert_allclose(found.multipliers, weight * term.slope(found.masses), atol=1e-6)
     np.testing.assert_allclose(found.masses, term.masses(torch.softmax(found.v, dim=1)))
@@ -712,7 +712,7 @@ def test_multipliers_of_the_undecided_are_those_of_all(monkeypatch):
         term.begin(1.0, term.masses(torch.full_like(unary, 0.5)))
         out = torch.empty_like(unary)
         for _ in range(6):
-            settled = term.step(-unary / 0.3, 0.3, 0.0, normalize_, out)
+            settled = term.step(StepStart(-unary / 0.3, 0.3, 0.0, normalize_), out)
             term.multipliers = settled.multipliers
         np.testing.assert_allclose(settled.masses, term.masses(out), rtol=1e-9)
         np.testing.assert_allclose(out, torch.softmax(settled.v, dim=1), atol=1e-6)
@@ -746,7 +746,7 @@ def test_a_cluster_that_no_multiplier_can_change_does_not_hold_up_the_others():
     term, out = FairnessTerm(groups, np.array([0.25, 0.75]), unary), torch.empty_like(unary)
     term.begin(1e5, term.masses(torch.softmax(-unary, dim=1)))
     for _ in range(4):
-        found = term.step(-unary, 1.0, 1e-6, normalize_, out)
+        found = term.step(StepStart(-unary, 1.0, 1e-6, normalize_), out)
         term.multipliers = found.multipliers
     shares = found.masses[0] / found.masses.sum(axis=0)
     np.testing.assert_allclose(shares, [0.25, 0.25, 0.6], atol=1e-2)

@@ -202,7 +202,9 @@ def test_multipliers_change_by_no_more_than_the_step_bound_allows(begun, monkeyp
         _fairness.FairnessTerm, "_change", lambda self, p, m, s: np.full(p.shape, -1e9)
     )
     base = torch.zeros_like(state.v)
-    found = state._term.step(base, bound, 0.0, state.constrain, torch.empty_like(base))
+    found = state._term.step(
+        _fairness.StepStart(base, bound, 0.0, state.constrain), torch.empty_like(base)
+    )
     change = np.abs(found.multipliers - values).max()
     assert 0 < change <= _fairness._MAX_CHANGE * bound * (found.n_updates - 1) * (1 + 1e-9)
 
