@@ -142,10 +142,7 @@ class PatchAtoms:
 
     def distances(self) -> NDArray[np.float32]:
         """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries."""
-        atoms = self._as_tensor()
-        found = PatchSample(atoms, self.patch_size).distances(atoms)
-        symmetric = torch.minimum(found, found.T).fill_diagonal_(0)
-        return symmetric.numpy()
+        return PatchSample(self._as_tensor(), self.patch_size).distances_of_all().numpy()
 
     def embedding(self) -> NDArray[np.float64]:
         """Return a place in the plane for every atom, (n_atoms, 2): near where they are alike.

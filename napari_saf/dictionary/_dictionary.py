@@ -353,8 +353,7 @@ class _Training:
         From fewer of them once the call is cancelled.
         """
         method, call = self._method, self._call
-        there = self._landmarks.distances(self._landmarks.centres)
-        block = torch.minimum(there, there.T).fill_diagonal_(0)
+        block = self._landmarks.distances_of_all()
         if not (block > 0).any():
             raise InvalidInput("image: expected differing patches, all of those sampled are equal")
         sigma2 = method.width * float(block[block > 0].median())

@@ -12,7 +12,6 @@ from napari_saf.dictionary._distance import (
     N_SYMMETRIES,
     PatchField,
     all_transforms,
-    transform,
 )
 from napari_saf.result import LabelImage
 
@@ -49,6 +48,11 @@ class PatchSample:
         rows = [self._squared_distances(nodes, atoms) for nodes in self._chunks()]
         return torch.cat([table.flatten(2).amin(dim=2) for table in rows])
 
+    def distances_of_all(self) -> torch.Tensor:
+        """Return the distances (n, n) of the patches to each other, the smaller of both ways."""
+        there = self.distances(self.centres)
+        return torch.minimum(there, there.T).fill_diagonal_(0)
+
     def align(self, atoms: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Match patch i to atom ``labels[i]``.
 
@@ -64,12 +68,7 @@ class PatchSample:
                 distances[nodes], place = table.min(dim=1)
                 rows = torch.arange(len(nodes), device=nodes.device)
                 found = self._windows(nodes)[rows, place // N_SYMMETRIES]
-                symmetries = place % N_SYMMETRIES
-                turned = torch.empty_like(found)
-                for symmetry in range(N_SYMMETRIES):
-                    chosen = symmetries == symmetry
-                    turned[chosen] = transform(found[chosen], symmetry)
-                patches[nodes] = turned
+                patches[nodes] = all_transforms(found)[rows, place % N_SYMMETRIES]
         return distances, patches
 
     def _chunks(self, nodes: torch.Tensor | None = None) -> Iterator[torch.Tensor]:

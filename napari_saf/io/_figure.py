@@ -140,7 +140,7 @@ def _draw(
 
     n_panels = 1 if image is None else 2
     # The sides of what is seen, not of the pixels.
-    sizes = (1.0, 1.0) if axes.scale is None else axes.scale[-2:]
+    sizes = [axes.scale.get(name, 1.0) for name in axes.names[-2:]]
     height, width = (side * size for side, size in zip(labels.shape, sizes, strict=True))
     above = _TITLE_INCHES * max(1, len(textwrap.wrap(title, _TITLE_LETTERS)))
     high = min(max(_PANEL_INCHES * height / width, 1.8), 8.0) + 0.3 + above
@@ -194,15 +194,16 @@ def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     unit = axes.common_unit
-    if axes.scale is None or unit in (None, "", "px"):
+    if not axes.scale or unit in (None, "", "px"):
         return
-    wanted = labels.shape[1] * axes.scale[-1] / 5
+    size = axes.scale[axes.names[-1]]
+    wanted = labels.shape[1] * size / 5
     power = 10.0 ** np.floor(np.log10(wanted))
     length = float(power * max(step for step in (1, 2, 5) if step * power <= wanted * 1.000001))
     step = -(-max(labels.shape) // _MOST_PIXELS)
     bar = AnchoredSizeBar(
         panel.transData,
-        length / axes.scale[-1] / step,
+        length / size / step,
         f"{length:g} {unit}",
         "lower left",
         pad=0.3,

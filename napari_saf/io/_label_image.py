@@ -101,11 +101,14 @@ def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a label image: letters in the order tzyx, size of a pixel along each, units."""
+    """The axes of a label image, letters in the order tzyx.
+
+    By letter, as far as they are known, the size of a pixel and the symbol of its unit.
+    """
 
     names: str
-    scale: tuple[float, ...] | None = None
-    units: tuple[str, ...] | None = None
+    scale: dict[str, float]
+    units: dict[str, str]
 
     @property
     def common_unit(self) -> str | None:
@@ -113,15 +116,10 @@ class Axes:
 
         ``"px"`` for pixels, and ``""`` for a scale whose unit is not known.
         """
-        symbols = {symbol(unit) for unit in self.units or ("pixel",)}
-        if self.scale is None or symbols == {"pixel"}:
-            return "px" if self.scale is None or set(self.scale) == {1.0} else ""
+        symbols = set(self.units.values()) or {"pixel"}
+        if not self.scale or symbols == {"pixel"}:
+            return "" if set(self.scale.values()) - {1.0} else "px"
         return symbols.pop() if len(symbols) == 1 else None
-
-    @property
-    def of_a_frame(self) -> Axes:
-        """All but the first axis."""
-        return Axes(self.names[1:], self.scale and self.scale[1:], self.units and self.units[1:])
 
 
 def label_axes(
@@ -145,11 +143,12 @@ def label_axes(
     if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
         raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
     names = (axes or "").lower()
-    is_known = names and names == "".join(name for name in _ORDER if name in names)
+    if not names or names != "".join(name for name in _ORDER if name in names):
+        names = _ORDER[-n_axes:]
     return Axes(
-        names if is_known else _ORDER[-n_axes:],
-        None if sizes is None else tuple(float(size) for size in sizes),
-        None if unit_names is None else tuple(str(unit) for unit in unit_names),
+        names,
+        {} if sizes is None else dict(zip(names, map(float, sizes), strict=False)),
+        {name: symbol(str(unit)) for name, unit in zip(names, unit_names or (), strict=False)},
     )
 
 

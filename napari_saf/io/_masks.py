@@ -19,7 +19,6 @@ from napari_saf.io._label_image import (
     label_axes,
     map_labels,
     spelled_out,
-    symbol,
 )
 from napari_saf.io._paths import (
     MASK_SUFFIXES,
@@ -205,7 +204,7 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
     from ome_zarr.writer import Methods, write_image
 
     axes, label_map = mask.axes, mask.label_map
-    units = dict(zip(axes.names, map(spelled_out, axes.units or ()), strict=False))
+    units = {name: spelled_out(unit) for name, unit in axes.units.items() if unit != "pixel"}
     group = zarr.open_group(path, mode="w", zarr_format=3)
     write_image(
         mask.labels,
@@ -215,8 +214,8 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         method=Methods.NEAREST,
         fmt=FormatV05(),
         axes=list(axes.names),
-        scale=None if axes.scale is None else dict(zip(axes.names, axes.scale, strict=True)),
-        axes_units={name: unit for name, unit in units.items() if unit != "pixel"} or None,
+        scale=axes.scale or None,
+        axes_units=units or None,
     )
     entries = dict(group.attrs["ome"])
     numbers, colors = label_map.numbers.tolist(), color_table(label_map)[1:].tolist()
@@ -240,8 +239,7 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
     import tifffile
 
     labels, axes = mask.labels, mask.axes
-    scale = dict(zip(axes.names, axes.scale or (), strict=False))
-    density = [1 / scale.get(name, 1.0) for name in "xy"]
+    density = [1 / axes.scale.get(name, 1.0) for name in "xy"]
     density = [value if 1e-6 < value < 1e6 else 1.0 for value in density]
     image_description, make, ascii_text = 270, 271, 2
     extra: list[Any] = [(make, ascii_text, 0, _imagej_description(labels, axes), True)]
@@ -266,28 +264,24 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
 
 def _ome_entries(axes: Axes) -> dict[str, object]:
     entries: dict[str, object] = {"axes": axes.names.upper()}
-    for k, name in enumerate(axes.names):
-        if name == "t" and (axes.units is None or symbol(axes.units[k]) == "pixel"):
+    for name in axes.names:
+        if name == "t" and axes.units.get("t", "pixel") == "pixel":
             continue  # frames are no unit of time
         key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
-        if axes.scale is not None:
-            entries[key] = axes.scale[k]
-        if axes.units is not None:
-            entries[f"{key}Unit"] = symbol(axes.units[k])
+        entries |= {key: axes.scale[name]} if axes.scale else {}
+        entries |= {f"{key}Unit": axes.units[name]} if axes.units else {}
     return entries
 
 
 def _imagej_description(labels: NDArray[Any], axes: Axes) -> str:
     """Return the lines that ImageJ keeps in the description of an image."""
-    sides = dict(zip(axes.names, labels.shape, strict=True))
-    scale = dict(zip(axes.names, axes.scale or (), strict=False))
-    units = dict(zip(axes.names, axes.units or (), strict=False))
+    sides, scale = dict(zip(axes.names, labels.shape, strict=True)), axes.scale
     slices, frames = sides.get("z", 1), sides.get("t", 1)
     lines = ["ImageJ=1.54f"]
     if slices * frames > 1:
         lines += [f"images={slices * frames}", f"slices={slices}", f"frames={frames}"]
         lines += ["hyperstack=true"] * (slices > 1 and frames > 1)
-    unit = symbol(units.get("x", "pixel"))
+    unit = axes.units.get("x", "pixel")
     unit = "micron" if unit == "µm" else unit
     lines += [f"unit={unit}"] if unit.isascii() else []
     lines += [f"spacing={scale['z']!r}"] if "z" in scale else []

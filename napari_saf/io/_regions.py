@@ -18,7 +18,6 @@ from napari_saf.io._label_image import (
     image_channels,
     label_axes,
     map_labels,
-    symbol,
 )
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
 from napari_saf.label_map import LabelMap
@@ -130,7 +129,11 @@ def region_table(
     if channels is not None and channels.dtype.kind == "b":
         channels = channels.astype(np.uint8)
     is_series = placed.names.startswith("t")
-    inner = placed.of_a_frame if is_series else placed
+    inner = Axes(
+        placed.names.removeprefix("t"),
+        {name: size for name, size in placed.scale.items() if name != "t"},
+        {name: unit for name, unit in placed.units.items() if name != "t"},
+    )
     tables: list[Table] = []
     n_regions = 0
     for k, frame in enumerate(array if is_series else array[None]):
@@ -242,7 +245,7 @@ def _table(
         regions,
         intensity_image=image,
         properties=("label", "num_pixels", *properties),
-        spacing=axes.scale or (1.0,) * regions.ndim,
+        spacing=[axes.scale.get(name, 1.0) for name in axes.names],
     )
     pixels, own = measured["num_pixels"], owners[measured["label"] - 1]
     table: Table = {
@@ -292,7 +295,6 @@ def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64
 def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
     """Return the names that the columns of scikit-image get."""
     n_axes, unit = len(axes.names), axes.common_unit
-    units = (unit,) * n_axes if unit is not None else axes.units or ()
     columns: dict[str, str] = {}
     if unit is not None:
         length, is_plane = _end(unit), n_axes == 2
@@ -306,10 +308,12 @@ def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
         }
         if is_plane:
             columns |= {"eccentricity": "eccentricity", "orientation": "orientation_rad"}
-        if is_plane and len(set(axes.scale or ())) < 2:
+        if is_plane and len(set(axes.scale.values())) < 2:
             columns["perimeter"] = f"perimeter{length}"
     for k, name in enumerate(axes.names):
-        columns[f"centroid-{k}"] = f"centroid_{name}{_end(units[k])}"
+        columns[f"centroid-{k}"] = (
+            f"centroid_{name}{_end(axes.units[name] if unit is None else unit)}"
+        )
     for k, name in enumerate(axes.names):
         columns |= {f"bbox-{k}": f"first_{name}", f"bbox-{k + n_axes}": f"last_{name}"}
     for statistic in ("mean", "min", "max"):
@@ -321,6 +325,6 @@ def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
 
 def _end(unit: str, power: int = 1) -> str:
     """Return a unit as it ends the name of a column."""
-    short = symbol(unit).replace("µ", "u")
+    short = unit.replace("µ", "u")
     plain = "px" if short == "pixel" else "".join(c if c.isalnum() else "_" for c in short)
     return f"_{plain}{power if power > 1 else ''}" if plain else ""
