@@ -76,7 +76,8 @@ def patch_distance(
     -----
     ``d(P, Q) = min_T min_j |T P_j - Q|^2`` over the 8 symmetries T of the square and the
     centres j in the window around P, eq. (6.8) of https://doi.org/10.1137/19M1298639. Relative
-    errors are below 1e-4; distances of less than 1e-7 of the energy of a patch are known to that accuracy.
+    errors are below 1e-4; distances of less than 1e-7 of the energy of a patch are known to that
+    accuracy.
     """
     if direction not in ("image_to_atom", "atom_to_image", "symmetric"):
         raise InvalidInput(
