@@ -85,15 +85,15 @@ class PatchSegmentation:
 
 
 class _Tile(NamedTuple):
-    """Pixels that are labelled together; where those that are kept lie in the image and in it."""
+    """Pixels that are labelled together; where its core, without the halo, is in image and tile."""
 
     outer: tuple[slice, slice]
     inside: tuple[slice, slice]
-    kept: tuple[slice, slice]
+    core: tuple[slice, slice]
 
 
 def _tiles(shape: tuple[int, int], window: int, n_atoms: int, patch_size: int) -> Iterator[_Tile]:
-    """Yield tiles that overlap and whose kept pixels cover an image of `shape` interior pixels."""
+    """Yield tiles that overlap and whose cores cover an image of `shape` interior pixels."""
     halo = _HALO * max(1, window // 2) + patch_size
     side = max(_LEAST_TILE, int((_TILE_VALUES / n_atoms) ** 0.5) - 2 * halo)
     if shape[0] * shape[1] * n_atoms <= _TILE_VALUES:
@@ -203,9 +203,8 @@ class Application:
         within = own.within(self._dictionary.shift_window)
         labels = self._flow_labels(within.distances, method, window)
         self._raise_if_cancelled()
-        kept = torch.zeros(field.shape, dtype=torch.bool, device=pixels.device)
-        kept[tile.kept] = True
-        nodes = kept.flatten().nonzero()[:, 0]
+        nodes = torch.arange(labels.numel(), device=labels.device).view(field.shape)
+        nodes = nodes[tile.core].flatten()
         matched = _Placements.of(within, labels[nodes], nodes)
         self._keep(matched, tile, field)
         self._paint(matched, tile, field)

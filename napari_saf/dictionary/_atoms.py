@@ -117,7 +117,7 @@ class PatchAtoms:
             channel_axis = 2
         pixels, _ = channels_last(array, channel_axis)
         if pixels.ndim != 3:
-            raise InvalidInput(f"image: expected 2 axes beside channels, got {pixels.ndim - 1}")
+            raise InvalidInput(f"image: expected 2 axes without channels, got {pixels.ndim - 1}")
         if pixels.shape[-1] != self.n_channels:
             raise InvalidInput(
                 f"image: expected as many channels as the dictionary has ({self.n_channels}), "
@@ -162,34 +162,20 @@ class PatchAtoms:
         return places
 
     def without(self, atoms: Sequence[int]) -> Self:
-        """Return the dictionary without the atoms of the given indices.
-
-        Raises
-        ------
-        InvalidInput
-            If there is no such atom, or none would be left.
-        """
+        """Return the dictionary without the atoms of the given indices; one must be left."""
         dropped = {int(k) for k in atoms}
         unknown = sorted(dropped.difference(range(self.n_atoms)))
         if unknown:
             raise InvalidInput(
                 f"atoms: expected indices from 0 to {self.n_atoms - 1}, got {unknown[0]}"
             )
-        kept = [k for k in range(self.n_atoms) if k not in dropped]
-        if not kept:
+        rest = [k for k in range(self.n_atoms) if k not in dropped]
+        if not rest:
             raise InvalidInput(f"atoms: expected to keep at least one of {self.n_atoms}")
-        return dataclasses.replace(self, atoms=self.atoms[kept], usage=self.usage[kept])
+        return dataclasses.replace(self, atoms=self.atoms[rest], usage=self.usage[rest])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save as ``.safetensors``.
-
-        Raises
-        ------
-        InvalidInput
-            If the name ends otherwise.
-        SafError
-            If the file cannot be written.
-        """
+        """Save as ``.safetensors``; InvalidInput if the name ends otherwise."""
         if Path(path).suffix.lower() != DICTIONARY_SUFFIX:
             raise InvalidInput(f"{path}: expected a name that ends in {DICTIONARY_SUFFIX}")
         header = {

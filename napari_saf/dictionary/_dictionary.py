@@ -99,7 +99,7 @@ class PatchDictionary(PatchAtoms):
         channel_axis : int, optional
             Axis of the channels. None: a last axis of 3 or 4 is RGB(A).
         names : sequence of str
-            Names of the images, kept in the dictionary.
+            Names of the images, for the dictionary.
         options
             Parameters of `PatchDictionaryLearning`: `n_atoms`, `patch_size`, `s`, ...
 
@@ -158,7 +158,7 @@ class PatchDictionary(PatchAtoms):
         reconstruction : {"matched", "blended", "fitted"}
             How the image is made from atoms; what overlaps is averaged.
             "matched": each pixel puts the atom of its label at the matched centre, eq. (6.14).
-            "blended": beside that, each pixel puts its nearest atom around itself; better fits
+            "blended": besides, each pixel puts its nearest atom around itself; better fits
             weigh more.
             "fitted": as "blended", and every atom put down has a brightness and a contrast of
             its own.
@@ -189,8 +189,8 @@ class LearnedDictionary(Segmentation):
     ----------
     dictionary : PatchDictionary
     alignment : tuple of float
-        Mean squared distance of a patch to its atom in every round of the alignment; it never
-        rises.
+        Mean squared distance of a patch to its atom in every iteration of the alignment; it
+        never rises.
     """
 
     dictionary: PatchDictionary | None = None
@@ -294,7 +294,9 @@ class PatchDictionaryLearning(AbstractFlow):
         grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
         for grid in grids:
             if len(grid.shape) != 2:
-                raise InvalidInput(f"image: expected 2 axes beside channels, got {len(grid.shape)}")
+                raise InvalidInput(
+                    f"image: expected 2 axes without channels, got {len(grid.shape)}"
+                )
             if grid.mask is not None or grid.weights is not None:
                 raise InvalidInput(
                     "problem: a dictionary is learned from whole images with uniform weights, "
@@ -388,7 +390,7 @@ class _Training:
         return Flow(start, make_field, method.stepper, method.stop, notes)
 
     def steps(self) -> Generator[Snapshot, None, tuple[Segmentation, list[float]]]:
-        """Run the flow and shape the atoms; return its result and the objective of each round.
+        """Run the flow, then shape the atoms; return its result and the objective of each update.
 
         The snapshots have the size of the images, and atoms.
         """
@@ -413,9 +415,9 @@ class _Training:
             scores = self._kernel.new_zeros(len(self.atoms), self._kernel.shape[1])
             scores.index_add_(0, labels, self._kernel * weights[:, None])
             self.atoms = self._landmarks.centres[scores.argmax(dim=1)].contiguous()
-        rounds = refine_atoms(self._sample, self.atoms, labels, weights, self._method.refinements)
+        updates = refine_atoms(self._sample, self.atoms, labels, weights, self._method.refinements)
         objective = []
-        for atoms, distance, left in rounds:
+        for atoms, distance, left in updates:
             self.atoms = atoms
             objective.append(distance)
             if self._call.cancelled():

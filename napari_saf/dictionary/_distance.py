@@ -328,7 +328,7 @@ def _sliding_minimum(values: torch.Tensor, window: int) -> torch.Tensor:
         length, lowest = values.shape[axis], values.clone()
         for shift in range(1, min(window // 2, length - 1) + 1):
             for to, come in ((0, shift), (shift, 0)):
-                part = lowest.narrow(axis, to, length - shift)
-                torch.minimum(part, values.narrow(axis, come, length - shift), out=part)
+                target = lowest.narrow(axis, to, length - shift)
+                torch.minimum(target, values.narrow(axis, come, length - shift), out=target)
         values = lowest
     return values

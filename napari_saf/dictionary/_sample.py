@@ -172,8 +172,8 @@ def update_atoms(
 
         sum_i w_i min |T P_j - P*|^2 / sum_i w_i
 
-    with j over the window of patch i and T over the symmetries. From round to round it never
-    rises: the best fit lowers it, and so does the mean.
+    with j over the window of patch i and T over the symmetries. It never rises from one
+    update to the next: the best fit lowers it, and so does the mean.
     """
     distances, patches = sample.align(atoms, labels)
     objective = float((weights * distances).sum(dtype=torch.float64)) / float(weights.sum())
@@ -191,10 +191,10 @@ def refine_atoms(
     weights: torch.Tensor,
     refinements: int,
 ) -> Iterator[tuple[torch.Tensor, float, float]]:
-    """Yield the atoms of every round of (6.13), its objective, and the share of rounds left.
+    """Yield the atoms of every update by (6.13), its objective, and the share of updates left.
 
-    Labels and weights are kept until the objective stands still; then come rounds in which every
-    patch goes to its nearest atom. Atoms that no patch was nearest to stay out.
+    Labels and weights are fixed until the objective stands still; in the refinements every patch
+    goes to its nearest atom before the update. Atoms that no patch was nearest to stay out.
     """
     most, objectives = _MOST_UPDATES + refinements, []
     for done in range(1, _MOST_UPDATES + 1):
@@ -241,7 +241,7 @@ def sketch(columns: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
     wide = block.cpu().double()
     values, vectors = torch.linalg.eigh((wide + wide.T) / 2)
     floor = max(_EIGENVALUE_TOLERANCE * float(values[-1]), -float(values[0]))
-    kept = values > floor
-    whitening: torch.Tensor = vectors[:, kept] / values[kept].sqrt()
+    is_large = values > floor
+    whitening: torch.Tensor = vectors[:, is_large] / values[is_large].sqrt()
     product: torch.Tensor = columns @ whitening.to(columns.dtype).to(columns.device)
     return product

@@ -83,7 +83,7 @@ def check_color(given: object) -> Color:
     is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
     if not is_color or not ((color >= 0) & (color <= 1)).all():
         raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
-    red, green, blue = (float(part) for part in color[:3])
+    red, green, blue = map(float, color[:3])
     return red, green, blue, 1.0
 
 

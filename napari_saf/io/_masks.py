@@ -24,6 +24,7 @@ from napari_saf.io._paths import (
     MASK_SUFFIXES,
     check_suffix,
     file_stem,
+    is_zarr,
     mask_stem,
     mask_suffix,
     printable,
@@ -116,9 +117,8 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
         )
     if labels.min() < 0:
         raise InvalidInput(f"{path}: expected labels of 0 and above, got {labels.min()}")
-    if suffix == ".ome.zarr" and path.is_dir():
-        if not any((path / name).exists() for name in ("zarr.json", ".zgroup")):
-            raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
+    if suffix == ".ome.zarr" and path.is_dir() and not is_zarr(path):
+        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
     low, high = _AXES[suffix]
     if not low <= labels.ndim <= high:
         wanted = f"{low} axes" if low == high else f"{low} to {high} axes"

@@ -91,9 +91,9 @@ class PrototypeSet:
                 f"labels: expected {len(vectors)} whole numbers, got {given.dtype} "
                 f"of shape {given.shape}"
             )
-        if given.min() < 1 or given.max() > MOST_LABELS:
-            wrong = given.min() if given.min() < 1 else given.max()
-            raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong}")
+        wrong = given[(given < 1) | (given > MOST_LABELS)]
+        if len(wrong):
+            raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong[0]}")
         for label, name in as_dict(self.names, "names").items():
             check_name(label, name)
         if not isinstance(self.options, ImageOptions | None):
@@ -140,12 +140,10 @@ class PrototypeSet:
         if n_means is None or n_means < 1:
             raise InvalidInput(f"n_each: expected at least 1, a whole number, got {n_each!r}")
         numbers = np.unique(known.seeds[known.seeds > 0])
-        points = {
-            int(number): _means(problem.features[known.seeds == number], n_means)
-            for number in numbers
-        }
-        is_computed = problem.options is not None and problem.options.features in FEATURES
-        options = problem.options if is_computed else None
+        points = {int(n): _means(problem.features[known.seeds == n], n_means) for n in numbers}
+        options = problem.options
+        if options is not None and options.features not in FEATURES:
+            options = None
         return cls.from_points(points, names=names, colors=colors, options=options)
 
     @classmethod
