@@ -215,7 +215,8 @@ class AffinityGraph(AbstractGraph):
             raise InvalidInput("matrix: expected finite weights that are not negative")
         if symmetric:
             check_symmetric(weights)
-        if self_weight != "degree" and not _is_weight(self_weight):
+        is_number = isinstance(self_weight, (int, float, np.integer, np.floating))
+        if not (0 <= float(self_weight) < np.inf if is_number else self_weight == "degree"):
             raise InvalidInput(
                 f"self_weight: expected 'degree' or a number >= 0, got {self_weight!r}"
             )
@@ -291,8 +292,3 @@ class AffinityGraph(AbstractGraph):
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
         return self._apply(partial(SparseProduct, self.weights), values)
-
-
-def _is_weight(value: object) -> bool:
-    is_number = isinstance(value, (int, float, np.integer, np.floating))
-    return is_number and bool(0 <= value < np.inf)  # type: ignore[operator]

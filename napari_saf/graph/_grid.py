@@ -129,8 +129,22 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"stride: expected 1 or more, got {stride}")
         grid = cls(shape, window=window, mask=mask)
         grid.stride = stride
-        bias = 2 * noise_variance * math.prod(patch)
-        grid.weights = grid._normalize_(grid._patch_weights(values, patch, rho, bias))
+        padded = np.pad(
+            values, [(0, 0), *((side // 2, side // 2) for side in patch)], mode="symmetric"
+        )
+        bias = np.float32(2 * noise_variance * math.prod(patch))
+        weights = grid._new_weights()
+        for k, offset in enumerate(grid._offsets()):
+            target, source = _shift(offset, padded.shape[1:])
+            total = np.zeros(padded.shape[1:], dtype=np.float32)
+            for channel in padded:
+                total[target] += np.square(channel[source] - channel[target])
+            for axis, side in enumerate(patch):
+                total = _sum_along(total, axis, side)
+            if bias:
+                total = np.maximum(total - bias, 0)
+            weights[:, k] = grid.gather(np.exp(total / -rho))
+        grid.weights = grid._normalize_(weights)
         return grid
 
     @property
@@ -316,29 +330,6 @@ class GridGraph(AbstractGraph):
         """Yield, for each window offset in C order, the slices of nodes and of neighbours."""
         for offset in self._offsets():
             yield _shift(offset, self.shape)
-
-    def _patch_weights(
-        self,
-        values: NDArray[np.float32],
-        patch: tuple[int, ...],
-        rho: float,
-        bias: float,
-    ) -> NDArray[np.float32]:
-        rim = [(0, 0), *((side // 2, side // 2) for side in patch)]
-        padded = np.pad(values, rim, mode="symmetric")
-        shape = padded.shape[1:]
-        weights = self._new_weights()
-        for k, offset in enumerate(self._offsets()):
-            target, source = _shift(offset, shape)
-            total = np.zeros(shape, dtype=np.float32)
-            for channel in padded:
-                total[target] += np.square(channel[source] - channel[target])
-            for axis, side in enumerate(patch):
-                total = _sum_along(total, axis, side)
-            if bias:
-                total = np.maximum(total - np.float32(bias), 0)
-            weights[:, k] = self.gather(np.exp(total / -rho))
-        return weights
 
 
 def _sum_along(image: NDArray[np.float32], axis: int, side: int) -> NDArray[np.float32]:

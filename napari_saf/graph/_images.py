@@ -70,9 +70,6 @@ class CoarseGrid(GridGraph):
             return self.gather(coarse_means(image, self.shape, self.image_mask))
         if image.ndim > len(self.shape):
             raise InvalidInput(f"expected whole numbers without channels, got {image.shape}")
-        return self.gather(self._most_frequent(image))
-
-    def _most_frequent(self, image: NDArray[np.generic]) -> NDArray[np.generic]:
         counted = image != 0 if self.image_mask is None else (image != 0) & self.image_mask
         places = np.nonzero(counted)
         blocks = [
@@ -88,7 +85,7 @@ class CoarseGrid(GridGraph):
         labels = np.zeros(self.shape, dtype=image.dtype)
         # Of several assignments to one place the last one counts.
         labels.ravel()[flat[order]] = own[order]
-        return labels
+        return self.gather(labels)
 
     def _interpolate(self, coarse: NDArray[np.generic]) -> NDArray[np.generic]:
         image: NDArray[np.generic] = coarse
