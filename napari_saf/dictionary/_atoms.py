@@ -117,7 +117,7 @@ class PatchAtoms:
             channel_axis = 2
         pixels, _ = channels_last(array, channel_axis)
         if pixels.ndim != 3:
-            raise InvalidInput(f"image: expected 2 axes without channels, got {pixels.ndim - 1}")
+            raise InvalidInput(f"image: expected 2 axes plus channels, got {pixels.ndim - 1}")
         if pixels.shape[-1] != self.n_channels:
             raise InvalidInput(
                 f"image: expected as many channels as the dictionary has ({self.n_channels}), "

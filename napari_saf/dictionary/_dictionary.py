@@ -312,8 +312,7 @@ class PatchDictionaryLearning(AbstractFlow):
         return self.n_atoms
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
-        count = 2 * max(self.landmarks, 2 * self.n_atoms)
-        return count, count
+        return (2 * max(self.landmarks, 2 * self.n_atoms),) * 2
 
     def _prepare(self, call: Call) -> Flow:
         return _Training(self, call, self._check(call.problem)[0]).flow()
@@ -434,9 +433,9 @@ class _Training:
     def _live_atoms(self, labels: LabelImage | list[LabelImage]) -> NDArray[np.float32]:
         """Return the means of some patches of each label, after one more update of the last."""
         images = labels if isinstance(labels, list) else [labels]
-        nodes = np.concatenate([image.ravel() for image in images])
         own = self._sample_nodes[:_LIVE_SAMPLES].cpu().numpy()
-        columns = torch.from_numpy(nodes[own].astype(np.int64) - 1).to(self.atoms.device)
+        nodes = np.concatenate([image.ravel() for image in images])[own].astype(np.int64)
+        columns = torch.from_numpy(nodes - 1).to(self.atoms.device)
         before = self.atoms if self._live is None else self._live
         weights = torch.ones(len(columns), device=self.atoms.device)
         self._live, _ = update_atoms(self._sample[:_LIVE_SAMPLES], before, columns, weights)
@@ -448,5 +447,4 @@ class _Training:
 
 def _flat(atoms: torch.Tensor) -> NDArray[np.float32]:
     """Return atoms (n_atoms, n_channels, p, p) as rows of p, p, n_channels values."""
-    last = atoms.movedim(1, -1).reshape(len(atoms), -1)
-    return last.float().cpu().numpy().copy()
+    return atoms.movedim(1, -1).reshape(len(atoms), -1).float().cpu().numpy().copy()

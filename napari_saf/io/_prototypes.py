@@ -118,6 +118,8 @@ class PrototypeSet:
     ) -> PrototypeSet:
         """Return what stands for the labels of an image: a few means of the features of each.
 
+        One mean of a label that appears in several ways would be like none of them.
+
         Parameters
         ----------
         problem : Problem
