@@ -81,7 +81,7 @@ def _thinned(image: NDArray[np.generic], size: int = 1_000_000) -> NDArray[np.fl
 
 
 def is_rgb(shape: Sequence[int]) -> bool:
-    """Tell whether an image of this shape looks like RGB(A): a last axis of 3 or 4."""
+    """Return whether an image of this shape may be RGB(A): a last axis of 3 or 4."""
     return len(shape) >= 3 and shape[-1] in (3, 4)
 
 

@@ -78,8 +78,8 @@ class Basis:
             if groups is None:
                 coefficients += cross_product(rows, own)
                 continue
-            for some in row_blocks(rows):
-                coefficients += cross_product(rows[some], groups.sums(own, some))
+            for block in row_blocks(rows):
+                coefficients += cross_product(rows[block], groups.sums(own, block))
         return Product(self, coefficients, coefficients.T @ coefficients)
 
     def plus(

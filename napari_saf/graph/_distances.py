@@ -95,22 +95,22 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
 
 def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDArray[np.float64]:
     """Return the mean distance of every query to the k nearest points, or to all if fewer."""
-    known, asked = np.asarray(points), np.asarray(queries)
-    k = min(k, len(known))
-    if known.shape[1] <= _MOST_TREE_FEATURES:
-        found = KDTree(known).query(asked, k, workers=-1)[0]
+    points, queries = np.asarray(points), np.asarray(queries)
+    k = min(k, len(points))
+    if points.shape[1] <= _MOST_TREE_FEATURES:
+        lengths = KDTree(points).query(queries, k, workers=-1)[0]
     else:
         search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1)
-        found = search.fit(known - known[0]).kneighbors(asked - known[0])[0]
-    return np.asarray(np.reshape(found, (len(asked), k)).mean(axis=1))
+        lengths = search.fit(points - points[0]).kneighbors(queries - points[0])[0]
+    return np.asarray(np.reshape(lengths, (len(queries), k)).mean(axis=1))
 
 
 def _by_tree(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     """Search a tree along the principal axes, whose cells are cut at their middle.
 
     Half the time of scipy's defaults on a table whose columns hang together. Leaves of 32 points
-    save a tenth with 3 to 9 features, half with 16. Points that lie close together are asked for
-    one after the other: their search is in the cache.
+    save a tenth with 3 to 9 features, half with 16. Neighbouring points are searched for one after
+    the other: their cells are in the cache.
     """
     scaled = points.astype(np.float64)
     scaled /= max(float(np.abs(scaled).max()), np.finfo(np.float64).tiny)

@@ -175,6 +175,7 @@ class GraphUnion(AbstractGraph):
             slice(int(end) - grid.n_nodes, int(end))
             for grid, end in zip(self.grids, ends, strict=True)
         )
+        self._own = tuple(zip(self.grids, self.slices, strict=True))
 
     @property
     def n_nodes(self) -> int:
@@ -194,13 +195,11 @@ class GraphUnion(AbstractGraph):
         return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        parts = zip(self.grids, self.slices, strict=True)
-        return np.concatenate([grid.laplacian_product(values[part]) for grid, part in parts])
+        return np.concatenate([grid.laplacian_product(values[nodes]) for grid, nodes in self._own])
 
     def contrast_weights(self, features: NDArray[np.floating], sigma2: float) -> sparse.csr_array:
         """Return the weights of neighbours by their contrast; see `GridGraph`."""
-        parts = zip(self.grids, self.slices, strict=True)
-        blocks = [grid.contrast_weights(features[part], sigma2) for grid, part in parts]
+        blocks = [grid.contrast_weights(features[nodes], sigma2) for grid, nodes in self._own]
         return sparse.csr_array(sparse.block_diag(blocks))
 
     def positions(self, nodes: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -213,7 +212,7 @@ class GraphUnion(AbstractGraph):
         counts = {len(grid.shape) for grid in self.grids}
         if len(counts) > 1:
             raise InvalidInput(f"images: expected one number of axes, got {sorted(counts)}")
-        starts = np.array([part.start for part in self.slices])
+        starts = np.array([nodes.start for nodes in self.slices])
         images = np.searchsorted(starts, flat, side="right") - 1
         places = np.zeros((len(flat), counts.pop()), np.int64)
         for number in np.unique(images):
@@ -223,11 +222,10 @@ class GraphUnion(AbstractGraph):
 
     def _join(self, operators: list[Averager]) -> Averager:
         def apply(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
-            for one, part in zip(operators, self.slices, strict=True):
-                one(values[part], out[part], scratch[part])
+            for operator, nodes in zip(operators, self.slices, strict=True):
+                operator(values[nodes], out[nodes], scratch[nodes])
 
         return apply
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> list[NDArray[np.generic]]:
-        parts = zip(self.grids, self.slices, strict=True)
-        return [grid.to_image(values[part], fill) for grid, part in parts]
+        return [grid.to_image(values[nodes], fill) for grid, nodes in self._own]
