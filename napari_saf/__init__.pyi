@@ -1,0 +1,71 @@
+"""The public names of the package: what type checkers see, and what is loaded at first use."""
+
+from . import metrics as metrics
+from .comparison import (
+    Comparison as Comparison,
+    Variant as Variant,
+    compare as compare,
+    comparison_table as comparison_table,
+    save_comparison as save_comparison,
+    variants_of as variants_of,
+)
+from .dictionary import (
+    LearnedDictionary as LearnedDictionary,
+    PatchDictionary as PatchDictionary,
+    PatchDictionaryLearning as PatchDictionaryLearning,
+    PatchSegmentation as PatchSegmentation,
+    patch_distance as patch_distance,
+)
+from .errors import (
+    ComputeError as ComputeError,
+    FormatError as FormatError,
+    InvalidInput as InvalidInput,
+    SafError as SafError,
+)
+from .flow import (
+    AdamsBashforthMoulton as AdamsBashforthMoulton,
+    BogackiShampine as BogackiShampine,
+    GaussianAffinity as GaussianAffinity,
+    GeometricEuler as GeometricEuler,
+    KernelAffinity as KernelAffinity,
+    StoppingRule as StoppingRule,
+)
+from .graph import (
+    AffinityGraph as AffinityGraph,
+    GridGraph as GridGraph,
+)
+from .io import (
+    PrototypeSet as PrototypeSet,
+    load_prototypes as load_prototypes,
+    load_recipe as load_recipe,
+    number_regions as number_regions,
+    read_image as read_image,
+    read_labels as read_labels,
+    region_table as region_table,
+    save_binary_masks as save_binary_masks,
+    save_figure as save_figure,
+    save_masks as save_masks,
+    save_prototypes as save_prototypes,
+    save_recipe as save_recipe,
+    save_regions as save_regions,
+)
+from .methods import (
+    METHODS as METHODS,
+    SLK as SLK,
+    AssignmentFlow as AssignmentFlow,
+    Bavardage as Bavardage,
+    FairClustering as FairClustering,
+    LaplacianShot as LaplacianShot,
+    SelfAssignmentFlow as SelfAssignmentFlow,
+    TradeOff as TradeOff,
+)
+from .problem import Problem as Problem
+from .recording import Recording as Recording
+from .result import (
+    History as History,
+    Segmentation as Segmentation,
+    Snapshot as Snapshot,
+    Status as Status,
+)
+
+__version__: str
