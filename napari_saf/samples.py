@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import ImageFile, read_image
@@ -11,19 +11,8 @@ from napari_saf.io import ImageFile, read_image
 __all__ = ["SAMPLES", "Sample", "read_sample", "sample_path"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sample:
-    """A sample image.
-
-    Attributes
-    ----------
-    title : str
-        Words for a menu.
-    file : str
-        Name of the file in the folder of the samples.
-    licence : str
-        Under which it may be used; origins are in the folder's README.
-    """
+class Sample(NamedTuple):
+    """A sample image: its title in menus, its file, and the licence; the README names sources."""
 
     title: str
     file: str

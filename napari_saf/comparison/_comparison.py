@@ -188,21 +188,9 @@ def iterate_comparison(
 ) -> Generator[ComparisonStep, None, Comparison]:
     """Run variants one after another; those with the same options share one problem.
 
-    Parameters
-    ----------
-    variants : sequence of Variant
-        At least one.
-    read : callable
-        Returns the problem for the options of a variant; asked once for each that differ.
-    cancelled : callable
-        As in `AbstractMethod.iterate`; what is finished by then is kept.
-
-    Raises
-    ------
-    SafError
-        If no variant could be run.
-    Cancelled
-        If nothing was finished when it was cancelled.
+    `read` returns the problem for the options of a variant, and is called once for each that
+    differ. What is finished when it is cancelled is kept; `Cancelled` is raised if nothing is,
+    SafError if no variant could be run.
     """
     if not variants:
         raise InvalidInput("variants: expected at least one")

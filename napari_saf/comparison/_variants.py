@@ -122,21 +122,10 @@ def parameter_named(cls: type, name: str) -> Parameter | None:
 
 
 def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -> list[object]:
-    """Return the values that a text with commas names.
+    """Return the values that a text with commas names, such as ``"0, 0.5, 1"`` for ``"s"``.
 
-    Parameters
-    ----------
-    name : str
-        A parameter of one of the methods, or one of `OPTION_AXES`.
-    text : str
-        Such as ``"0, 0.5, 1"``; windows that differ by axis as ``"1x5x5"``.
-    methods : sequence of type
-        Those that are compared.
-
-    Raises
-    ------
-    InvalidInput
-        If no method knows the name, or a value is of the wrong kind.
+    Windows that differ by axis are written as ``"1x5x5"``. InvalidInput if no method has such a
+    parameter, or a value is of the wrong kind.
     """
     classes = [ImageOptions] if name in OPTION_AXES else methods
     items = [item for item in (parameter_named(cls, name) for cls in classes) if item]
