@@ -109,8 +109,9 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
     )
     status = yield from map_steps(run.steps(), reporter.snapshot)
     result = run.finish()
-    prototypes = reporter.mean_features()
-    if result.prototypes is not None:
+    if result.prototypes is None:
+        prototypes = reporter.mean_features()
+    else:
         prototypes = result.prototypes + call.offset.numpy()
     return reporter.finish(
         status,

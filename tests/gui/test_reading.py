@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 
+from napari_saf import AssignmentFlow, GridGraph, Problem
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.start import WarmStart
+from napari_saf.label_map import LabelMap
 from napari_saf.problem import ImageOptions
 
 
@@ -114,9 +116,11 @@ def test_a_warm_start_prefers_what_was_and_leaves_room_for_change():
     rng = np.random.default_rng(0)
     end = rng.dirichlet((0.05, 0.05, 0.05), 50).astype(np.float32)
     warm = WarmStart(end, np.array([1, 4, 9]))
-    start = warm.softened(50, np.array([1, 4, 7, 9]))
+    problem, classes = Problem(np.zeros((50, 1)), GridGraph((5, 10))), LabelMap([1, 4, 7, 9])
+    start = warm.initial(problem, classes, AssignmentFlow())
     np.testing.assert_allclose(start.sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(start[:, [0, 1, 3]].argmax(axis=1), end.argmax(axis=1))
     assert start.min() > 1e-3
     assert (start[:, 2] <= start.min(axis=1) + 1e-6).all()
-    assert warm.softened(49, np.array([1, 4])) is None
+    fewer = Problem(np.zeros((49, 1)), GridGraph((7, 7)))
+    assert warm.initial(fewer, classes, AssignmentFlow()) is None

@@ -15,8 +15,7 @@ from qtpy.QtWidgets import QWidget
 from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.background import FunctionTask
-from napari_saf._gui.runs.run import Frame, Mailbox, Run
+from napari_saf._gui.runs.run import Run, Task
 from napari_saf._gui.runs.start import RunStart
 from napari_saf.problem import ImageOptions
 
@@ -31,27 +30,13 @@ def a_run(**parameters):
     return Run(job, SelfAssignmentFlow(**({"max_labels": 4} | parameters)))
 
 
-def a_frame(value):
-    return Frame(np.full((2, 2), value, np.uint8), *[np.ones(1)] * 3, value, 0.0, 0.0)
-
-
-def test_a_frame_is_wanted_once_the_last_was_taken():
-    mailbox = Mailbox()
-    assert mailbox.wants_frame and mailbox.take() is None
-    mailbox.put(a_frame(1))
-    assert not mailbox.wants_frame
-    mailbox.put(a_frame(2))
-    assert mailbox.take().n_labels == 2
-    assert mailbox.wants_frame and mailbox.take() is None
-
-
 def test_a_run_waits_for_nobody_and_makes_no_frame_that_nobody_takes(qtbot, monkeypatch):
     """No event is handled here while it goes on, and nothing taken."""
     paint, painted = RunStart.paint, []
 
-    def count(self, columns, numbers):
+    def count(self, columns, classes):
         painted.append(True)
-        return paint(self, columns, numbers)
+        return paint(self, columns, classes)
 
     monkeypatch.setattr(RunStart, "paint", count)
     run = a_run()
@@ -65,14 +50,14 @@ def test_a_run_waits_for_nobody_and_makes_no_frame_that_nobody_takes(qtbot, monk
 def test_a_frame_stays_as_it_is_while_the_run_goes_on(qtbot):
     run = a_run()
     frames = []
-    take = run._on_step
+    take = run._put
 
     def look(snapshot):
         take(snapshot)
-        frame = run.mailbox.take()
+        frame = run.mailbox.pop()
         frames.append((frame, frame.labels.copy(), frame.prototypes.copy()))
 
-    run._on_step = look
+    run._put = look
     run.start()
     assert run.wait(60)
     assert len(frames) > 3
@@ -109,13 +94,13 @@ def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
 
 def test_stop_ends_a_run_within_one_evaluation(dock, qtbot, monkeypatch):
     counts = []
-    on_step = Run._on_step
+    on_step = Run._put
 
     def count(self, snapshot):
         counts.append(self.is_cancelled)
         on_step(self, snapshot)
 
-    monkeypatch.setattr(Run, "_on_step", count)
+    monkeypatch.setattr(Run, "_put", count)
     dock.form.set_values(ENDLESS)
     with qtbot.waitSignal(dock.controller.advanced):
         dock.start()
@@ -152,11 +137,11 @@ def test_tasks_at_a_time_each_take_their_threads_and_leave_the_number_as_it_was(
     tasks = []
     for n_threads in (before + 1, 0):
         settings.computing.threads = n_threads
-        tasks.append(FunctionTask(look))
+        tasks.append(Task(look))
         tasks[-1].start()
     assert all(task.wait(30) for task in tasks)
     assert sorted(seen) == [before, before + 1]
-    later = FunctionTask(lambda report, cancelled: torch.get_num_threads())
+    later = Task(lambda report, cancelled: torch.get_num_threads())
     with qtbot.waitSignal(later.returned) as returned:
         later.start()
     assert returned.args == [before] and torch.get_num_threads() == before

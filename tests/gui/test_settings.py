@@ -9,7 +9,7 @@ import torch
 from napari.settings import get_plugin_settings
 
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.runs.background import FunctionTask
+from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import Settings, current_settings
 from napari_saf.errors import ComputeError
 from napari_saf.methods import METHODS
@@ -56,7 +56,7 @@ def test_forms_begin_with_the_device(settings, qtbot):
 def test_work_takes_so_many_threads_and_gives_them_back(settings, qtbot):
     before = torch.get_num_threads()
     settings.computing.threads = before + 2
-    task = FunctionTask(lambda report, cancelled: torch.get_num_threads())
+    task = Task(lambda report, cancelled: torch.get_num_threads())
     with qtbot.waitSignals([task.returned, task.finished]) as signals:
         task.start()
     assert signals.all_signals_and_args[0].args == (before + 2,)

@@ -21,9 +21,8 @@ from napari_saf._gui.docks.lifetime import DockLifetime
 from napari_saf._gui.docks.shortcuts import Shortcuts, shortcut_text
 from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.forms.status import StatusArea
-from napari_saf._gui.runs.background import FunctionTask
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.run import Frame
+from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import AbstractMethod
 
@@ -63,11 +62,11 @@ class RunDock(QWidget):
         super().__init__()
         self._viewer = viewer
         self._frame: Frame | None = None
-        self._task: FunctionTask | None = None
+        self._task: Task | None = None
         self._task_text = ""
         self._task_callbacks: tuple[_Callback, _Callback | None] = (_ignore, None)
-        self._background: dict[str, FunctionTask] = {}
-        self._ending: set[FunctionTask] = set()
+        self._background: dict[str, Task] = {}
+        self._ending: set[Task] = set()
         self.controller = RunController(viewer)
         self.status = StatusArea()
         self._stop_button = QPushButton("Stop")
@@ -239,13 +238,13 @@ class RunDock(QWidget):
         words : str
             What is being done.
         function : callable
-            See `FunctionTask`.
+            See `Task`.
         on_returned, on_advanced : callable
             Called with what it returned, what it reported.
         """
         if self.is_busy:
             return
-        task = self._task = FunctionTask(function)
+        task = self._task = Task(function)
         self._task_text = words
         self._task_callbacks = (on_returned, on_advanced)
         # Methods of a widget: such connections end with it.
@@ -266,9 +265,7 @@ class RunDock(QWidget):
         before = self._background.get(key)
         if before is not None:
             self._drop(before)
-        task = self._background[key] = FunctionTask(
-            lambda report, cancelled: (then, function(cancelled))
-        )
+        task = self._background[key] = Task(lambda report, cancelled: (then, function(cancelled)))
         task.returned.connect(self._on_background_returned)
         task.failed.connect(self._on_failed)
         task.finished.connect(self._on_background_finished)
@@ -284,7 +281,7 @@ class RunDock(QWidget):
         self._background.clear()
         self._ending.clear()
 
-    def _drop(self, task: FunctionTask) -> None:
+    def _drop(self, task: Task) -> None:
         """Take no notice of a task any more; it is kept until its thread has ended."""
         task.cancel()
         for signal in (task.advanced, task.returned, task.failed, task.abandoned, task.finished):

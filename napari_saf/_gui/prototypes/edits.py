@@ -106,56 +106,49 @@ class EditedStart(RunStart):
     free: NDArray[np.bool_]
     others_are_seeds: bool = True
 
-    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, NDArray[np.int64]]:
-        """Return the problem, with seeds where pixels are fixed, and the numbers of columns."""
+    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
+        """Return the problem, with seeds where pixels are fixed, and the labels of columns."""
         if self.others_are_seeds and not self.free.all():
             is_free = _grid(problem).from_image(self.free.astype(np.uint8)).astype(bool)
-            seeds = np.where(is_free, 0, self._columns_of_nodes(problem) + 1)
+            seeds = np.where(is_free, 0, self._columns_of_nodes(problem))
             problem = problem.with_seeds(seeds) if seeds.any() else problem
-        return problem, self.numbers
+        return problem, LabelMap(self.numbers)
 
     def initial(
-        self, problem: Problem, numbers: NDArray[np.int64], method: AbstractMethod
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32]:
         """Return an assignment that is uncertain of the labels, so that they can change."""
         columns = self._columns_of_nodes(problem)
-        start = np.ones((len(columns), len(self.numbers)), dtype=np.float32)
-        known = np.flatnonzero(columns >= 0)
-        start[known, columns[known]] = _ODDS
+        start = np.ones((len(columns), classes.n_columns), dtype=np.float32)
+        known = np.flatnonzero(columns)
+        start[known, columns[known] - 1] = _ODDS
         return np.asarray(start / start.sum(axis=1, keepdims=True))
 
-    def paint(self, columns: LabelImage, numbers: NDArray[np.int64]) -> LabelImage:
+    def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
         """Return labels on screen; pixels that are not free keep theirs."""
-        table = np.concatenate([[0], self.numbers])
-        new = table.astype(np.min_scalar_type(int(table.max())))[columns]
+        new = classes.paint(columns)
         return np.asarray(np.where(self.free, new, self.labels), dtype=self.labels.dtype)
 
-    def finish(self, result: Segmentation, numbers: NDArray[np.int64]) -> Segmentation:
+    def finish(self, result: Segmentation, classes: LabelMap) -> Segmentation:
         """Return the result with labels as on screen; row l - 1 of the prototypes is label l."""
         assert not isinstance(result.labels, list)
-        by_rank = np.concatenate([[0], result.columns + 1])
-        labels = self.paint(by_rank[result.labels], numbers)
-        shape = (int(self.numbers.max()), result.prototypes.shape[1])
-        rows = np.full(shape, np.nan, dtype=np.float32)
-        for number in np.unique(self.numbers):
-            own = result.prototypes[self.numbers[result.columns] == number]
-            own = own[np.isfinite(own).all(axis=1)]
-            if len(own):
-                rows[number - 1] = own.mean(axis=0)
+        labels = self.paint(result.label_map.unpaint(result.labels), classes)
+        by_column = np.full((classes.n_columns, result.prototypes.shape[1]), np.nan, np.float32)
+        by_column[result.columns] = result.prototypes
+        rows = classes.rows(by_column)
         label_map = LabelMap.identity(len(rows))
         return replace(result, labels=labels, prototypes=rows, label_map=label_map)
 
     def prototypes_by_label(
-        self, prototypes: NDArray[np.float32], numbers: NDArray[np.int64]
+        self, prototypes: NDArray[np.float32], classes: LabelMap
     ) -> NDArray[np.float32]:
         """Return the prototypes as they are: `finish` has put the rows in order."""
         return prototypes
 
     def _columns_of_nodes(self, problem: Problem) -> NDArray[np.int64]:
-        """Return the column of each node, -1 where it has none."""
+        """Return the column of each node, counted from 1; 0 where it has none."""
         labels = _grid(problem).from_image(self.labels).astype(np.int64)
-        column = np.searchsorted(self.numbers, labels).clip(max=len(self.numbers) - 1)
-        return np.where(self.numbers[column] == labels, column, -1)
+        return LabelMap(self.numbers).unpaint(labels).astype(np.int64)
 
 
 def merge(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:

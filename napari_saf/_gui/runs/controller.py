@@ -94,10 +94,11 @@ class RunController(QObject):
         self._run: Run | None = None
         self._next: RunJob | None = None
         self._has_returned = self._is_in_sight = False
+        self._frame: Frame | None = None
         self._frame_seconds = self._began_showing = 0.0
         # Qt handles a timer of no time after what is to be painted.
         self._timer, self._painted = QTimer(self), QTimer(self)
-        for timer, slot in ((self._timer, self._show_newest), (self._painted, self._rest)):
+        for timer, slot in ((self._timer, self._show_newest), (self._painted, self._on_painted)):
             timer.setSingleShot(True)
             timer.timeout.connect(slot)
         self.reader = ProblemReader()
@@ -135,7 +136,7 @@ class RunController(QObject):
     @property
     def numbers(self) -> NDArray[np.int64]:
         """The numbers with which the classes of the run's strokes were painted."""
-        return np.arange(0) if self._run is None else self._run.numbers
+        return np.arange(0) if self._run is None else self._run.classes.numbers
 
     def outcome_text(self, first: str, result: Segmentation) -> str:
         """Return the text on how a run ended, and below it what should be known of it."""
@@ -192,6 +193,7 @@ class RunController(QObject):
 
     def _connections(self, run: Run) -> list[tuple[Any, Any]]:
         return [
+            (run.first_labels, self._show_newest),
             (run.swept, self.swept),
             (run.returned, self._on_returned),
             (run.failed, self.failed),
@@ -214,27 +216,29 @@ class RunController(QObject):
         self.began.emit()
         self._registry.began(self)
         run.start()
-        self._timer.start(round(1000 * self._frame_seconds))
 
     def _show_newest(self) -> None:
-        """Show the newest frame, then rest twice as long as that took to be painted."""
+        """Show the newest frame, if there is one."""
         self._began_showing = time.perf_counter()
-        frame = None if self._run is None else self._run.mailbox.take()
-        if frame is not None:
-            self._show(frame)
+        if self._run is not None and self._run.mailbox:
+            self._show(self._run.mailbox.pop())
         self._painted.start()
-
-    def _rest(self) -> None:
-        if self._run is not None and not self._has_returned:
-            seconds = time.perf_counter() - self._began_showing
-            self._timer.start(round(1000 * max(self._frame_seconds, 2 * seconds)))
 
     def _show(self, frame: Frame) -> None:
         assert self.live is not None
         if self._may_show():
             self.live.show(frame.labels, frame.n_shown)
             self._bring_to_sight()
-        self.advanced.emit(frame)
+        self._frame = frame
+
+    def _on_painted(self) -> None:
+        """Let the docks show the frame, too; then rest twice as long as all that took."""
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            self.advanced.emit(frame)
+        if self._run is not None and not self._has_returned:
+            seconds = time.perf_counter() - self._began_showing
+            self._timer.start(round(1000 * max(self._frame_seconds, 2 * seconds)))
 
     def _on_returned(self, result: Segmentation) -> None:
         run = self._run
@@ -244,9 +248,9 @@ class RunController(QObject):
             return
         self._has_returned = True
         self._timer.stop()
-        frame = run.mailbox.take()
-        if frame is not None and not self._is_in_sight:
-            self._show(frame)  # listeners see how every run began
+        if run.mailbox and not self._is_in_sight:
+            self._show(run.mailbox.pop())
+        self._on_painted()  # listeners see how every run began
         if self._may_show():
             graph = None if run.problem is None else run.problem.graph
             self.live.finish(run.by_label(result), graph)
@@ -258,7 +262,7 @@ class RunController(QObject):
         if self._run is not None:
             self._run.wait(_CLOSING_SECONDS)
         self._timer.stop()
-        self._run = self.job = self.live = None
+        self._run = self.job = self.live = self._frame = None
         job, self._next = self._next, None
         self._registry.ended(self)
         self.finished.emit()

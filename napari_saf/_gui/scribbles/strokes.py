@@ -25,7 +25,7 @@ from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
-from napari_saf._gui.runs.background import FunctionTask
+from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import SafError
 from napari_saf.io import PaintedClass, make_folder, save_strokes
@@ -207,7 +207,7 @@ class StrokeAutosave(QObject):
         super().__init__()
         self._strokes = strokes
         self._image: Image | None = None
-        self._task: FunctionTask | None = None
+        self._task: Task | None = None
         self._targets: weakref.WeakKeyDictionary[Labels, Path] = weakref.WeakKeyDictionary()
         self._timer = QTimer(self, singleShot=True, interval=_AUTOSAVE_MILLISECONDS)
         self._timer.timeout.connect(self._save_in_thread)
@@ -241,7 +241,7 @@ class StrokeAutosave(QObject):
             return
         content = self._content()
         if content is not None:
-            self._task = FunctionTask(lambda report, cancelled: _write(*content))
+            self._task = Task(lambda report, cancelled: _write(*content))
             self._task.failed.connect(self._on_failed)
             self._task.finished.connect(self._on_finished)
             self._task.start()
