@@ -77,7 +77,7 @@ def measure(
     widget = ScribblesWidget(viewer)
     viewer.window.add_dock_widget(widget, name="Scribbles")
     if full:
-        widget.input.choose_max_side(None)
+        widget.input.choose(max_side=None)
     wait(1)
     widget.new_strokes()
     wait(1)

@@ -152,7 +152,7 @@ def make_dictionary_picture() -> None:
 def make_stack_pictures() -> None:
     """Take pictures of a volume that was labelled: a slice, and all of it in 3-D."""
     viewer, dock = open_dock("nuclei")
-    dock.input.choose_extent("volume")
+    dock.input.choose(extent="volume")
     dock.form.set_values({"max_labels": 3})
     dock.start()
     wait_for_run(dock)
@@ -175,9 +175,9 @@ def make_fairness_picture() -> None:
     second = np.uint8(255 * (first / 255) ** 1.3 * (0.55, 0.5, 0.6))
     viewer.add_image(np.stack([first, second]), name="two stains", rgb=True)
     dock.choose_method("fair")
-    dock.input.choose_extent("each")
-    dock.input.choose_groups("axis:0")
-    dock.input.choose_features("lab")
+    dock.input.choose(extent="each")
+    dock.input.choose(groups="axis:0")
+    dock.input.choose(features="lab")
     dock.form.set_values({"n_clusters": 3})
     viewer.dims.set_current_step(0, 1)
     dock.start_sweep()
@@ -243,7 +243,7 @@ def follow(dock: ScribblesWidget) -> None:
 def make_prototypes_picture() -> None:
     """Take a picture of labels that were merged and named in the Prototypes dock."""
     viewer, segment = open_dock("histology")
-    segment.input.choose_features("lab")
+    segment.input.choose(features="lab")
     segment.input.scale.set_value(9)
     segment.form.set_values({"max_labels": 8})
     segment.start()

@@ -36,7 +36,7 @@ from qtpy.QtWidgets import (
 from superqt import QCollapsible
 
 from napari_saf._gui.docks.help import HelpPage, page_path
-from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf.errors import FormatError
 
 pytestmark = pytest.mark.gui
@@ -236,8 +236,8 @@ def is_in_any(widget, contents):
 
 def offered_methods(dock):
     """Return the names of the methods of a dock; one empty name where it asks for none."""
-    box = dock.methods.box if hasattr(dock, "methods") else None
-    return [""] if box is None else [box.itemData(k) for k in range(box.count())]
+    methods = dock.form.box.values() if hasattr(dock, "form") else []
+    return [method.name for method in methods] if len(methods) > 1 else [""]
 
 
 def cut_widgets(dock):

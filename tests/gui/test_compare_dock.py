@@ -136,7 +136,7 @@ def test_a_table_of_two_parameters_is_shown_as_one(viewer, dock_in, qtbot):
     """And slices that are labelled each by itself have windows in their plane."""
     viewer.add_image(stack(n_slices=3, side=12), name="stack")
     dock = dock_in(viewer)
-    dock.input.choose_extent("each")
+    dock.input.choose(extent="each")
     dock.choice.vary(0, "window", "3, 5")
     dock.choice.vary(1, "max_labels", "2, 3")
     run(qtbot, dock)
@@ -153,7 +153,7 @@ def test_names_on_screen_say_what_differs_in_the_words_of_the_form(window, qtbot
     viewer.window.resize(1280, 800)
     frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
     viewer.window._qt_window.show()
-    dock.input.choose_extent("each")
+    dock.input.choose(extent="each")
     dock.choice.choose_methods("saf", "slk")
     dock.choice.vary(0, "window", "3, 5")
     dock.choice.vary(1, "max_labels", "2, 3")
@@ -230,7 +230,7 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in
     dock = dock_in(viewer)
     dock.choice.vary(0, None)
     dock.choice.vary(1, None)
-    dock.input.choose_image(layer)
+    dock.input.choose(image=layer)
     dock.choose_truth(truth)
     viewer.dims.set_point(0, 2)
 
@@ -241,12 +241,12 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in
 
     for change in (
         lambda: viewer.dims.set_point(0, 0),
-        lambda: dock.input.choose_extent("volume"),
-        lambda: dock.input.choose_image(other),
+        lambda: dock.input.choose(extent="volume"),
+        lambda: dock.input.choose(image=other),
     ):
         viewer.dims.set_point(0, 2)
-        dock.input.choose_image(layer)
-        dock.input.choose_extent("slice")
+        dock.input.choose(image=layer)
+        dock.input.choose(extent="slice")
         run(qtbot, dock)
         before = measured()
         dock.choose_truth(None)
@@ -328,7 +328,7 @@ def test_a_dock_that_is_closed_while_it_runs_leaves_nothing(docked, qtbot, windo
 def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
     strokes = np.zeros(IMAGE.shape[:2], np.uint8)
     strokes[:3, :3], strokes[-3:, -3:] = 1, 4
-    compare.input.choose_strokes(viewer.add_labels(strokes, name="strokes"))
+    compare.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
     compare.choice.choose_methods("laplacianshot", "af")
     run(qtbot, compare)
     assert len(results(viewer)) == 2, compare.status.text
@@ -339,7 +339,7 @@ def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
 def test_pixels_that_are_no_numbers_can_be_left_out(compare, qtbot, viewer):
     image = IMAGE[..., 0].astype(float)
     image[0, :4] = np.nan
-    compare.input.choose_image(viewer.add_image(image, name="holes"))
+    compare.input.choose(image=viewer.add_image(image, name="holes"))
     run(qtbot, compare)
     assert compare.status.is_error and "4 " in compare.status.text
     click(qtbot, button(compare, "Mask them and run"))
@@ -350,8 +350,8 @@ def test_pixels_that_are_no_numbers_can_be_left_out(compare, qtbot, viewer):
 
 def test_a_scale_that_does_not_fit_is_told_of(compare, qtbot, viewer):
     thin = viewer.add_image(np.random.default_rng(0).random((4, 16, 16)), name="thin")
-    compare.input.choose_image(thin)
-    compare.input.choose_extent("volume")
+    compare.input.choose(image=thin)
+    compare.input.choose(extent="volume")
     compare.input.scale.set_value(7)
     run(qtbot, compare)
     assert "scale along axis -3: 3 px, the most that fits" in compare.status.text

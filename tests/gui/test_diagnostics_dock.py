@@ -160,8 +160,8 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
 def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
     viewer, diagnostics, dock, run, qtbot
 ):
-    dock.input.choose_image(viewer.add_image(stack(n_slices=3, side=12), name="stack"))
-    dock.input.choose_extent("each")
+    dock.input.choose(image=viewer.add_image(stack(n_slices=3, side=12), name="stack"))
+    dock.input.choose(extent="each")
     dock.input.scale.set_value(3)
     run(dock)
     diagnostics._branch_fold.expand(animate=False)
@@ -267,7 +267,7 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
     assert not diagnostics._resume.isEnabled()
 
     dock.choose_method("fair")
-    dock.input.choose_groups("channel:0")
+    dock.input.choose(groups="channel:0")
     dock.form.set_values({"n_clusters": 2})
     run(dock, dock.start_sweep)
     assert not diagnostics._runs
@@ -312,7 +312,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, do
 def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run):
     scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
     scribbles.follow(False)
-    scribbles.input.choose_max_side(None)
+    scribbles.input.choose(max_side=None)
     scribbles.new_strokes()
     strokes = scribbles.strokes.layer
     strokes.data[2:6, 2:6] = 2

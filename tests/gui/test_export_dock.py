@@ -396,7 +396,7 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     assert dock.status.suggested_action == "Scale this image by itself"
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.status.action_button.click()
-    assert dock.repeat.brightness.rescale and not dock.status.suggested_action
+    assert dock.repeat.brightness.value and not dock.status.suggested_action
     for by_itself in (True, False):
         dock.repeat.brightness.choose(by_itself)
         dock.repeat.save_to(str(tmp_path / "r.json"))

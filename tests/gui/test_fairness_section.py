@@ -58,13 +58,13 @@ def test_a_labels_layer_is_taken_as_groups_only_when_asked(viewer, opens_image_f
     viewer.add_image(blocks(), name="blocks")
     dock = dock or add_dock()
     dock.choose_method("fair")
-    assert dock.input.group_label() == "red: low and high"
+    assert dock.input.choices["groups"].currentText() == "red: low and high"
 
 
 def test_a_labels_layer_makes_groups(fair, viewer, run):
     wells = np.ones((32, 32), dtype=int)
     wells[:, 16:] = 2
-    fair.input.choose_groups(viewer.add_labels(wells, name="wells"))
+    fair.input.choose(groups=viewer.add_labels(wells, name="wells"))
     result = run(fair)
     left = np.bincount(result.labels[:, :16].ravel(), minlength=4)[1:]
     right = np.bincount(result.labels[:, 16:].ravel(), minlength=4)[1:]
@@ -75,9 +75,9 @@ def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, ru
     viewer.add_image(stack(), name="stack")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
     dock.choose_method("fair")
-    assert "slices" not in dock.input.group_label()
-    dock.input.choose_extent("each")
-    dock.input.choose_groups("axis:0")
+    assert "slices" not in dock.input.choices["groups"].currentText()
+    dock.input.choose(extent="each")
+    dock.input.choose(groups="axis:0")
     dock.form.set_values({"n_clusters": 2})
     result = run(dock)
     assert result.recipe["input"]["groups"] == "axis:0"
@@ -130,7 +130,7 @@ def test_a_new_run_forgets_the_sweep(fair, qtbot, run):
 
 def test_a_sweep_can_be_stopped(fair, qtbot, viewer):
     viewer.add_image(np.random.default_rng(0).random((400, 400, 3)), rgb=True, name="large")
-    fair.input.choose_image(viewer.layers["large"])
+    fair.input.choose(image=viewer.layers["large"])
     complete = []
     fair.controller.swept.connect(lambda found: complete.append(found.is_complete))
     with qtbot.waitSignal(fair.controller.finished, timeout=TIMEOUT):
@@ -191,7 +191,7 @@ def test_points_of_a_volume_lie_where_their_pixels_do(viewer, run):
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
     dock.choose_method("slk")
     dock.form.set_values({"n_clusters": 2})
-    dock.input.choose_extent("volume")
+    dock.input.choose(extent="volume")
     result = run(dock)
     points = viewer.layers[-1]
     places = points.data.astype(int)
@@ -210,7 +210,7 @@ def test_blocks_have_four_modes(dock, run):
 def test_groups_of_any_numbers_are_named_by_them(viewer, fair, run):
     wells = np.where(np.arange(32) % 2, 5, 2**31 - 1) * np.ones((32, 1), int)
     layer = viewer.add_labels(wells.astype(np.int32), name="wells")
-    fair.input.choose_groups(layer)
+    fair.input.choose(groups=layer)
     run(fair)
     table = fair.fairness._table
     headings = [table.horizontalHeaderItem(k).text() for k in range(table.columnCount())]

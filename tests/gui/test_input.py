@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gui
 
 def add(viewer, dock, data, **options):
     layer = viewer.add_image(data, **options)
-    dock.input.choose_image(layer)
+    dock.input.choose(image=layer)
     return layer
 
 
@@ -53,7 +53,7 @@ def chosen(viewer, qtbot):
 
 def offer(viewer, chosen, data, **options):
     layer = viewer.add_image(data, **options)
-    chosen.choose_image(layer)
+    chosen.choose(image=layer)
     return layer
 
 
@@ -120,20 +120,20 @@ def test_an_active_layer_that_is_no_image_leaves_the_first(viewer, qtbot):
 
 
 def test_lab_only_with_three_channels(viewer, chosen):
-    assert "lab" in chosen.feature_names()
-    chosen.choose_features("lab")
+    assert "lab" in chosen.choices["features"].values()
+    chosen.choose(features="lab")
     assert chosen.job().options.features == "lab"
     offer(viewer, chosen, gray())
-    assert "lab" not in chosen.feature_names()
+    assert "lab" not in chosen.choices["features"].values()
     offer(viewer, chosen, np.moveaxis(blocks(), -1, 0), name="planes")
-    assert "lab" not in chosen.feature_names()
-    chosen.choose_channels(0)
-    assert "lab" in chosen.feature_names()
+    assert "lab" not in chosen.choices["features"].values()
+    chosen.choose(channels=0)
+    assert "lab" in chosen.choices["features"].values()
 
 
 def test_channels_in_front(viewer, dock, run):
     image = add(viewer, dock, np.moveaxis(blocks(), -1, 0), name="planes")
-    dock.input.choose_channels(0)
+    dock.input.choose(channels=0)
     run(dock)
     expected = saf.SelfAssignmentFlow().run(
         saf.Problem.from_image(blocks(), window=dock.input.scale.value)
@@ -143,39 +143,39 @@ def test_channels_in_front(viewer, dock, run):
 
 def test_the_axis_of_the_channels_is_kept_for_the_next_image_of_its_kind(viewer, chosen):
     first = offer(viewer, chosen, np.zeros((3, 20, 24)), name="first")
-    chosen.choose_channels(0)
+    chosen.choose(channels=0)
     offer(viewer, chosen, np.ones((3, 16, 18)), name="second")
     assert chosen.job().options.channel_axis == 0
     offer(viewer, chosen, np.ones((7, 16, 18)), name="of seven")
     assert chosen.job().options.channel_axis is None
-    chosen.choose_image(first)
+    chosen.choose(image=first)
     assert chosen.job().options.channel_axis is None
 
 
 def test_rows_appear_only_where_there_is_a_choice(viewer, chosen):
     section = chosen.section
-    assert not section.is_shown(chosen.channels)
-    assert not section.is_shown(chosen.extent)
+    assert not section.is_shown(chosen.choices["channels"])
+    assert not section.is_shown(chosen.choices["extent"])
     offer(viewer, chosen, stack())
-    assert section.is_shown(chosen.channels)
-    assert section.is_shown(chosen.extent)
-    chosen.choose_channels(0)
-    assert not section.is_shown(chosen.extent)
+    assert section.is_shown(chosen.choices["channels"])
+    assert section.is_shown(chosen.choices["extent"])
+    chosen.choose(channels=0)
+    assert not section.is_shown(chosen.choices["extent"])
 
 
 def test_axes_are_called_as_beside_their_sliders(viewer, chosen):
     blocks = chosen.image
     image = offer(viewer, chosen, stack(), name="stack")
-    assert chosen.channels.itemText(1) == "-3  (5 channels)"
+    assert chosen.choices["channels"].itemText(1) == "-3  (5 channels)"
     image.axis_labels = ("z", "y", "x")
-    chosen.choose_image(blocks)
-    chosen.choose_image(image)
-    assert chosen.channels.itemText(1) == "z  (5 channels)"
+    chosen.choose(image=blocks)
+    chosen.choose(image=image)
+    assert chosen.choices["channels"].itemText(1) == "z  (5 channels)"
 
 
 def test_a_volume(viewer, dock, run):
     image = add(viewer, dock, stack(), name="stack")
-    dock.input.choose_extent("volume")
+    dock.input.choose(extent="volume")
     run(dock)
     expected = saf.SelfAssignmentFlow().run(
         saf.Problem.from_image(stack(), window=dock.input.scale.value)
@@ -185,7 +185,7 @@ def test_a_volume(viewer, dock, run):
 
 def test_all_slices_each_by_itself(viewer, dock, run):
     image = add(viewer, dock, stack(), name="stack")
-    dock.input.choose_extent("each")
+    dock.input.choose(extent="each")
     result = run(dock)
     assert result.recipe["input"]["window"] == (1, 5, 5)
     assert result_of(viewer, image).data.shape == stack().shape
@@ -207,7 +207,7 @@ def test_the_slice_on_screen(viewer, dock, run):
 
 def test_a_stack_whose_last_axis_could_be_colours(viewer, dock, run):
     image = add(viewer, dock, stack()[:, :, :4].copy(), name="thin", rgb=False)
-    dock.input.choose_extent("volume")
+    dock.input.choose(extent="volume")
     dock.input.scale.set_value(3)
     run(dock)
     assert result_of(viewer, image).data.shape == (5, 16, 4)
@@ -223,7 +223,7 @@ def test_a_lazy_image_is_read_in_the_thread(viewer, dock, run):
     lazy = da.map_blocks(block, chunks=((1,) * 5, (16,), (16,)), dtype=np.float32)
     with dask.config.set(scheduler="synchronous"):
         image = add(viewer, dock, lazy, name="lazy", contrast_limits=(0, 1))
-        dock.input.choose_extent("volume")
+        dock.input.choose(extent="volume")
         run(dock)
     assert readers.count("napari-saf run") == 5
     assert result_of(viewer, image).data.shape == (5, 16, 16)
@@ -252,7 +252,7 @@ def test_place_and_units_are_carried(viewer, dock, run):
 def test_a_mask(viewer, dock, run):
     mask = np.zeros((32, 32), dtype=int)
     mask[4:20, 4:20] = 1
-    dock.input.choose_mask(viewer.add_labels(mask, name="inside"))
+    dock.input.choose(mask=viewer.add_labels(mask, name="inside"))
     result = run(dock)
     np.testing.assert_array_equal(result.labels > 0, mask > 0)
 
@@ -276,11 +276,11 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
     add(viewer, dock, data, name="holes")
     mask = np.zeros((32, 32), dtype=int)
     mask[:, :16] = 1
-    dock.input.choose_mask(viewer.add_labels(mask))
+    dock.input.choose(mask=viewer.add_labels(mask))
     assert run(dock) is None
     result = run(dock, start=dock.status.action_button.click)
     np.testing.assert_array_equal(result.labels > 0, (mask > 0) & np.isfinite(data))
-    dock.input.choose_mask(viewer.add_labels(np.ones((9, 9), int)))
+    dock.input.choose(mask=viewer.add_labels(np.ones((9, 9), int)))
     assert run(dock) is None
     assert run(dock, start=dock.status.action_button.click) is None
     assert "mask: expected the image's shape" in dock.status.text
@@ -291,15 +291,15 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
     [
         (lambda v, d: add(v, d, np.full((32, 32), 3.0)), "differing values"),
         (
-            lambda v, d: d.input.choose_mask(v.add_labels(np.zeros((32, 32), int))),
+            lambda v, d: d.input.choose(mask=v.add_labels(np.zeros((32, 32), int))),
             "empty mask",
         ),
         (
-            lambda v, d: d.input.choose_mask(v.add_labels(np.ones((9, 9), int))),
+            lambda v, d: d.input.choose(mask=v.add_labels(np.ones((9, 9), int))),
             "mask: expected the image's shape",
         ),
         (
-            lambda v, d: d.input.choose_strokes(v.add_labels(np.ones((9, 9), int))),
+            lambda v, d: d.input.choose(strokes=v.add_labels(np.ones((9, 9), int))),
             "seeds: expected the image's shape (32, 32)",
         ),
     ],
@@ -313,9 +313,9 @@ def test_bad_input_is_told_and_the_app_goes_on(viewer, dock, run, prepare, words
     assert run(dock) is None
     assert dock.status.is_error and words in dock.status.text
     assert sum(isinstance(layer, Labels) for layer in viewer.layers) == n_labels + given
-    dock.input.choose_image(good)
-    dock.input.choose_mask(None)
-    dock.input.choose_strokes(None)
+    dock.input.choose(image=good)
+    dock.input.choose(mask=None)
+    dock.input.choose(strokes=None)
     dock.input.scale.set_value(3)
     assert run(dock) is not None
     assert not dock.status.is_error
@@ -340,7 +340,7 @@ def test_too_little_memory(dock, run, monkeypatch):
 
 def test_a_lazy_image_that_does_not_fit_is_not_read(viewer, dock, run, monkeypatch):
     image = da.from_array(gray(), chunks=8)
-    dock.input.choose_image(viewer.add_image(image, name="lazy"))
+    dock.input.choose(image=viewer.add_image(image, name="lazy"))
     monkeypatch.setattr("napari_saf.device.free_memory", lambda: 1000)
     assert run(dock) is None
     assert "not enough memory" in dock.status.text and "one slice" in dock.status.text
@@ -385,11 +385,11 @@ def test_even_numbers_become_odd(chosen):
 )
 def test_the_scale_is_no_larger_than_the_image(viewer, chosen, n_slices, extent, window):
     offer(viewer, chosen, stack(n_slices), name="stack")
-    chosen.choose_extent(extent)
+    chosen.choose(extent=extent)
     job = chosen.job()
     assert job.options.window == window
     is_less = extent == "volume" and n_slices in (2, 4)
-    assert ("scale along axis -3" in chosen.scale_note(job)) == is_less
+    assert ("scale along axis -3" in chosen.scale_note()) == is_less
 
 
 def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
@@ -397,20 +397,20 @@ def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
     dock.input.scale.set_value(25)
     assert run(dock).recipe["input"]["window"] == (19, 25)
     assert "scale along axis -2: 19 px" in dock.status.text
-    dock.methods.choose("slk")
+    dock.choose_method("slk")
     assert not run(dock).recipe["input"]["window"] == 25
 
 
 def test_no_suggested_action_where_masking_pixels_would_not_help(viewer, dock, run):
     image = np.full((16, 16), np.nan, dtype=np.float32)
     layer = viewer.add_image(image, contrast_limits=(0, 1))
-    dock.input.choose_image(layer)
+    dock.input.choose(image=layer)
     run(dock)
     assert "all of them are NaN or infinite" in dock.status.text
     assert dock.status.suggested_action == ""
     image[2:] = 0.5
     layer.data = image
-    dock.input.choose_mask(viewer.add_labels((image == 0.5).astype(int)))
+    dock.input.choose(mask=viewer.add_labels((image == 0.5).astype(int)))
     run(dock)
     assert "expected differing values" in dock.status.text
     assert dock.status.suggested_action == ""
@@ -419,11 +419,11 @@ def test_no_suggested_action_where_masking_pixels_would_not_help(viewer, dock, r
 def test_each_volume_of_a_series_by_itself(viewer, dock, run):
     series = np.stack([stack(), stack()[::-1], stack()])
     layer = add(viewer, dock, series, name="series")
-    dock.input.choose_extent("volumes")
+    dock.input.choose(extent="volumes")
     dock.input.scale.set_value(5)
     result = run(dock)
     assert tuple(result.recipe["input"]["window"]) == (1, 5, 5, 5)
     assert result_of(viewer, layer).data.shape == series.shape
     np.testing.assert_array_equal(result.labels[0], result.labels[2])
-    dock.input.choose_image(viewer.layers["blocks"])
-    assert dock.input.extent.findData("volumes") < 0
+    dock.input.choose(image=viewer.layers["blocks"])
+    assert "volumes" not in dock.input.choices["extent"].values()

@@ -124,11 +124,11 @@ def numbers(path, dock):
 def test_restored_strokes_have_a_file_of_their_own(scribbles, tmp_path, qtbot):
     painted(scribbles, qtbot)
     first = scribbles.strokes.layer
-    scribbles.input.choose_strokes(None)
+    scribbles.input.choose(strokes=None)
     scribbles.restore_strokes()
     paint(scribbles, 12, 3)
     wait_for(scribbles, qtbot)
-    scribbles.input.choose_strokes(first)
+    scribbles.input.choose(strokes=first)
     paint(scribbles, 12, 4)
     wait_for(scribbles, qtbot)
     assert {frozenset(numbers(path, scribbles)) for path in files(tmp_path)} == {
@@ -162,13 +162,13 @@ def test_what_was_painted_last_is_what_stays(scribbles, tmp_path, qtbot, monkeyp
 def test_they_are_offered_by_the_axes_that_are_chosen(model, scribbles, qtbot):
     model.layers.clear()
     model.add_image(np.random.default_rng(0).random((3, 32, 32)), name="channels")
-    scribbles.input.choose_channels(0)
+    scribbles.input.choose(channels=0)
     painted(scribbles, qtbot)
     model.layers.remove(scribbles.strokes.layer)
     assert not scribbles.controls.restore.isHidden()
-    scribbles.input.choose_channels(None)
+    scribbles.input.choose(channels=None)
     assert scribbles.controls.restore.isHidden()
-    scribbles.input.choose_channels(0)
+    scribbles.input.choose(channels=0)
     assert not scribbles.controls.restore.isHidden()
 
 

@@ -39,10 +39,10 @@ def label(empty_dock, qtbot, viewer):
 
     def run(layer, extent="slice", channels=None):
         dock = empty_dock
-        dock.input.choose_image(layer)
+        dock.input.choose(image=layer)
         if channels is not None:
-            dock.input.choose_channels(channels)
-        dock.input.choose_extent(extent)
+            dock.input.choose(channels=channels)
+        dock.input.choose(extent=extent)
         dock.form.set_values({"max_labels": 3})
         before = list(viewer.layers)
         with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
@@ -159,7 +159,7 @@ def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis)
 def test_strokes_lie_over_all_channels_of_their_frame(viewer, qtbot):
     viewer.add_image(channels_of_planes((5, 3, 32, 32), 1), rgb=False, name="a")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
-    dock.input.choose_channels(1)
+    dock.input.choose(channels=1)
     viewer.dims.set_current_step(0, 3)
     viewer.dims.set_current_step(1, 2)
     dock.new_strokes()
@@ -177,7 +177,7 @@ def test_a_mask_of_one_plane_holds_for_every_slice(viewer, label, empty_dock):
     layer = viewer.add_image(np.random.default_rng(0).random((4, 16, 16)), name="a")
     inside = np.zeros((16, 16), dtype=int)
     inside[3:9, 2:12] = 1
-    empty_dock.input.choose_mask(viewer.add_labels(inside, name="inside"))
+    empty_dock.input.choose(mask=viewer.add_labels(inside, name="inside"))
     labels = label(layer, extent="each")
     np.testing.assert_array_equal(labels.data > 0, np.broadcast_to(inside > 0, (4, 16, 16)))
 

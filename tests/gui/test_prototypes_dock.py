@@ -7,7 +7,7 @@ from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QApplication
 
-from napari_saf._gui.forms.swatches import fill_color
+from napari_saf._gui.forms.controls import fill_color
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf.io import Recipe
 

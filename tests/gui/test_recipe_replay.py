@@ -78,12 +78,12 @@ def in_the_app(dock, qtbot, run):
     strokes = viewer.add_labels(seeds, name="strokes") if has_strokes else None
     dock.choose_method(name)
     dock.form.set_values(values)
-    dock.input.choose_image(image)
-    dock.input.choose_strokes(strokes)
-    dock.input.choose_features(look["features"])
-    dock.input.choose_max_side(look["max_side"])
+    dock.input.choose(image=image)
+    dock.input.choose(strokes=strokes)
+    dock.input.choose(features=look["features"])
+    dock.input.choose(max_side=look["max_side"])
     dock.input.scale.set_value(look["window"])
-    dock.input.choose_weights(look["weights"])
+    dock.input.choose(weights=look["weights"])
     found = []
     dock.controller.returned.connect(found.append)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):

@@ -104,7 +104,7 @@ def test_a_repeated_run_hides_the_one_before(viewer, dock, run):
 
 def test_results_of_other_slices_stay(viewer, dock, run):
     image = viewer.add_image(stack(), name="stack")
-    dock.input.choose_image(image)
+    dock.input.choose(image=image)
     for position in (1, 2, 2):
         viewer.dims.set_current_step(0, position)
         run(dock)

@@ -13,7 +13,7 @@ from qtpy.QtCore import QEvent, QObject
 from qtpy.QtWidgets import QWidget
 
 from napari_saf import SelfAssignmentFlow, Status
-from napari_saf._gui.forms.status import StatusArea
+from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.run import Run, Task
 from napari_saf._gui.runs.start import RunStart

@@ -33,7 +33,7 @@ def on_stack(model, open_on):
     model.add_image(stack(), name="stack")
     dock = open_on(model, ScribblesWidget)
     dock.input.scale.set_value(3)
-    dock.input.choose_features("intensity")
+    dock.input.choose(features="intensity")
     return dock
 
 
@@ -186,7 +186,7 @@ def test_the_image_is_switched_while_a_run_is_on(scribbles, model, paint, qtbot)
     with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
         paint(scribbles, CORNERS[1], 2, waits=False)
     with qtbot.waitSignal(scribbles.controller.finished, timeout=TIMEOUT):
-        scribbles.input.choose_image(other)
+        scribbles.input.choose(image=other)
     assert scribbles.input.strokes is None and not scribbles.classes.numbers()
     scribbles.start()
     assert "press New" in scribbles.status.text
@@ -194,16 +194,16 @@ def test_the_image_is_switched_while_a_run_is_on(scribbles, model, paint, qtbot)
 
 def test_strokes_go_with_their_image(taught, model, paint):
     strokes, alike = taught.strokes.layer, model.add_image(blocks()[::-1], name="alike")
-    taught.input.choose_image(alike)
+    taught.input.choose(image=alike)
     assert taught.strokes.layer == strokes
     taught.new_strokes()
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(taught, corner, number)
     assert taught.classes.numbers() == [1, 2]
-    taught.input.choose_image(model.layers["blocks"])
+    taught.input.choose(image=model.layers["blocks"])
     assert taught.strokes.layer == strokes and taught.classes.numbers() == [1, 2, 3, 4]
     assert taught.status.text.startswith("converged") and taught.result.visible
-    taught.input.choose_image(alike)
+    taught.input.choose(image=alike)
     assert taught.strokes.layer.name == "alike strokes"
 
 
@@ -294,7 +294,7 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
 ):
     holes = blocks().astype(np.float32)
     holes[14:18, 20] = np.nan
-    scribbles.input.choose_image(model.add_image(holes, name="holes", rgb=True))
+    scribbles.input.choose(image=model.add_image(holes, name="holes", rgb=True))
     scribbles.new_strokes()
     for number, corner in enumerate(CORNERS, start=1):
         paint(scribbles, corner, number)
@@ -307,8 +307,8 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
     assert not scribbles.status.is_error
     np.testing.assert_array_equal(labels_of(scribbles) > 0, inside)
 
-    scribbles.input.choose_image(model.layers["blocks"])
-    scribbles.input.choose_strokes(model.layers["blocks strokes"])
+    scribbles.input.choose(image=model.layers["blocks"])
+    scribbles.input.choose(strokes=model.layers["blocks strokes"])
     for number, corner in enumerate(CORNERS, start=1):
         paint(scribbles, corner, number)
     scribbles.apply_to(model.layers["holes"])
@@ -323,7 +323,7 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
 
 def test_what_was_taught_is_applied_to_another_image(taught, model, settle):
     other = model.add_image(blocks()[::-1, ::-1].copy(), name="turned", scale=(2, 2))
-    taught.input.choose_features("intensity")
+    taught.input.choose(features="intensity")
     taught.controls.other.choose(other)
     taught.controls.apply.click()
     settle(taught)
@@ -336,7 +336,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
     open_on, taught, model, settle, tmp_path, qtbot
 ):
     """By Apply, by the Prototypes dock, by a file on the command line, whatever the brightness."""
-    taught.input.choose_features("intensity")
+    taught.input.choose(features="intensity")
     taught.controls.update.click()
     settle(taught)
     dim = (blocks()[::-1] / 5 + 20).astype(np.uint8)
@@ -351,7 +351,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
         prototypes = open_on(model, PrototypesWidget)
         prototypes.load_from(str(tmp_path / "t.json"))
         prototypes.other_images.image.choose(other)
-        assert prototypes.other_images.brightness.rescale == by_itself
+        assert prototypes.other_images.brightness.value == by_itself
         with qtbot.waitSignal(prototypes.controller.finished, timeout=TIMEOUT):
             prototypes.use()
         used = model.layers["dim [AF]" + " [1]" * (not by_itself)].data
@@ -371,7 +371,7 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     np.testing.assert_allclose(found.colors[2], taught.strokes.color(2)[:3], atol=1e-4)
     turned = found.recipe().run(blocks()[::-1, ::-1].copy())
     assert (turned.labels == QUADRANTS[::-1, ::-1]).mean() > 0.95
-    taught.input.choose_features("position")
+    taught.input.choose(features="position")
     taught.controls.update.click()
     settle(taught)
     taught.save_prototypes(str(tmp_path / "other.json"))
@@ -396,7 +396,7 @@ def test_prototypes_of_classes_with_gaps_are_those_of_their_numbers(
     scribbles, model, paint, settle
 ):
     scribbles.controls.new.click()
-    scribbles.input.choose_features("intensity")
+    scribbles.input.choose(features="intensity")
     numbers = (3, 20, 7, 9)
     for number, corner in zip(numbers, CORNERS, strict=True):
         paint(scribbles, corner, number)
@@ -416,7 +416,7 @@ def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(open_on, model
     model.add_image(frames, name="frames")
     dock = open_on(model, ScribblesWidget)
     dock.input.scale.set_value(3)
-    dock.input.choose_features("intensity")
+    dock.input.choose(features="intensity")
     model.dims.current_step = (2, 2, 0, 0)
     dock.controls.new.click()
     for rows, column, number in ((np.arange(7, 10), 8, 1), (np.arange(3), 1, 2)):
@@ -440,7 +440,7 @@ def test_an_image_with_other_axes_is_refused(taught, model):
 
 def test_strokes_on_one_slice_act_on_all(on_stack, settle):
     dock = on_stack
-    dock.input.choose_extent("volume")
+    dock.input.choose(extent="volume")
     dock.controls.new.click()
     layer = dock.strokes.layer
     assert layer.data.shape == stack().shape
@@ -475,7 +475,7 @@ def test_channels_of_another_layer_are_features(taught, model, settle):
     layer = model.add_image(
         halves * 40 + rng.normal(size=halves.shape), name="deep", rgb=False, visible=False
     )
-    taught.input.choose_feature_layer(layer)
+    taught.input.choose(features=layer)
     for corner, number in ((CORNERS[2], 1), (CORNERS[3], 2)):
         rows = np.arange(corner[0], corner[0] + 4)
         taught.strokes.layer.data_setitem((rows, np.full(4, corner[1])), number)
@@ -484,12 +484,12 @@ def test_channels_of_another_layer_are_features(taught, model, settle):
 
 
 def test_other_methods_follow_too(taught, settle):
-    for index in range(taught.methods.box.count()):
-        taught.methods.box.setCurrentIndex(index)
+    for index in range(taught.form.box.count()):
+        taught.form.box.setCurrentIndex(index)
         taught.form.set_values({"max_iterations": 20})
         taught.start()
         settle(taught)
-        assert not taught.status.is_error, taught.methods.box.currentText()
+        assert not taught.status.is_error, taught.form.box.currentText()
         painted = taught.strokes.layer.data > 0
         if taught.form.read().follows_seeds:
             np.testing.assert_array_equal(
@@ -502,7 +502,7 @@ def test_a_foreign_layer_can_hold_the_strokes(open_on, model, settle):
     mine = model.add_labels(np.zeros((32, 32), dtype=np.int32), name="mine")
     dock = open_on(model, ScribblesWidget)
     assert dock.strokes.layer is None
-    dock.input.choose_strokes(mine)
+    dock.input.choose(strokes=mine)
     mine.data_setitem((np.arange(6, 9), np.full(3, 6)), 1)
     mine.data_setitem((np.arange(6, 9), np.full(3, 22)), 300)
     settle(dock)
@@ -551,7 +551,7 @@ def test_a_warm_start_knows_a_new_class(taught, paint):
 @pytest.mark.parametrize("number", [300, 70_000, 2**31 - 1])
 def test_classes_of_large_numbers_keep_them(model, scribbles, settle, number):
     mine = model.add_labels(np.zeros((32, 32), dtype=np.int32), name="mine")
-    scribbles.input.choose_strokes(mine)
+    scribbles.input.choose(strokes=mine)
     mine.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
     mine.data_setitem((np.arange(22, 26), np.full(4, 22)), number)
     settle(scribbles)

@@ -19,13 +19,13 @@ def test_rows_that_act_on_strokes_come_and_go_with_them(viewer, dock):
     dock.choose_method("af")
     assert for_seeds("af") and not for_seeds("af") & set(dock.form.visible_names())
     strokes = viewer.add_labels(np.zeros((32, 32), np.uint8), name="strokes")
-    dock.input.choose_strokes(strokes)
+    dock.input.choose(strokes=strokes)
     assert for_seeds("af") <= set(dock.form.visible_names())
     dock.form.set_values({"rounds": 0})
     assert dock.form.read().rounds == 0
-    dock.input.choose_strokes(None)
+    dock.input.choose(strokes=None)
     assert dock.form.read().rounds == saf.AssignmentFlow().rounds
-    dock.input.choose_strokes(strokes)
+    dock.input.choose(strokes=strokes)
     dock.choose_method("saf")
     assert for_seeds("saf") <= set(dock.form.visible_names())
     viewer.layers.remove(strokes)

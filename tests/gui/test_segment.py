@@ -141,8 +141,7 @@ def test_a_run_goes_on_without_the_layers_it_has_read(viewer, dock, long_run, qt
     painted = np.zeros((32, 32), dtype=int)
     painted[2:30, 2:16], painted[2:30, 16:30] = 1, 2
     layer = viewer.add_labels(painted, name="painted")
-    choose = dock.input.choose_mask if which == "mask" else dock.input.choose_strokes
-    choose(layer)
+    dock.input.choose(**{which: layer})
     long_run(dock)
     viewer.layers.remove(layer)
     with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):

@@ -47,7 +47,7 @@ def test_a_file_that_napari_cannot_read_leaves_the_defaults(settings, monkeypatc
 def test_forms_begin_with_the_device(settings, qtbot):
     settings.computing.device = "cpu"
     for method in METHODS.values():
-        form = MethodForm(method, viewer=FakeViewer())
+        form = MethodForm(FakeViewer(), [method])
         qtbot.addWidget(form.basic)
         qtbot.addWidget(form.advanced)
         assert form.values().get("device", "cpu") == "cpu"

@@ -25,7 +25,7 @@ def scribbles(model, open_on):
     model.add_image(stack(), name="stack")
     dock = open_on(model, ScribblesWidget)
     dock.input.scale.set_value(3)
-    dock.input.choose_features("intensity")
+    dock.input.choose(features="intensity")
     model.dims.set_current_step(0, 2)
     dock.controls.new.click()
     return dock
@@ -124,10 +124,10 @@ def test_the_table_and_the_status_are_those_of_the_slice_on_screen(painted, go):
     assert "paint" in painted.status.text
     go(3)
     assert shares_of(painted) == third and "converged" in painted.status.text
-    painted.input.choose_extent("volume")
+    painted.input.choose(extent="volume")
     assert shares_of(painted) == ["", ""]
     assert painted.status.text == "no labels yet: press Update"
-    painted.input.choose_extent("slice")
+    painted.input.choose(extent="slice")
     assert shares_of(painted) == third and "converged" in painted.status.text
     assert not began
 
@@ -207,7 +207,7 @@ def test_a_closed_dock_lets_go_of_the_sliders(painted, model, qtbot):
 
 def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, settle, paint):
     scribbles.input.scale.set_value(13)
-    scribbles.input.choose_extent("volume")
+    scribbles.input.choose(extent="volume")
     paint(BALL, 1)
     paint(CORNER, 2)
     assert not scribbles.status.is_error, scribbles.status.text

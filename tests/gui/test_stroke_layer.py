@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.gui]
 @pytest.fixture
 def strokes(viewer, dock):
     layer = viewer.add_labels(np.zeros((32, 32), dtype=np.uint8), name="strokes")
-    dock.input.choose_strokes(layer)
+    dock.input.choose(strokes=layer)
     return layer
 
 
@@ -67,7 +67,7 @@ def test_strokes_of_a_stack_count_in_their_slice(viewer, run):
     viewer.add_image(stack(), name="stack")
     layer = viewer.add_labels(np.zeros(stack().shape, dtype=np.uint8), name="strokes")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
-    dock.input.choose_strokes(layer)
+    dock.input.choose(strokes=layer)
     layer.data_setitem((np.full(3, 2), np.arange(7, 10), np.full(3, 8)), 1)
     layer.data_setitem((np.full(3, 2), np.arange(3), np.full(3, 1)), 2)
     viewer.dims.set_current_step(0, 2)
@@ -79,4 +79,4 @@ def test_strokes_of_a_stack_count_in_their_slice(viewer, run):
 
 def test_a_result_is_no_layer_of_strokes(dock, viewer, run):
     run(dock)
-    assert viewer.layers[-1] not in dock.input._strokes._values
+    assert viewer.layers[-1] not in dock.input.choices["strokes"].values()

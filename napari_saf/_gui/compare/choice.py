@@ -19,8 +19,8 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
+from napari_saf._gui.forms.image_input import with_side
 from napari_saf._gui.forms.layout import FormSection
-from napari_saf._gui.forms.scale import with_side
 from napari_saf.comparison import (
     OPTION_AXES,
     Variant,

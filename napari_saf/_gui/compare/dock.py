@@ -20,10 +20,10 @@ from napari_saf._gui.docks.run_dock import (
     describe_error,
     suggested_action_for,
 )
+from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
 from napari_saf._gui.layers.placement import pixels_of
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Compared, lay_out
@@ -167,7 +167,7 @@ class CompareWidget(RunDock):
             return
         is_given = "window" not in self.choice.axis_names
         uses_scale = is_given and any(variant.method.uses_window for variant in work.variants)
-        self._scale_note = self.input.scale_note(work.job) if uses_scale else ""
+        self._scale_note = self.input.scale_note() if uses_scale else ""
         self._side.leave()
         if self._layers is not None:
             for layer in self._layers.layers():
@@ -177,7 +177,7 @@ class CompareWidget(RunDock):
         self.table.show_rows([], [])
         self.swatches.show_swatches([])
         self._layers = ComparisonLayers(
-            self._viewer, self, self.input.image, self.input.placement(), list(work.variants)
+            self._viewer, self, self.input.image, self.input.region().placement, list(work.variants)
         )
         self.begin_task("comparing", work.run, self._on_compared, self._on_reported)
 
@@ -200,7 +200,7 @@ class CompareWidget(RunDock):
     def _on_choice_changed(self, layer: object = None) -> None:
         self._forget_error()
         spreads = any(issubclass(METHODS[name], SweepMethod) for name in self.choice.names)
-        self.input.show_groups(spreads)
+        self.input.show_row("groups", spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
         text = "Compare"
         if self.input.image is not None:

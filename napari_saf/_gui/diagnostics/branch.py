@@ -8,9 +8,10 @@ import napari
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from napari_saf._gui.forms.controls import OddSlider
+from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.scale import OddSlider, side_of, with_side
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
@@ -50,7 +51,7 @@ class BranchForm(QWidget):
         if job is None:
             return
         self.form = form = MethodForm(
-            type(job.method), self._viewer, asks_prototypes=False, asks_start=False
+            self._viewer, [type(job.method)], asks_prototypes=False, asks_start=False
         )
         self._basic.layout().addWidget(form.basic)
         self._advanced.layout().addWidget(form.advanced)

@@ -16,8 +16,8 @@ from napari_saf._gui.diagnostics.branch import BranchForm
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.separability import Separability, SeparabilityTable, separate
 from napari_saf._gui.docks.run_dock import RunDock, count_labels
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.curves import CurvePlot, curves_of
-from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY

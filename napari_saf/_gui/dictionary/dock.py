@@ -27,10 +27,10 @@ from napari_saf._gui.dictionary.layers import (
 )
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.buttons import create_button
-from napari_saf._gui.forms.layer_choice import ImageList
+from napari_saf._gui.forms.choices import ImageList
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.forms.scale import OddSlider
+from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Plane, channel_axes, pixels_of, plane_of
 from napari_saf._gui.layers.reading import ImageJob
@@ -62,7 +62,7 @@ class DictionaryWidget(RunDock):
         self._task_layer: Image | None = None
         self._atom_labels = AtomLabelsList(viewer)
         self.images = ImageList(viewer)
-        self.form = MethodForm(PatchDictionaryLearning, viewer, asks_prototypes=False)
+        self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), QComboBox()
         self.atoms, self.applying = AtomsSection(), ApplySection(viewer)
         self.learn = create_button(

@@ -20,7 +20,7 @@ from napari_saf._gui.docks.run_dock import (
 from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import Written, source_of, write_files
-from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.layers.alignment import image_region, labelled_image
 from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, recipe_of

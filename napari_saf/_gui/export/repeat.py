@@ -17,11 +17,10 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, BrightnessChoice
+from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
+from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
-from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.layout import FormSection
-from napari_saf._gui.forms.status import StatusArea
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.metadata import raw_recipe, recipe_of
 from napari_saf._gui.runs.controller import RunJob
@@ -59,7 +58,7 @@ class RepeatSection(QWidget):
         self._recipe: Recipe | None = None
         self._is_enabled = True
         self._image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
-        self.brightness = BrightnessChoice()
+        self.brightness = Choice(BRIGHTNESS)
         self.button, self._save = QPushButton("Repeat"), QPushButton("Save recipe …")
         self._what, self._command = QLabel(), QPlainTextEdit()
         self._create_layout()
@@ -111,7 +110,7 @@ class RepeatSection(QWidget):
         """
         if self._recipe is None:
             raise InvalidInput(self.summary)
-        n_axes, rescale = len(labelled_axes(self._layer)), self.brightness.rescale
+        n_axes, rescale = len(labelled_axes(self._layer)), self.brightness.value
         return repeat_job(
             self._viewer, self._recipe, self._image.layer, n_axes, self._layer, rescale
         )
@@ -124,7 +123,7 @@ class RepeatSection(QWidget):
         if target.suffix.lower() != ".json":
             target = target.with_name(f"{target.name}.recipe.json")
         try:
-            save_recipe(target, self._recipe.with_rescale(self.brightness.rescale).raw)
+            save_recipe(target, self._recipe.with_rescale(self.brightness.value).raw)
         except SafError as error:
             self._status.show_error(str(error))
         else:

@@ -1,64 +1,91 @@
-"""Controls for what no parameter describes: a folder, the scaling of other images."""
+"""Controls that know no layers: an odd number, a folder, how a run goes, colours of labels."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QWidget
-
-BRIGHTNESS_HELP = (
-    "Which values count as black and white: the darkest and brightest of each image, for images of "
-    "other brightness; or those of the first image, where a value means the same in all."
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt, Signal
+from qtpy.QtWidgets import (
+    QFileDialog,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QProgressBar,
+    QPushButton,
+    QSizePolicy,
+    QSlider,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
 )
-
-
-class BrightnessChoice(QComboBox):
-    """Each image by itself, or all as the first one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addItem("each image by itself", True)
-        self.addItem("as in the first image", False)
-
-    @property
-    def rescale(self) -> bool:
-        """Whether each image is scaled by its own values."""
-        return bool(self.currentData())
-
-    def choose(self, rescale: bool) -> None:
-        """Choose whether each image is scaled by its own values."""
-        self.setCurrentIndex(self.findData(rescale))
-
+from skimage.color import lab2rgb
+from superqt import QFlowLayout
+from superqt.utils import signals_blocked
 
 PROTOTYPE_FILTER = "Prototypes (*.json)"
-
+_SLIDER_END = 41
+_BOX_END = 999
+_BOX_WIDTH = 106
 _BUTTON_WIDTH = 30
+_STEPS = 1000
+_ERROR_STYLE = "color: #e5534b;"
+_LONG_WORD = re.compile(r"\S{25,}")
+_BREAK = "\N{ZERO WIDTH SPACE}"
+_SQUARE_SIDE = 24
 
 
-def json_path(path: str) -> Path:
-    """Return a path that ends in .json, be it added."""
-    target = Path(path)
-    return target if target.suffix.lower() == ".json" else target.with_name(f"{target.name}.json")
+class OddSlider(QWidget):
+    """A slider for the usual odd numbers of pixels, and a box for all of them."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__()
+        self._slider, self._box = QSlider(Qt.Orientation.Horizontal), QSpinBox()
+        self._slider.setRange(0, _SLIDER_END // 2)
+        self._box.setRange(1, _BOX_END)
+        self._box.setSingleStep(2)
+        self._box.setSuffix(" px")
+        self._box.setKeyboardTracking(False)
+        self._box.setFixedWidth(_BOX_WIDTH)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._slider, stretch=1)
+        layout.addWidget(self._box)
+        self._slider.valueChanged.connect(self._on_slider_moved)
+        self._box.valueChanged.connect(self.set_value)
+        self.set_value(value)
+
+    @property
+    def value(self) -> int:
+        """The odd number."""
+        return int(self._box.value())
+
+    def set_value(self, value: int) -> None:
+        """Set the number; an even one becomes the odd one above."""
+        self._box.setValue(value + 1 - value % 2)
+        with signals_blocked(self._slider):
+            self._slider.setValue(value // 2)
+
+    def _on_slider_moved(self, half: int) -> None:
+        if self.value // 2 != half:
+            self._box.setValue(2 * half + 1)
 
 
 class FolderField(QWidget):
-    """The path of a folder.
-
-    Parameters
-    ----------
-    purpose : str
-        What the folder is for.
-    """
+    """The path of a folder, for a purpose that its dialog names."""
 
     changed = Signal()
 
-    def __init__(self, purpose: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, purpose: str) -> None:
+        super().__init__()
         self._purpose = purpose
-        self._line = QLineEdit()
+        self._line, button = QLineEdit(), QPushButton("…")
         self._line.setPlaceholderText("choose a folder")
-        button = QPushButton("…")
         button.setFixedWidth(_BUTTON_WIDTH)
         button.setToolTip(purpose)
         layout = QHBoxLayout(self)
@@ -81,3 +108,139 @@ class FolderField(QWidget):
         found = QFileDialog.getExistingDirectory(self, self._purpose, self._line.text())
         if found:
             self._line.setText(found)
+
+
+def json_path(path: str) -> Path:
+    """Return a path that ends in .json, be it added."""
+    target = Path(path)
+    return target if target.suffix.lower() == ".json" else target.with_name(f"{target.name}.json")
+
+
+class StatusArea(QWidget):
+    """A progress bar over a line of text over a button, where an action is suggested."""
+
+    suggested_action_clicked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bar, self._line, self.action_button = QProgressBar(), QLabel(), QPushButton()
+        self._bar.setTextVisible(False)
+        self._bar.setRange(0, _STEPS)
+        self._bar.setMaximumHeight(10)
+        self._line.setWordWrap(True)
+        self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self.action_button.setToolTip("Do this, and then what was asked for.")
+        self.action_button.clicked.connect(self.suggested_action_clicked)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        for widget in (self._bar, self._line, self.action_button):
+            layout.addWidget(widget)
+        self.reset()
+
+    @property
+    def text(self) -> str:
+        """The line of text."""
+        return str(self._line.text()).replace(_BREAK, "")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the line is an error."""
+        return bool(self._line.styleSheet())
+
+    @property
+    def suggested_action(self) -> str:
+        """The text of the button; empty where there is none."""
+        return "" if self.action_button.isHidden() else str(self.action_button.text())
+
+    def reset(self, text: str = "") -> None:
+        """Show an empty bar and a line; also while work has no known end.
+
+        A bar that moves has the canvas drawn with it, and where a processor draws, all cores are
+        busy with that.
+        """
+        self.show_progress(0, text)
+
+    def show_error(self, text: str, suggested_action: str = "") -> None:
+        """Show an error and an optional action."""
+        self.show_progress(0, text, suggested_action, _ERROR_STYLE)
+
+    def show_progress(
+        self, fraction: float, text: str, suggested_action: str = "", style: str = ""
+    ) -> None:
+        """Show the fraction done and an optional action."""
+        # A bar paints itself at once, and has the canvas painted with it: 35 ms on a slow screen.
+        self._bar.setUpdatesEnabled(False)
+        self._bar.setValue(round(fraction * _STEPS))
+        self._bar.setUpdatesEnabled(True)
+        if style != self._line.styleSheet():
+            self._line.setStyleSheet(style)
+        self.set_text(text)
+        self.action_button.setText(suggested_action)
+        self.action_button.setVisible(bool(suggested_action))
+
+    def set_text(self, text: str) -> None:
+        """Change the text, not the bar; long words, such as file names, can wrap."""
+        self._line.setText(_LONG_WORD.sub(lambda match: _BREAK.join(match[0]), text))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Swatch:
+    """A square for a label: colours (r, g, b, ...) in [0, 1]; crossed where no pixel has it."""
+
+    fill: NDArray[Any]
+    border: NDArray[Any]
+    tooltip: str
+    is_crossed: bool = False
+
+
+class Swatches(QWidget):
+    """Squares side by side, wrapped into lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layout = QFlowLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._squares: list[QLabel] = []
+
+    def show_swatches(self, swatches: Sequence[Swatch]) -> None:
+        """Show squares in the order given."""
+        while len(self._squares) < len(swatches):
+            square = QLabel()
+            square.setFixedSize(_SQUARE_SIDE, _SQUARE_SIDE)
+            square.setAlignment(Qt.AlignmentFlag.AlignCenter)
+            self._layout.addWidget(square)
+            self._squares.append(square)
+        for square in self._squares[len(swatches) :]:
+            square.hide()
+        for square, swatch in zip(self._squares, swatches, strict=False):
+            square.setToolTip(swatch.tooltip)
+            square.setText("✕" if swatch.is_crossed else "")
+            ink = "black" if float(np.mean(swatch.fill[:3])) > 0.5 else "white"
+            style = (
+                f"background-color: {_css(swatch.fill)}; border: 3px solid {_css(swatch.border)};"
+                f"border-radius: 5px; color: {ink};"
+            )
+            if style != square.styleSheet():
+                square.setStyleSheet(style)
+            square.show()
+
+    def tooltips(self) -> list[str]:
+        """Return the tooltips of the visible squares."""
+        return [str(square.toolTip()) for square in self._squares if not square.isHidden()]
+
+
+def fill_color(
+    prototype: NDArray[np.floating], features: str, otherwise: NDArray[Any]
+) -> NDArray[Any]:
+    """Return the colour of a prototype; `otherwise` for features that are no colours."""
+    if np.isfinite(prototype).all():
+        if features == "intensity" and len(prototype) in (1, 3):
+            return np.broadcast_to(prototype, 3)
+        if features == "lab":
+            return np.asarray(lab2rgb(100 * prototype.astype(float)[None])[0])
+    return otherwise
+
+
+def _css(color: NDArray[Any]) -> str:
+    red, green, blue = (round(255 * float(x)) for x in np.clip(color[:3], 0, 1))
+    return f"rgb({red}, {green}, {blue})"

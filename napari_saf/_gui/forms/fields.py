@@ -7,21 +7,13 @@ from typing import Any
 
 import napari
 import numpy as np
-from magicgui.backends._qtpy.widgets import QBaseValueWidget
 from magicgui.widgets import create_widget
-from magicgui.widgets.bases import ValueWidget
+from magicgui.widgets.bases import BaseValueWidget, ValuedContainerWidget
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtWidgets import (
-    QDoubleSpinBox,
-    QGridLayout,
-    QLabel,
-    QLineEdit,
-    QSlider,
-    QWidget,
-)
+from qtpy.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QLineEdit, QSlider, QWidget
 
-from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf.errors import InvalidInput
 from napari_saf.parameters import Parameter
@@ -30,46 +22,54 @@ _LARGEST = {"int": 2**31 - 1, "float": 1e6}
 _DECIMALS = 7
 
 
-def create_field(parameter: Parameter, viewer: napari.Viewer) -> ValueWidget[Any]:
+def create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
     """Return the field of a parameter, at its default."""
-    options: dict[str, Any] = {"name": parameter.name}
+    default, name = parameter.default, parameter.name
     if parameter.kind == "bool":
-        return create_widget(parameter.default, bool, options={"text": " "}, **options)  # type: ignore[return-value]
+        return create_widget(default, bool, name=name, options={"text": " "})  # type: ignore[return-value]
     if parameter.kind == "choice":
-        labels = parameter.choice_labels
-        choices = [(labels.get(one, one.replace("-", " ")), one) for one in parameter.choices]
-        if parameter.optional:
-            choices.insert(0, (parameter.none, None))  # type: ignore[arg-type]
-        found = {"choices": choices, "nullable": parameter.optional}
         return create_widget(  # type: ignore[return-value]
-            parameter.default, widget_type="ComboBox", options=found, **options
+            default,
+            name=name,
+            widget_type="ComboBox",
+            options={"choices": choice_entries(parameter), "nullable": parameter.optional},
         )
-    control: QWidget
     if parameter.kind == "array":
-        control = PrototypesChoice(viewer)
-    elif parameter.kind == "list":
-        control = _NumbersLine(parameter)
-    elif parameter.kind == "float" and parameter.ends is not None:
-        control = _SliderWithEnds(parameter)
-    else:
-        control = _NumberBox(parameter)
-    return ValueWidget(
-        parameter.default,
-        nullable=True,
-        widget_type=_QtField,
-        backend_kwargs={"control": control},
-        **options,
-    )
+        return QtField(PrototypesChoice(viewer), default, name)
+    if parameter.kind == "list":
+        return QtField(_NumbersLine(parameter), default, name)
+    if parameter.kind == "float" and parameter.ends is not None:
+        return QtField(_SliderWithEnds(parameter), default, name)
+    return QtField(_NumberBox(parameter), default, name)
 
 
-class _QtField(QBaseValueWidget):
-    """A Qt widget with `read`, `show_value` and `edited` as the backend of a field."""
+def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
+    """Return the texts and the values of a parameter that is a choice."""
+    texts = parameter.choice_labels
+    none = [(parameter.none, None)] if parameter.optional else []
+    return none + [(texts.get(one, one.replace("-", " ")), one) for one in parameter.choices]
 
-    def __init__(self, control: QWidget, parent: QWidget | None = None) -> None:
-        def given(parent: QWidget | None) -> QWidget:
-            return control
 
-        super().__init__(given, "read", "show_value", "edited", parent=parent)  # type: ignore[arg-type]
+class QtField(ValuedContainerWidget[Any]):
+    """A Qt widget with `read`, `show_value` and `edited` as a field of magicgui."""
+
+    def __init__(self, control: Any, value: object, name: str) -> None:
+        self.control = control
+        super().__init__(name=name, nullable=True, labels=False)
+        self.margins = (0, 0, 0, 0)
+        self.native.layout().addWidget(control)
+        self.native.setFocusProxy(control)
+        self.value = value
+        # Without the value, which may be a text that is none yet.
+        control.edited.connect(lambda: self.changed.emit(None))
+
+    def get_value(self) -> Any:
+        """Return what the widget reads."""
+        return self.control.read()
+
+    def set_value(self, value: object) -> None:
+        """Show a value."""
+        self.control.show_value(value)
 
 
 class _NumberBox(QDoubleSpinBox):
@@ -102,7 +102,6 @@ class _NumberBox(QDoubleSpinBox):
         return round(value) if self._is_whole else float(value)
 
     def show_value(self, value: float | None) -> None:
-        """Show a number, or the text for None."""
         self.setValue(self.minimum() if value is None else value)
 
     def textFromValue(self, value: float) -> str:
@@ -148,13 +147,13 @@ class _SliderWithEnds(QWidget):
     def __init__(self, parameter: Parameter) -> None:
         super().__init__()
         assert parameter.minimum is not None and parameter.maximum is not None
+        assert parameter.ends is not None
         self._low, width = parameter.minimum, parameter.maximum - parameter.minimum
         self._step = parameter.step or width / 100
-        self._slider = QSlider(Qt.Orientation.Horizontal)
+        self._slider, self._number = QSlider(Qt.Orientation.Horizontal), QLabel()
         self._slider.setRange(0, max(1, round(width / self._step)))
-        self._number = QLabel()
         self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
-        left, right = (QLabel(text) for text in parameter.ends or ("", ""))
+        left, right = map(QLabel, parameter.ends)
         right.setAlignment(Qt.AlignmentFlag.AlignRight)
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -169,11 +168,9 @@ class _SliderWithEnds(QWidget):
         self._on_moved()
 
     def read(self) -> float:
-        """Return the number."""
         return float(round(self._low + self._slider.value() * self._step, 10))
 
     def show_value(self, value: float) -> None:
-        """Show a number."""
         self._slider.setValue(round((value - self._low) / self._step))
 
     def _on_moved(self) -> None:
@@ -192,7 +189,6 @@ class PrototypesChoice(LayerChoice):
         self.layer_changed.connect(self.edited)
 
     def read(self) -> NDArray[np.floating] | None:
-        """Return the prototypes of the chosen result, or None."""
         points = self._points()
         return np.concatenate(list(points.values())) if points else None
 

@@ -27,8 +27,8 @@ class FormSection(QWidget):
     a narrow dock stand one below the other.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(_SPACING)
@@ -37,31 +37,27 @@ class FormSection(QWidget):
     def add_row(self, text: str, field: QWidget | Widget, tooltip: str = "") -> None:
         """Add a field with its label."""
         control = field.native if isinstance(field, Widget) else field
-        row, label = QWidget(), QLabel(text)
+        label = QLabel(text)
         label.setFixedWidth(_LABEL_WIDTH)
         label.setWordWrap(True)
         label.setBuddy(control)
         control.setMinimumWidth(0)
         control.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._rows[field] = row = QWidget()
         row.setToolTip(tooltip)
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(label)
         layout.addWidget(control, stretch=1)
         self._layout.addWidget(row)
-        self._rows[field] = row
 
     def show_row(self, field: QWidget | Widget, visible: bool) -> None:
         """Show or hide a field with its label."""
         self._rows[field].setVisible(visible)
 
     def is_shown(self, field: QWidget | Widget) -> bool:
-        """Return whether a row is shown where its section is."""
-        return not self._rows[field].isHidden()
-
-    def shown_names(self) -> list[str]:
-        """Return the names of the fields of magicgui that are shown where the section is."""
-        return [f.name for f in self._rows if isinstance(f, Widget) and self.is_shown(f)]
+        """Return whether there is a row that is shown where its section is."""
+        return field in self._rows and not self._rows[field].isHidden()
 
     def clear(self) -> None:
         """Remove all rows."""

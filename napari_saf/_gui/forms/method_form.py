@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import napari
-from magicgui.widgets.bases import ValueWidget
+from magicgui.widgets.bases import BaseValueWidget
 from qtpy.QtCore import QObject, Signal
-from qtpy.QtWidgets import QComboBox, QSizePolicy
 from superqt.utils import signals_blocked
 
+from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.fields import PrototypesChoice, create_field
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.settings import current_settings
@@ -19,9 +19,10 @@ from napari_saf.parameters import Parameter, build, describe
 
 
 class MethodForm(QObject):
-    """Fields for the parameters of a method, in two sections.
+    """A choice of methods, and fields for the parameters of the chosen one, in two sections.
 
-    They begin with the defaults of the method, and with the device of the settings.
+    The choice (`box`) and the sections (`basic`, `advanced`) are laid out by the owner. Fields
+    begin with the defaults of the method, and with the device of the settings.
 
     Parameters
     ----------
@@ -31,19 +32,15 @@ class MethodForm(QObject):
         Whether pixels come with strokes: without, what acts on them alone is not asked for.
     asks_start : bool
         Whether to ask for what counts only where no assignment to start from is given.
-
-    Attributes
-    ----------
-    basic, advanced : FormSection
-        To be laid out by the owner.
     """
 
+    method_changed = Signal()
     changed = Signal()
 
     def __init__(
         self,
-        method: type[AbstractMethod],
         viewer: napari.Viewer,
+        methods: Iterable[type[AbstractMethod]],
         *,
         asks_prototypes: bool = True,
         has_seeds: bool = True,
@@ -52,49 +49,40 @@ class MethodForm(QObject):
         super().__init__()
         self._viewer, self._has_seeds = viewer, has_seeds
         self._asks_prototypes, self._asks_start = asks_prototypes, asks_start
+        self.box = Choice([(method.title, method) for method in methods])
         self.basic, self.advanced = FormSection(), FormSection()
-        self._fields: dict[str, ValueWidget[Any]] = {}
+        self._fields: dict[str, BaseValueWidget[Any]] = {}
         self._parameters: dict[str, Parameter] = {}
-        self.show_method(method)
+        self._create_fields()
+        self.box.currentIndexChanged.connect(self._on_method_chosen)
 
-    def show_method(self, method: type[AbstractMethod]) -> None:
-        """Show the fields of a method, at its defaults, in place of those there are."""
-        self.release()
-        self.method = method
-        self.basic.clear()
-        self.advanced.clear()
-        self._fields.clear()
-        self._parameters = {p.name: p for p in describe(method) if self._is_asked(p)}
-        for name, parameter in self._parameters.items():
-            field = self._fields[name] = create_field(parameter, self._viewer)
-            self._section(name).add_row(parameter.label, field, parameter.help)
-            field.changed.connect(self._on_field_changed)
-        self.set_values({"device": current_settings().device})
-        self._show_what_holds()
+    @property
+    def method(self) -> type[AbstractMethod]:
+        """The chosen method."""
+        method: type[AbstractMethod] = self.box.value
+        return method
+
+    def choose(self, name: str) -> None:
+        """Choose a method by its name."""
+        self.box.choose(next((one for one in self.box.values() if one.name == name), None))
 
     @property
     def prototypes_field(self) -> PrototypesChoice | None:
         """The choice of prototypes of an earlier result, if there is one."""
-        controls = (self._fields[name].native for name in self._names())
-        return next((one for one in controls if isinstance(one, PrototypesChoice)), None)
+        own = [control for name, control in self._prototypes_fields() if self._holds(name)]
+        return own[0] if own else None
 
-    def field(self, name: str) -> ValueWidget[Any]:
+    def field(self, name: str) -> BaseValueWidget[Any]:
         """Return the field of a parameter."""
         return self._fields[name]
 
     def read(self) -> AbstractMethod:
-        """Return the method that the form describes.
-
-        Raises
-        ------
-        InvalidInput
-            If a value is out of bounds.
-        """
+        """Return the method that the form describes; InvalidInput if a value is out of bounds."""
         return build(self.method, self.values())
 
     def values(self) -> dict[str, object]:
         """Return the value of every parameter that exists under the present choices."""
-        values = {name: self._fields[name].value for name in self._names()}
+        values = {name: field.value for name, field in self._fields.items() if self._holds(name)}
         if self.prototypes_field is not None and self.prototypes_field.labels is not None:
             values["prototype_labels"] = self.prototypes_field.labels
         return values
@@ -107,32 +95,46 @@ class MethodForm(QObject):
 
     def set_has_seeds(self, has_seeds: bool) -> None:
         """Ask for what acts on strokes alone, or do not."""
-        if has_seeds != self._has_seeds:
-            self._has_seeds = has_seeds
-            self._show_what_holds()
+        self._has_seeds = has_seeds
+        self._update_rows()
 
     def visible_names(self) -> list[str]:
         """Return the names of the parameters that are asked for, basic ones first."""
-        return [*self.basic.shown_names(), *self.advanced.shown_names()]
+        sections = (self.basic, self.advanced)
+        return [name for one in sections for name in self._fields if one.is_shown(self.field(name))]
 
     def release(self) -> None:
         """Let go of the viewer."""
-        for field in self._fields.values():
-            if isinstance(field.native, PrototypesChoice):
-                field.native.disconnect_viewer()
+        for _, control in self._prototypes_fields():
+            control.disconnect_viewer()
 
-    def _is_asked(self, parameter: Parameter) -> bool:
-        return (
-            parameter.in_form
+    def _prototypes_fields(self) -> list[tuple[str, PrototypesChoice]]:
+        found = [(name, getattr(field, "control", None)) for name, field in self._fields.items()]
+        return [(name, control) for name, control in found if isinstance(control, PrototypesChoice)]
+
+    def _create_fields(self) -> None:
+        """Show the fields of the chosen method, at its defaults, in place of those there are."""
+        self.release()
+        self.box.setToolTip(self.method.title)
+        for section in (self.basic, self.advanced):
+            section.clear()
+        self._fields.clear()
+        self._parameters = {
+            parameter.name: parameter
+            for parameter in describe(self.method)
+            if parameter.in_form
             and (self._asks_prototypes or parameter.kind != "array")
             and (self._asks_start or not parameter.at_start)
-        )
+        }
+        for name, parameter in self._parameters.items():
+            field = self._fields[name] = create_field(parameter, self._viewer)
+            self._section(name).add_row(parameter.label, field, parameter.help)
+            field.changed.connect(self._on_field_changed)
+        self.set_values({"device": current_settings().device})
+        self._update_rows()
 
     def _section(self, name: str) -> FormSection:
         return self.advanced if self._parameters[name].advanced else self.basic
-
-    def _names(self) -> list[str]:
-        return [name for name in self._parameters if self._holds(name)]
 
     def _holds(self, name: str) -> bool:
         """Return whether a parameter exists under the present choices."""
@@ -144,72 +146,16 @@ class MethodForm(QObject):
         choice, wanted = parameter.depends_on
         return choice in self._fields and self._fields[choice].value in wanted
 
-    def _on_field_changed(self) -> None:
-        self._show_what_holds()
+    def _on_method_chosen(self) -> None:
+        with signals_blocked(self):
+            self._create_fields()
+        self.method_changed.emit()
         self.changed.emit()
 
-    def _show_what_holds(self) -> None:
+    def _on_field_changed(self) -> None:
+        self._update_rows()
+        self.changed.emit()
+
+    def _update_rows(self) -> None:
         for name, field in self._fields.items():
             self._section(name).show_row(field, self._holds(name))
-
-
-class MethodChoice(QObject):
-    """Methods to choose from; the form changes with the choice.
-
-    Parameters
-    ----------
-    methods : iterable of type
-        What is offered.
-    asks_prototypes, has_seeds : bool
-        See `MethodForm`.
-
-    Attributes
-    ----------
-    form : MethodForm
-        Of the chosen method.
-    basic, advanced : FormSection
-        Its sections, to be laid out by the owner.
-    """
-
-    method_changed = Signal()
-    form_changed = Signal()
-
-    def __init__(
-        self,
-        viewer: napari.Viewer,
-        methods: Iterable[type[AbstractMethod]],
-        *,
-        asks_prototypes: bool = True,
-        has_seeds: bool = True,
-    ) -> None:
-        super().__init__()
-        self._methods = {method.name: method for method in methods}
-        self.box = QComboBox()
-        self.box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        for name, method in self._methods.items():
-            self.box.addItem(method.title, name)
-        first = next(iter(self._methods.values()))
-        self.form = MethodForm(first, viewer, asks_prototypes=asks_prototypes, has_seeds=has_seeds)
-        self.basic, self.advanced = self.form.basic, self.form.advanced
-        self.box.setToolTip(first.title)
-        self.box.currentIndexChanged.connect(self._on_method_changed)
-        self.form.changed.connect(self.form_changed)
-
-    def choose(self, name: str) -> None:
-        self.box.setCurrentIndex(self.box.findData(name))
-
-    def set_has_seeds(self, has_seeds: bool) -> None:
-        """Show or hide the parameters that act on strokes alone, for all methods."""
-        self.form.set_has_seeds(has_seeds)
-
-    def release(self) -> None:
-        """Let go of the viewer."""
-        self.form.release()
-
-    def _on_method_changed(self) -> None:
-        method = self._methods[self.box.currentData()]
-        self.box.setToolTip(method.title)
-        with signals_blocked(self.form):
-            self.form.show_method(method)
-        self.method_changed.emit()
-        self.form_changed.emit()

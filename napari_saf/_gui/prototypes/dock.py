@@ -22,7 +22,7 @@ from napari_saf._gui.docks.run_dock import (
 )
 from napari_saf._gui.forms.buttons import create_button, enable
 from napari_saf._gui.forms.controls import json_path
-from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
 from napari_saf._gui.layers.alignment import image_region, labelled_image
 from napari_saf._gui.layers.live import EditedLayer
@@ -300,14 +300,14 @@ class PrototypesWidget(RunDock):
             self.sources.history.push(UndoStep(name, source, added=layer))
 
         with self._showing_errors():
-            job = create_job(self._viewer, source, image, self.other_images.brightness.rescale)
+            job = create_job(self._viewer, source, image, self.other_images.brightness.value)
             self._pending = (name, finish)
             self.controller.start(job.masked() if finite_only else job)
 
     def save_to(self, path: str) -> None:
         if self.source is not None:
             with self._showing_errors():
-                found = prototype_set(self.source, self.other_images.brightness.rescale)
+                found = prototype_set(self.source, self.other_images.brightness.value)
                 self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
 
     def load_from(self, path: str) -> None:

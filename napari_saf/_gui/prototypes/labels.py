@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.docks.label_table import LabelRow, colors_of
 from napari_saf._gui.docks.undo import UndoHistory
-from napari_saf._gui.forms.swatches import fill_color
+from napari_saf._gui.forms.controls import fill_color
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,

@@ -12,8 +12,8 @@ from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.forms.buttons import create_button, enable
-from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, PROTOTYPE_FILTER, BrightnessChoice
-from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER
+from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_row
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.live import N_COLORS, LiveLayer
@@ -32,7 +32,7 @@ class OtherImagesSection(FormSection):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
         self.image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
-        self.brightness = BrightnessChoice()
+        self.brightness = Choice(BRIGHTNESS)
         self.use = create_button("Label it")
         self.save = create_button("Save …", on_clicked=self._on_save_clicked)
         self.load = create_button(

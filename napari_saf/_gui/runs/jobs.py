@@ -8,7 +8,7 @@ from typing import Any
 import napari
 from napari.layers import Image
 
-from napari_saf._gui.forms.scale import fit_note, fit_window
+from napari_saf._gui.forms.image_input import fit_window
 from napari_saf._gui.layers.alignment import channel_axis_of, image_axes_of
 from napari_saf._gui.layers.placement import pixels_of, place, positions_on_screen
 from napari_saf._gui.layers.reading import ImageJob
@@ -104,12 +104,8 @@ def _check_channels(request: RunJob, found: PrototypeSet) -> None:
 def _fitting(recipe: Recipe, image: Image, axes: list[int]) -> tuple[int | tuple[int, ...], str]:
     """Return the window of a recipe, as far as some axes of an image allow it, and a note of it."""
     assert recipe.options is not None
-    wanted = recipe.options.window
-    window = fit_window(wanted, [pixels_of(image).shape[axis] for axis in axes])
-    if window == wanted or isinstance(window, int) or not recipe.method.uses_window:
-        return window, ""
-    widths = (wanted,) * len(axes) if isinstance(wanted, int) else wanted
-    return window, fit_note(widths, window, [image.axis_labels[axis] for axis in axes])
+    window, note = fit_window(recipe.options.window, image, axes)
+    return window, note if recipe.method.uses_window else ""
 
 
 _Cut = tuple[tuple[int, ...], int | None]

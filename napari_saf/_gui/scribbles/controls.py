@@ -15,11 +15,10 @@ from qtpy.QtWidgets import QCheckBox, QColorDialog, QWidget
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable, colors_of
 from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf._gui.forms.buttons import create_button
-from napari_saf._gui.forms.controls import BRIGHTNESS_HELP, BrightnessChoice
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layer_choice import LayerChoice
+from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
-from napari_saf._gui.forms.method_form import MethodChoice
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.scribbles.strokes import Strokes
 from napari_saf.methods import METHODS, SweepMethod
@@ -142,7 +141,7 @@ class Controls:
         self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
-        self.methods = MethodChoice(viewer, offered, asks_prototypes=False)
+        self.form = MethodForm(viewer, offered, asks_prototypes=False)
         self.classes = ClassTable(strokes)
         self.new = create_button(
             "New", "Add an empty layer to paint strokes on; hide earlier labels."
@@ -177,13 +176,13 @@ class Controls:
             ),
             none="choose an image",
         )
-        self.warm_start, self.brightness = QCheckBox(), BrightnessChoice()
+        self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
         self.apply, self.save = create_button("Apply"), create_button("Save …")
         self._method, self._more = FormSection(), FormSection()
         self._add_rows()
 
     def _add_rows(self) -> None:
-        self._method.add_row("Method", self.methods.box, "How the strokes teach.")
+        self._method.add_row("Method", self.form.box, "How the strokes teach.")
         self._method.add_row(
             "Scale",
             self.input.scale,
@@ -224,19 +223,19 @@ class Controls:
             self.classes,
             create_row(self.follow, self.uncertainty, self.suggest),
             self._method,
-            self.methods.basic,
+            self.form.basic,
             create_fold("Start from labels, apply elsewhere", self._more),
             create_fold("Features", self.input.features),
-            create_fold("Advanced", self.methods.advanced),
+            create_fold("Advanced", self.form.advanced),
         ]
 
     def show_window_controls(self, visible: bool) -> None:
         """Show what only methods with a window use."""
         self._method.show_row(self.input.scale, visible)
-        self.input.show_weights(visible)
+        self.input.show_row("weights", visible)
 
     def release(self) -> None:
         self.input.release()
-        self.methods.release()
+        self.form.release()
         self.base.disconnect_viewer()
         self.other.disconnect_viewer()

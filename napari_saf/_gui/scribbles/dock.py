@@ -22,7 +22,6 @@ from napari_saf._gui.docks.run_dock import (
     suggested_action_for,
 )
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
-from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.view import SliceWatch
@@ -58,7 +57,7 @@ class ScribblesWidget(RunDock):
         self.strokes = Strokes()
         self.autosave = StrokeAutosave(self.strokes)
         controls = self.controls = Controls(viewer, self.strokes, self._key_of)
-        self.input, self.methods, self.classes = controls.input, controls.methods, controls.classes
+        self.input, self.form, self.classes = controls.input, controls.form, controls.classes
         self._results = StrokeResults(viewer, self.input, controls.base, self.strokes)
         self._slices = SliceWatch(viewer, self)
         self._saved_strokes: Path | None = None
@@ -77,7 +76,7 @@ class ScribblesWidget(RunDock):
             (controls.save.clicked, self._on_save_clicked),
             (controls.base.layer_changed, self._on_base_chosen),
             (controls.other.layer_changed, self._update_enabled),
-            (self.methods.form_changed, self._on_form_changed),
+            (self.form.changed, self._on_form_changed),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.input.image_changed, self._on_image_chosen),
             (self.input.axes_changed, self._update_enabled),
@@ -115,7 +114,7 @@ class ScribblesWidget(RunDock):
         if self.input.image is None:
             self._show_error("no image: open or choose an image layer first")
             return
-        self._add_strokes(np.zeros(self.input.whole()[1], dtype=np.uint8))
+        self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
         self.status.reset("paint a few pixels of class 1, then of class 2")
 
     def restore_strokes(self) -> None:
@@ -123,7 +122,7 @@ class ScribblesWidget(RunDock):
         if self.input.image is None or self._saved_strokes is None:
             return
         with self._showing_errors():
-            pixels, classes = load_strokes(self._saved_strokes, self.input.whole()[1])
+            pixels, classes = load_strokes(self._saved_strokes, self.input.region().whole()[1])
             self._add_strokes(pixels)
             self.strokes.restore(classes)
             self.classes.refresh()
@@ -132,8 +131,8 @@ class ScribblesWidget(RunDock):
     def _add_strokes(self, pixels: Any) -> None:
         image = self.input.image
         run_registry(self._viewer).hide_results(image)
-        layer = add_strokes(self._viewer, image, pixels, self.input.whole()[0])
-        self.input.choose_strokes(layer)
+        layer = add_strokes(self._viewer, image, pixels, self.input.region().whole()[0])
+        self.input.choose(strokes=layer)
 
     def add_class(self) -> None:
         """Add a class and paint it; the first two come with new strokes."""
@@ -175,7 +174,7 @@ class ScribblesWidget(RunDock):
         if self.input.image is not None:
             strokes = self._results.fitting_strokes()
             if strokes != self.input.strokes:
-                self.input.choose_strokes(strokes)
+                self.input.choose(strokes=strokes)
         self._index = self._results.index
         self.controls.other.refresh()
         self._update_enabled()
@@ -224,11 +223,11 @@ class ScribblesWidget(RunDock):
                 self.input.image,
                 job,
                 method,
-                self.input.placement(),
+                self.input.region().placement,
                 strokes=self.input.strokes,
                 live=result.live,
                 start=result.warm_start if self.controls.warm_start.isChecked() else None,
-                note=self.input.scale_note(job) if method.uses_window else "",
+                note=self.input.scale_note() if method.uses_window else "",
             )
             self.controller.start(run_job)
 
@@ -367,7 +366,7 @@ class ScribblesWidget(RunDock):
             self.status.reset(f"saved {name}: load it in the Prototypes dock to label others")
 
     def _prototypes(self) -> PrototypeSet:
-        rescale = self.controls.brightness.rescale
+        rescale = self.controls.brightness.value
         return self._results.prototypes(rescale, self.controller.is_running)
 
     def _on_apply_clicked(self) -> None:
@@ -387,7 +386,7 @@ class ScribblesWidget(RunDock):
             button.setEnabled(has_strokes)
         controls.apply.setEnabled(has_strokes and controls.other.layer is not None)
         image = None if has_strokes else self.input.image
-        saved = None if image is None else last_saved(image, self.input.whole()[1])
+        saved = None if image is None else last_saved(image, self.input.region().whole()[1])
         self._saved_strokes = saved
         controls.restore.setVisible(saved is not None)
         if saved is not None:

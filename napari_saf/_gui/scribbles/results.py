@@ -12,8 +12,8 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layer_choice import LayerChoice
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import NAMES_KEY
@@ -148,7 +148,7 @@ class StrokeResults:
         result, chosen = self.current, self._input
         if result is None:
             result = StrokeResult(
-                self._viewer, chosen.image, chosen.strokes, index, chosen.placement()
+                self._viewer, chosen.image, chosen.strokes, index, chosen.region().placement
             )
             self._results.append(result)
         result.checksum = self.checksum()
@@ -160,7 +160,7 @@ class StrokeResults:
         last = next((r.strokes for r in reversed(self._results) if r.image == image), None)
         if last is not None or strokes is None:
             return last
-        sides, whole = pixels_of(strokes).shape, self._input.whole()[1]
+        sides, whole = pixels_of(strokes).shape, self._input.region().whole()[1]
         # Any axis may be that of the channels, which is still to be chosen.
         cut = [(whole[:axis], whole[axis + 1 :]) for axis in range(len(whole))]
         without_one = [(*before, *n, *after) for before, after in cut for n in ((), (1,))]
@@ -168,7 +168,7 @@ class StrokeResults:
 
     def read(self, layer: Labels) -> NDArray[Any]:
         """Return the pixels of a Labels layer over the region on screen."""
-        return read_pixels(pixels_of(layer), self._input.index_of(layer), not_cancelled)
+        return read_pixels(pixels_of(layer), self._input.region().over(layer)[1], not_cancelled)
 
     def checksum(self) -> int:
         """Return a checksum of the strokes on the region on screen."""

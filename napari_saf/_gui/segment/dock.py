@@ -19,10 +19,10 @@ from napari_saf._gui.docks.run_dock import (
     rescale_action,
     suggested_action_for,
 )
+from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf._gui.forms.method_form import MethodChoice, MethodForm
-from napari_saf._gui.forms.swatches import Swatch, Swatches, fill_color
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.controller import RunJob
@@ -44,37 +44,62 @@ _SCALE_HELP = (
 class SegmentWidget(RunDock):
     """Choose an image, a method and a scale; run; watch the labels form.
 
-    Attributes
-    ----------
-    fairness : FairnessSection
-        In sight for methods that spread labels over groups.
+    The `fairness` section is in sight for methods that spread labels over groups.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._was_sweep = self._finite_only = False
-        self.input = ImageInput(viewer)
-        self.methods = MethodChoice(
-            viewer, METHODS.values(), has_seeds=self.input.strokes is not None
-        )
-        self.swatches = Swatches()
-        self.fairness = FairnessSection(viewer)
         self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
-        viewer.layers.events.removed.connect(self._on_layer_removed)
-        self._create_controls()
-        self._create_layout()
+        self.input = ImageInput(viewer)
+        has_seeds = self.input.strokes is not None
+        self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
+        self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
+        self._run_button, self._device = QPushButton("Run"), QLabel()
+        self._run_button.setToolTip(
+            f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
+        )
+        self._device.setToolTip(
+            "Where the run is computed, and how precisely (Advanced: Device, Precision)."
+        )
+        self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._choice = FormSection()
+        self._choice.add_row("Method", self.form.box, "How to label.")
+        self._choice.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self._lay_out(
+            [
+                self.input.section,
+                self._choice,
+                self.form.basic,
+                self.fairness,
+                create_fold("Features", self.input.features),
+                create_fold("Advanced", self.form.advanced),
+            ],
+            [self._run_button, self._stop_button, self._device],
+            [self.swatches],
+        )
         self._connect()
         self._on_method_changed()
         self._on_form_changed()
 
+    def _connect(self) -> None:
+        self._viewer.layers.events.removed.connect(self._on_layer_removed)
+        for signal, slot in (
+            (self.form.method_changed, self._on_method_changed),
+            (self.form.changed, self._on_form_changed),
+            (self.input.image_changed, self._forget_error),
+            (self.input.strokes_changed, self._on_strokes_chosen),
+            (self._run_button.clicked, self.start),
+            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
+            (self.fairness.sweep_clicked, self.start_sweep),
+            (self.fairness.chosen, self._on_solution_chosen),
+            (self.controller.swept, self._on_swept),
+        ):
+            signal.connect(slot)
+
     def choose_method(self, name: str) -> None:
         """Choose a method by its name in METHODS."""
-        self.methods.choose(name)
-
-    @property
-    def form(self) -> MethodForm:
-        """The form of the chosen method."""
-        return self.methods.form
+        self.form.choose(name)
 
     def chosen_method(self) -> AbstractMethod:
         """Return the method with the parameters chosen here."""
@@ -82,72 +107,33 @@ class SegmentWidget(RunDock):
 
     def start(self) -> None:
         """Start a run with the parameters of the form."""
-        self._finite_only = False
         self._start()
 
     def start_sweep(self) -> None:
         """Start a sweep over the fairness weight."""
-        self._finite_only = False
         self._start(is_sweep=True)
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self.input.release()
-        self.methods.release()
+        self.form.release()
 
-    def _create_controls(self) -> None:
-        self._run_button = QPushButton("Run")
-        self._run_button.setToolTip(
-            f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
-        )
-        self._device = QLabel()
-        self._device.setToolTip(
-            "Where the run is computed, and how precisely (Advanced: Device, Precision)."
-        )
-        self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-
-    def _create_layout(self) -> None:
-        choice = self._choice = FormSection()
-        choice.add_row("Method", self.methods.box, "How to label.")
-        choice.add_row("Scale", self.input.scale, _SCALE_HELP)
-        self._lay_out(
-            [
-                self.input.section,
-                choice,
-                self.methods.basic,
-                self.fairness,
-                create_fold("Features", self.input.features),
-                create_fold("Advanced", self.methods.advanced),
-            ],
-            [self._run_button, self._stop_button, self._device],
-            [self.swatches],
-        )
-
-    def _connect(self) -> None:
-        self.methods.method_changed.connect(self._on_method_changed)
-        self.methods.form_changed.connect(self._on_form_changed)
-        self.input.image_changed.connect(self._forget_error)
-        self.input.strokes_changed.connect(self._on_strokes_chosen)
-        self._run_button.clicked.connect(self.start)
-        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
-        self.fairness.sweep_clicked.connect(self.start_sweep)
-        self.fairness.chosen.connect(self._on_solution_chosen)
-        self.controller.swept.connect(self._on_swept)
-
-    def _start(self, *, is_sweep: bool = False, rescale: bool = False) -> None:
-        if self.input.image is None:
+    def _start(
+        self, *, is_sweep: bool = False, rescale: bool = False, finite_only: bool = False
+    ) -> None:
+        self._was_sweep, self._finite_only = is_sweep, finite_only
+        image, strokes = self.input.image, self.input.strokes
+        if image is None:
             self._show_error("no image: open or choose an image layer first")
             return
         try:
             method, job = self.form.read(), self._job(rescale)
-            place = self.input.placement()
-            strokes = self.input.strokes
-            note = self.input.scale_note(job) if method.uses_window else ""
-            request = RunJob(self.input.image, job, method, place, is_sweep, strokes, note=note)
+            note = self.input.scale_note() if method.uses_window else ""
+            place = self.input.region().placement
+            request = RunJob(image, job, method, place, is_sweep, strokes, note=note)
         except SafError as error:
             self._show_error(str(error))
             return
-        self._was_sweep = is_sweep
         self.controller.start(request)
 
     def _job(self, rescale: bool) -> ImageJob:
@@ -161,12 +147,12 @@ class SegmentWidget(RunDock):
 
     def _on_method_changed(self) -> None:
         spreads = issubclass(self.form.method, SweepMethod)
-        self.input.show_groups(spreads)
+        self.input.show_row("groups", spreads)
         self.fairness.setVisible(spreads)
         self._update_enabled()
 
     def _on_strokes_chosen(self) -> None:
-        self.methods.set_has_seeds(self.input.strokes is not None)
+        self.form.set_has_seeds(self.input.strokes is not None)
 
     def _on_form_changed(self) -> None:
         try:
@@ -174,11 +160,10 @@ class SegmentWidget(RunDock):
         except SafError:
             return  # what is wrong is said when it is run
         self._choice.show_row(self.input.scale, uses_window)
-        self.input.show_weights(uses_window)
+        self.input.show_row("weights", uses_window)
         field = self.form.prototypes_field
-        features = None if field is None else field.input_entry("features")
-        if isinstance(features, str):
-            self.input.choose_features(features)
+        if field is not None:
+            self.input.choose(features=field.input_entry("features"))
         try:
             device = resolve_device(str(values.get("device", "cpu"))).type.upper()
         except SafError:
@@ -188,8 +173,8 @@ class SegmentWidget(RunDock):
     def _on_suggested_action_clicked(self) -> None:
         """Run again, without the pixels or the scaling that were in the way."""
         rescale = self.status.suggested_action == RESCALE
-        self._finite_only = self._finite_only or not rescale
-        self._start(is_sweep=self._was_sweep, rescale=rescale)
+        finite_only = self._finite_only or not rescale
+        self._start(is_sweep=self._was_sweep, rescale=rescale, finite_only=finite_only)
 
     def _on_began(self) -> None:
         super()._on_began()

@@ -1,0 +1,186 @@
+"""Choices by value: one of some entries, a layer of the viewer, some of its images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import napari
+from napari.layers import Image, Layer
+from qtpy.QtCore import QSize, Qt, Signal
+from qtpy.QtWidgets import QAbstractItemView, QComboBox, QListWidget, QListWidgetItem, QSizePolicy
+from superqt.utils import signals_blocked
+
+from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.view import list_events
+
+Entries = Sequence[tuple[str, object]]
+BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
+BRIGHTNESS_HELP = (
+    "Which values count as black and white: the darkest and brightest of each image, for images of "
+    "other brightness; or those of the first image, where a value means the same in all."
+)
+_MOST_ROWS = 4
+_ROW_HEIGHT = 24
+_PADDING = 4
+_EMPTY = "no image: open one"
+
+
+class Choice(QComboBox):
+    """One of some entries, each a text and a value, compared by equality."""
+
+    def __init__(self, entries: Entries = ()) -> None:
+        super().__init__()
+        self._values: list[Any] = []
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.offer(entries)
+
+    @property
+    def value(self) -> Any:
+        """What the chosen entry stands for; None if there is no entry."""
+        index = self.currentIndex()
+        return self._values[index] if 0 <= index < len(self._values) else None
+
+    def values(self) -> list[Any]:
+        """Return what the entries stand for, in the order on screen."""
+        return list(self._values)
+
+    def choose(self, value: object) -> None:
+        """Choose a value, if it is offered."""
+        if value in self._values:
+            self.setCurrentIndex(self._values.index(value))
+
+    def offer(self, entries: Entries) -> None:
+        """Offer other entries, without a signal; one of the same text stays chosen."""
+        texts, before = [text for text, _ in entries], self.currentText()
+        self._fill(entries, texts.index(before) if before in texts else 0)
+
+    def _fill(self, entries: Entries, index: int) -> None:
+        with signals_blocked(self):
+            self.clear()
+            self.addItems([text for text, _ in entries])
+            self._values = [value for _, value in entries]
+            self.setCurrentIndex(index)
+
+
+class LayerChoice(Choice):
+    """The layers of a viewer that are wanted, by object and not by name; it follows the viewer.
+
+    Entries that are no layers can be put before the layers: `set_others`. The first of them, which
+    is `none` at first, is chosen until a person chooses; where there is none, the layer that is
+    active in the viewer.
+    """
+
+    layer_changed = Signal(object)
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        wanted: Callable[[Layer], bool],
+        *,
+        none: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._viewer, self._wanted = viewer, wanted
+        self._others: Entries = [] if none is None else [(none, None)]
+        for event in list_events(viewer):
+            event.connect(self.refresh)
+        self.refresh()
+        self.currentIndexChanged.connect(lambda: self.layer_changed.emit(self.layer))
+
+    @property
+    def layer(self) -> Any:
+        """The chosen layer, or None."""
+        return self.value if isinstance(self.value, Layer) else None
+
+    def set_others(self, entries: Entries) -> None:
+        """Offer entries before the layers."""
+        self._others = list(entries)
+        self.refresh()
+
+    def refresh(self, event: object = None) -> None:
+        """Offer the layers that the viewer has now; keep the choice if it is still there."""
+        before, active = self.value, self._viewer.layers.selection.active
+        layers = [(layer.name, layer) for layer in self._viewer.layers if self._wanted(layer)]
+        entries = [*self._others, *layers]
+        values = [value for _, value in entries]
+        chosen = before if before in values or self._others else active
+        self._fill(entries, values.index(chosen) if chosen in values else 0)
+        if self.value != before:
+            self.layer_changed.emit(self.layer)
+
+    def disconnect_viewer(self) -> None:
+        """Stop following the viewer and let go of its layers."""
+        for event in list_events(self._viewer):
+            event.disconnect(self.refresh)
+        self._values, self._others = [], []
+
+
+class ImageList(QListWidget):
+    """The images of a viewer, each to be ticked, by object and not by name.
+
+    Images that were computed here are not offered. At first those that are selected in the viewer
+    are ticked, or else the first.
+    """
+
+    changed = Signal()
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._layers: list[Any] = []
+        self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        for event in list_events(viewer):
+            event.connect(self.refresh)
+        self.refresh()
+        self.itemChanged.connect(lambda item: self.changed.emit())
+
+    def chosen(self) -> list[Any]:
+        """Return the images that are ticked."""
+        items = [self.item(row) for row in range(len(self._layers))]
+        ticked = [bool(item and item.checkState() == Qt.CheckState.Checked) for item in items]
+        return [layer for layer, is_ticked in zip(self._layers, ticked, strict=True) if is_ticked]
+
+    def choose(self, layers: Sequence[Layer]) -> None:
+        """Tick these images and no others."""
+        self._fill(list(layers))
+        self.changed.emit()
+
+    def refresh(self, event: object = None) -> None:
+        """Offer the images that the viewer has now; what is ticked stays so."""
+        before, had = self.chosen(), self._layers
+        self._layers = [
+            layer
+            for layer in self._viewer.layers
+            if isinstance(layer, Image) and METADATA_KEY not in layer.metadata
+        ]
+        ticked = [layer for layer in before if layer in self._layers]
+        if not had:
+            selected = self._viewer.layers.selection
+            ticked = [layer for layer in self._layers if layer in selected] or self._layers[:1]
+        self._fill(ticked)
+        if ticked != before:
+            self.changed.emit()
+
+    def disconnect_viewer(self) -> None:
+        """Stop following the viewer."""
+        for event in list_events(self._viewer):
+            event.disconnect(self.refresh)
+
+    def _fill(self, ticked: list[Any]) -> None:
+        rows = min(max(1, len(self._layers)), _MOST_ROWS)
+        self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + _PADDING)
+        with signals_blocked(self):
+            self.clear()
+            for text in [layer.name for layer in self._layers] or [_EMPTY]:
+                item = QListWidgetItem(text, self)
+                item.setSizeHint(QSize(0, _ROW_HEIGHT))
+                item.setFlags(Qt.ItemFlag.NoItemFlags)
+            for row, layer in enumerate(self._layers):
+                item = self.item(row)
+                item.setFlags(Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable)
+                item.setToolTip(f"{layer.name}: tick it to learn from it.")
+                state = Qt.CheckState.Checked if layer in ticked else Qt.CheckState.Unchecked
+                item.setCheckState(state)
