@@ -105,10 +105,6 @@ class ScribblesWidget(RunDock):
         current = self._results.current
         return None if current is None else current.live.layer
 
-    @property
-    def form(self) -> MethodForm:
-        return self.methods.form
-
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         if self.input.image is None:
