@@ -145,7 +145,7 @@ def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, t
         qtbot.waitUntil(dock.isVisible)
         for method in offered_methods(dock):
             if method:
-                dock.methods.choose(method)
+                dock.form.choose(method)
             for fold in dock.findChildren(QCollapsible):
                 if not fold.isExpanded():
                     fold.expand(animate=False)
