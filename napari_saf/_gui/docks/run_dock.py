@@ -19,8 +19,8 @@ from qtpy.QtWidgets import (
 
 from napari_saf._gui.docks.lifetime import DockLifetime
 from napari_saf._gui.docks.shortcuts import Shortcuts, shortcut_text
-from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
