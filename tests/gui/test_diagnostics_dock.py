@@ -280,7 +280,7 @@ def test_edits_leave_the_recording_of_the_run_as_it_is(viewer, diagnostics, dock
     times, result = diagnostics.times, result_of(viewer)
     prototypes = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")[1]
     for _ in range(2):
-        run(prototypes, prototypes.refine)
+        run(prototypes, lambda: prototypes.edit("refine"))
     assert diagnostics._choice.layer == result
     np.testing.assert_array_equal(diagnostics.times, times)
     assert diagnostics._resume.isEnabled()
