@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,25 +54,9 @@ _MOST_NEIGHBOURS = 256
 class ImageOptions:
     """How images become a problem; with it a recipe does the same again.
 
-    Parameters
-    ----------
-    features : str
-        Name of the features, ``"array"`` for features that were given.
-    window : int or tuple of int
-        Odd side length of the averaging window.
-    weights : {"uniform", "nonlocal", "contrast"}
-        Weights within the window.
-    channel_axis : int or None
-        Axis of the channels; None if a last axis of 3 or 4 is RGB(A), others have none.
-    scaling : (low, high) or Scaling or None
-        Values that become 0 and 1; None: found from the image.
-    groups : str or None
-        What makes the groups, see `Problem.from_image`; None if there are none, or arrays.
-    max_side : int or None
-        Longest side at which to work; None: that of the image.
-    rescale : bool
-        Whether `scaling` was found from the image, so that any other image is scaled by its own
-        values; False: others are scaled as this one.
+    The arguments of `Problem.from_image`, with ``"array"`` for features that were given and None
+    for groups that were. `rescale` says that `scaling` was found from the image, so that any other
+    image is scaled by its own values.
 
     Raises
     ------
@@ -219,21 +203,11 @@ def _scaling_of(given: Any) -> Scaling | None:
     return Scaling.given(float(bounds[0]), float(bounds[1]))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class PreparedImages:
-    """Images on graphs of their pixels, or of blocks of them.
+class PreparedImages(NamedTuple):
+    """Images on graphs of their pixels, or of blocks of them, which know the way back.
 
-    Attributes
-    ----------
-    grids : list of GridGraph
-        One per image; those of blocks know the way back to the image.
-    features : list of array of shape (n_nodes, n_features)
-    groups : list of array of int or None
-        Image-shaped, where the options say what makes the groups.
-    options : ImageOptions
-        With the scaling, whether it was given or found.
-    clipped : float
-        Share of the values that lie outside a scaling that was given.
+    The groups are image-shaped, None where the options do not say what makes them. The options
+    hold the scaling, given or found; `clipped` is the share of values outside a given one.
     """
 
     grids: list[GridGraph]

@@ -54,74 +54,48 @@ _OUT_OF_BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
 class Parameter:
     """A parameter, as a form, a command line or a recipe needs it; made by `parameter`.
 
-    Attributes
-    ----------
-    label : str
-        Plain words for the form.
-    help : str
-        One or two sentences: the meaning, then the symbol.
-    default : object
-        Default value.
-    minimum, maximum : float or None
-        Inclusive bounds.
-    step : float or None
-        Increment of the form's control.
-    ends : tuple of two str or None
-        Labels of the two ends of a slider.
-    advanced : bool
-        Whether the form hides the field at first.
-    variants : mapping of str to type
-        For a field that holds one of several dataclasses: their names.
-    choices : tuple of str
-        The values to offer, by default those of a literal type; whether others will do is for the
-        class to say.
-    choice_labels : mapping of str to str
-        What the form says for choices that are no plain words.
-    none : str
-        What the form says for None, where that is allowed.
-    is_list : bool
-        Whether an array is a few numbers in a row that a person can type.
-    in_form : bool
-        Whether a form asks for it; library, command line and recipe always take it.
-    for_seeds : bool
-        Whether it changes nothing without seeds, so that a form asks for it only with strokes.
-    at_start : bool
-        Whether it changes nothing once an assignment to start from is given.
-    name : str
-        Dotted path of the field, such as ``"affinity.sigma2"``. This and what follows is read
-        from the dataclass.
-    hint : type
-        By which values are validated.
-    kind : {"int", "float", "bool", "choice", "array", "list", "window", "range", "text"}
-        What values it takes; a list is a short array, a window an odd side length or one for
-        each axis, a range a lower and an upper value.
-    optional : bool
-        Whether None is allowed.
-    depends_on : tuple of (str, tuple of str) or None
-        The name of a choice and those of its values under which alone this parameter exists.
+    Attributes from `name` on are read from the dataclass that has the field.
     """
 
     label: str
     help: str
+    """One or two sentences: the meaning, then the symbol."""
     default: object = None
     minimum: float | None = None
     maximum: float | None = None
+    """Inclusive, as `minimum`."""
     step: float | None = None
+    """Increment of the form's control."""
     ends: tuple[str, str] | None = None
+    """Labels of the two ends of a slider."""
     advanced: bool = False
+    """Whether the form hides the field at first."""
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
+    """The names of the dataclasses, for a field that holds one of several."""
     choices: tuple[str, ...] = ()
+    """Values to offer, by default those of a literal type; the class says whether others do."""
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What the form says for choices that are no plain words."""
     none: str = "automatic"
+    """What the form says for None, where that is allowed."""
     is_list: bool = False
+    """Whether an array is a few numbers in a row that a person can type."""
     in_form: bool = True
+    """Whether a form asks for it; library, command line and recipe always take it."""
     for_seeds: bool = False
+    """Whether it changes nothing without seeds, so that a form asks for it only with strokes."""
     at_start: bool = False
+    """Whether it changes nothing once an assignment to start from is given."""
     name: str = ""
+    """Dotted path of the field, such as ``"affinity.sigma2"``."""
     hint: Any = None
+    """The type by which values are validated."""
     kind: Kind = "array"
+    """A list is a short array, a window an odd side length or one an axis, a range low and high."""
     optional: bool = False
+    """Whether None is allowed."""
     depends_on: Condition | None = None
+    """The name of a choice, and those of its values under which alone this parameter exists."""
 
     def variant_of(self, value: object) -> str | None:
         """Return the name of the variant that a value is, None if it is none of them."""

@@ -284,15 +284,14 @@ def _read_images(
         groups=groups if isinstance(groups, str) else None,
         **options,
     )
-    found = prepare_images(images, masks, given, wanted)
-    grids, rows = found.grids, found.features
-    own_groups = groups if isinstance(groups, list) else found.groups or []
+    grids, rows, found, used, clipped = prepare_images(images, masks, given, wanted)
+    own_groups = groups if isinstance(groups, list) else found or []
     return grids, {
         "features": rows[0] if len(rows) == 1 else np.concatenate(rows),
         "seeds": _at_nodes(grids, seeds, "seeds"),
         "groups": _at_nodes(grids, own_groups, "groups"),
-        "options": found.options,
-        "clipped": found.clipped,
+        "options": used,
+        "clipped": clipped,
     }
 
 

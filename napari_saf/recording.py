@@ -221,8 +221,6 @@ class Recording:
         """The steps of which soft labels are kept, by rising time."""
         return self._states.samples
 
-    label_moments, state_moments = labels, states  # their first names
-
     @property
     def n_bytes(self) -> int:
         """Memory of labels and soft labels."""
