@@ -121,8 +121,9 @@ def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
     settle(qtbot, diagnostics)
     features = diagnostics._run.problem.features
     whole = saf.metrics.class_separability(features, result.labels.ravel())
-    assert f"{whole:.3g}" in diagnostics.separability.words
-    assert len(diagnostics.separability.table_texts()) == result.n_labels
+    line, rows = diagnostics.separability.texts()
+    assert f"{whole:.3g}" in line
+    assert len(rows) == result.n_labels
     diagnostics._entropy.setChecked(False)
     assert not layer.visible
 
@@ -311,7 +312,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, do
 
 def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run):
     scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
-    scribbles.follow(False)
+    scribbles.controls.follow.setChecked(False)
     scribbles.input.choose(max_side=None)
     scribbles.new_strokes()
     strokes = scribbles.strokes.layer

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton, QSlider
 
-from napari_saf._gui.diagnostics.branch import BranchForm
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
-from napari_saf._gui.diagnostics.separability import Separability, SeparabilityTable, separate
+from napari_saf._gui.diagnostics.sections import BranchForm, SeparabilityTable
 from napari_saf._gui.docks.run_dock import RunDock, count_labels
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.curves import CurvePlot, curves_of
@@ -24,6 +23,7 @@ from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.start import RecordedStart
 from napari_saf.errors import SafError
+from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import STATUS_WORDS, History, LabelImage, Segmentation
 
@@ -34,6 +34,10 @@ _MOST_RUNS = 2
 _NOTHING = "Run a method in any dock: its curves come up here."
 _NOT_RECORDED = (
     "Earlier labels were not recorded: to use the time slider, have this dock open during a run."
+)
+_TIME_HELP = (
+    "Go back in time: the labels at any recorded time are shown in a layer of their own; at the "
+    "right end the result is back."
 )
 
 
@@ -58,7 +62,6 @@ class DiagnosticsWidget(RunDock):
         self.separability = SeparabilityTable()
         self.branch = BranchForm(viewer)
         self._create_controls()
-        self._create_layout()
         self._connect()
         self._show_chosen()
         self.run_in_background("load", _load_plots, lambda _: self.plot.prepare())
@@ -155,10 +158,6 @@ class DiagnosticsWidget(RunDock):
         self._choice = LayerChoice(self._viewer, self._may_be_shown)
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
-        self._slider.setToolTip(
-            "Go back in time: the labels at any recorded time are shown in a layer of their own; "
-            "at the right end the result is back."
-        )
         self._description = QLabel()
         self._description.setWordWrap(True)
         self._resume = QPushButton("Resume")
@@ -173,11 +172,9 @@ class DiagnosticsWidget(RunDock):
         )
         self._timer = QTimer(self)
         self._timer.setInterval(_REFRESH_MILLISECONDS)
-
-    def _create_layout(self) -> None:
-        rows = self._rows = FormSection()
+        rows = FormSection()
         rows.add_row("Result", self._choice, "The run to look at.")
-        rows.add_row("Time", self._slider, str(self._slider.toolTip()))
+        rows.add_row("Time", self._slider, _TIME_HELP)
         self._apart = create_fold("How far apart are the labels?", self.separability)
         self._branch_fold = create_fold("Branch: go on with other parameters", self.branch)
         self._lay_out(
@@ -187,15 +184,18 @@ class DiagnosticsWidget(RunDock):
         )
 
     def _connect(self) -> None:
-        self._choice.layer_changed.connect(self._show_chosen)
-        self._slider.valueChanged.connect(self._on_slider_moved)
-        self.plot.moved.connect(self.go_to)
-        self._resume.clicked.connect(self.resume)
-        self._entropy.toggled.connect(self._show_entropy)
-        self._apart.toggled.connect(self._show_separability)
-        self._branch_fold.toggled.connect(self._show_branch)
-        self.branch.clicked.connect(self.start_branch)
-        self._timer.timeout.connect(self._on_timer)
+        for signal, slot in (
+            (self._choice.layer_changed, self._show_chosen),
+            (self._slider.valueChanged, self._on_slider_moved),
+            (self.plot.moved, self.go_to),
+            (self._resume.clicked, self.resume),
+            (self._entropy.toggled, self._show_entropy),
+            (self._apart.toggled, self._show_separability),
+            (self._branch_fold.toggled, self._show_branch),
+            (self.branch.button.clicked, self.start_branch),
+            (self._timer.timeout, self._on_timer),
+        ):
+            signal.connect(slot)
         self._viewer.layers.events.removed.connect(self._on_layer_removed)
 
     def _release(self) -> None:
@@ -380,20 +380,24 @@ class DiagnosticsWidget(RunDock):
         if not self._apart.isExpanded():
             return
         if run is None or state is None or run.problem is None or run.is_running:
-            self.separability.say("Shown when a recorded run is over.")
+            self.separability.show_message("Shown when a recorded run is over.")
             return
         features = run.problem.features
 
         def compute(cancelled: object) -> Any:
-            return run, separate(features, state.columns())
+            labels = state.columns() + 1
+            whole = class_separability(features, labels)
+            return run, whole, pairwise_separability(features, labels)
 
-        self.run_in_background("apart", compute, self._on_separated)
+        self.run_in_background("apart", compute, self._on_separability_computed)
 
-    def _on_separated(self, found: tuple[RecordedRun, Separability]) -> None:
-        run, separability = found
+    def _on_separability_computed(
+        self, found: tuple[RecordedRun, float, NDArray[np.float64]]
+    ) -> None:
+        run, whole, pairs = found
         if run is self._run and not self._lifetime.has_ended:
-            numbers = run.shown_numbers(len(separability.pairs))
-            self.separability.show_separability(separability, numbers, run.color)
+            numbers = run.shown_numbers(len(pairs))
+            self.separability.show_separability(whole, pairs, numbers, run.color)
 
     def _on_layer_removed(self, event: Any) -> None:
         """Forget the runs of a layer that is gone."""
