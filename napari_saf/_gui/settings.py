@@ -13,21 +13,7 @@ _PLUGIN = "napari-saf"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of all runs; the manifest has bounds and the same defaults.
-
-    Attributes
-    ----------
-    device : str
-        What the device field of a form begins with.
-    memory : float
-        GiB that a run may take at most; 0: all that is free.
-    threads : int
-        Processor cores that a run uses; 0: all.
-    frames : float
-        How often a second labels on screen are refreshed, at most.
-    keeps_strokes : bool
-        Whether strokes are autosaved while they are painted.
-    """
+    """Settings of all runs; the manifest says what each means and has bounds and these defaults."""
 
     device: str = "auto"
     memory: float = 0.0

@@ -125,7 +125,7 @@ def test_a_new_run_forgets_the_sweep(fair, qtbot, run):
     sweep(qtbot, fair)
     run(fair)
     assert fair.fairness.trade_off is None
-    assert fair.fairness._slider.isHidden()
+    assert fair.fairness._slider_row.isHidden()
 
 
 def test_a_sweep_can_be_stopped(fair, qtbot, viewer):

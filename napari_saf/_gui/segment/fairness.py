@@ -11,16 +11,15 @@ from napari.utils.theme import get_theme
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
-    QHBoxLayout,
     QHeaderView,
     QLabel,
     QPushButton,
     QSlider,
-    QTableWidget,
     QTableWidgetItem,
     QVBoxLayout,
     QWidget,
 )
+from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.tables import (
     ROW_HEIGHT,
@@ -29,6 +28,7 @@ from napari_saf._gui.docks.tables import (
     square_icon,
     table_texts,
 )
+from napari_saf._gui.forms.layout import create_row
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOff, TradeOffPoint
@@ -53,8 +53,7 @@ class FairnessSection(QWidget):
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
-        self._trade_off: TradeOff | None = None
-        self._problem: Problem | None = None
+        self.trade_off: TradeOff | None = None
         self._before: NDArray[np.float64] | None = None
         self._plot: _TradeOffPlot | None = None
         self._button = QPushButton("Trade-off: what does fairness cost?")
@@ -64,6 +63,10 @@ class FairnessSection(QWidget):
         )
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
+        self._slider.setToolTip("Go through the solutions of the trade-off.")
+        self._slider_row = create_row(QLabel("plain"), self._slider, QLabel("fair"))
+        for place in (0, 2):
+            self._slider_row.layout().setStretch(place, 0)
         self._summary = QLabel()
         self._summary.setWordWrap(True)
         self._table = create_table(
@@ -72,57 +75,46 @@ class FairnessSection(QWidget):
         )
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.addWidget(self._button)
-        self._layout.addLayout(self._create_slider_row())
-        for widget in (self._summary, self._table):
+        for widget in (self._button, self._slider_row, self._summary, self._table):
             self._layout.addWidget(widget)
         self._button.clicked.connect(self.sweep_clicked)
         self._slider.valueChanged.connect(self._on_slider_moved)
         self.reset()
 
-    @property
-    def trade_off(self) -> TradeOff | None:
-        """The sweep on screen."""
-        return self._trade_off
-
-    @property
-    def words(self) -> str:
-        """The line under the slider."""
-        return str(self._summary.text())
-
     def reset(self) -> None:
         """Forget what was shown."""
-        self._trade_off = self._problem = self._before = None
+        self.trade_off = self._before = None
         if self._plot is not None:
             self._plot.hide()
-        for widget in (*self._slider_row, self._summary, self._table):
+        for widget in (self._slider_row, self._summary, self._table):
             widget.hide()
 
     def begin(self, problem: Problem, labels: LabelImage, n_columns: int) -> None:
         """Take note of the labels (column + 1) of the start: the plain clustering."""
-        self._before = shares_by_column(problem, labels, np.arange(n_columns), n_columns)
+        self._before = _shares_by_column(problem, labels, np.arange(n_columns), n_columns)
 
     def show_trade_off(self, found: TradeOff, problem: Problem) -> None:
         """Show a sweep, with its fairest solution chosen."""
-        self._trade_off, self._problem = found, problem
+        self.trade_off = found
         if self._plot is None:
             self._plot = _TradeOffPlot(self.choose)
             self._layout.insertWidget(1, self._plot)
         self._plot.show_points(found.points, ink=get_theme(self._viewer.theme).text.as_hex())
         self._plot.show()
-        self._before = self._shares(found.points[0])
+        plain = found.points[0].segmentation
+        assert not isinstance(plain.labels, list)
+        n_columns = plain.assignment.shape[1]
+        self._before = _shares_by_column(problem, plain.labels, plain.columns, n_columns)
         last = len(found.points) - 1
-        blocked = self._slider.blockSignals(True)
-        self._slider.setRange(0, last)
-        self._slider.setValue(last)
-        self._slider.blockSignals(blocked)
-        for widget in self._slider_row:
-            widget.show()
+        with signals_blocked(self._slider):
+            self._slider.setRange(0, last)
+            self._slider.setValue(last)
+        self._slider_row.show()
         self._plot.mark(last)
 
     def choose(self, number: int) -> None:
         """Choose a solution of the sweep."""
-        if self._trade_off is not None and 0 <= number < len(self._trade_off.points):
+        if self.trade_off is not None and 0 <= number < len(self.trade_off.points):
             self._slider.setValue(number)
 
     def show_result(
@@ -130,45 +122,49 @@ class FairnessSection(QWidget):
         problem: Problem,
         labels: LabelImage,
         columns: NDArray[np.int64],
-        words: str,
+        text: str,
         color: Callable[[int], NDArray[np.float32]],
     ) -> None:
         """Show the shares of the groups in each label, before and after."""
-        n_columns = int(columns.max()) + 1 if self._before is None else len(self._before)
-        after = shares_by_column(problem, labels, columns, n_columns)
-        self._summary.setText(words)
-        self._summary.show()
         assert problem.groups is not None
+        before = self._before
+        n_columns = int(columns.max()) + 1 if before is None else len(before)
+        after = _shares_by_column(problem, labels, columns, n_columns)
         numbers, sizes = count_labels(problem.groups)
-        wanted = sizes / sizes.sum()
-        _fill_table(self._table, columns, self._before, after, numbers, wanted, color)
-        self._table.show()
+        self._summary.setText(text)
+        self._summary.show()
+        table, n_rows = self._table, len(columns) + 1
+        table.clear()
+        table.setRowCount(n_rows)
+        table.setColumnCount(len(numbers))
+        table.setHorizontalHeaderLabels([f"group {number}" for number in numbers])
+        for row, column in enumerate(columns):
+            header = QTableWidgetItem(f"{row + 1}")
+            header.setIcon(square_icon(color(column)))
+            table.setVerticalHeaderItem(row, header)
+            for group, share in enumerate(after[column]):
+                old = "" if before is None else f"{_percent(before[column, group])} → "
+                table.setItem(row, group, create_cell(f"{old}{_percent(share)} %"))
+        table.setVerticalHeaderItem(n_rows - 1, QTableWidgetItem("all"))
+        for group, share in enumerate(sizes / sizes.sum()):
+            table.setItem(n_rows - 1, group, create_cell(f"{_percent(share)} %"))
+        table.resizeColumnsToContents()
+        mode = QHeaderView.ResizeMode
+        heading = table.horizontalHeader()
+        heading.setSectionResizeMode(mode.Stretch if len(numbers) <= 3 else mode.Interactive)
+        height = heading.sizeHint().height() + min(n_rows, _MOST_ROWS) * ROW_HEIGHT
+        table.setFixedHeight(height + 22)
+        table.show()
 
     def table_texts(self) -> list[list[str]]:
         """Return what the table shows, row by row."""
         return table_texts(self._table)
 
-    def _create_slider_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        left, right = QLabel("plain"), QLabel("fair")
-        self._slider_row = (left, self._slider, right)
-        self._slider.setToolTip("Go through the solutions of the trade-off.")
-        for widget in self._slider_row:
-            row.addWidget(widget)
-        return row
-
-    def _shares(self, point: TradeOffPoint) -> NDArray[np.float64]:
-        assert self._problem is not None
-        result = point.segmentation
-        n_columns = result.assignment.shape[1]
-        assert not isinstance(result.labels, list)
-        return shares_by_column(self._problem, result.labels, result.columns, n_columns)
-
     def _on_slider_moved(self, number: int) -> None:
-        if self._trade_off is None or self._plot is None:
+        if self.trade_off is None or self._plot is None:
             return
         self._plot.mark(number)
-        self.chosen.emit(self._trade_off.points[number])
+        self.chosen.emit(self.trade_off.points[number])
 
 
 class _TradeOffPlot(QWidget):
@@ -226,7 +222,7 @@ class _TradeOffPlot(QWidget):
             self._choose(int(away.argmin()))
 
 
-def shares_by_column(
+def _shares_by_column(
     problem: Problem, labels: LabelImage, columns: NDArray[np.int64], n_columns: int
 ) -> NDArray[np.float64]:
     """Return the share of each group among the nodes of each column; NaN for an empty one."""
@@ -238,38 +234,6 @@ def shares_by_column(
     whole = np.full((n_columns, shares.shape[1]), np.nan)
     whole[columns[: len(shares)]] = shares
     return whole
-
-
-def _fill_table(
-    table: QTableWidget,
-    columns: NDArray[np.int64],
-    before: NDArray[np.float64] | None,
-    after: NDArray[np.float64],
-    numbers: NDArray[np.int64],
-    wanted: NDArray[np.float64],
-    color: Callable[[int], NDArray[np.float32]],
-) -> None:
-    table.clear()
-    table.setRowCount(len(columns) + 1)
-    table.setColumnCount(len(wanted))
-    table.setHorizontalHeaderLabels([f"group {number}" for number in numbers])
-    for row, column in enumerate(columns):
-        header = QTableWidgetItem(f"{row + 1}")
-        header.setIcon(square_icon(color(column)))
-        table.setVerticalHeaderItem(row, header)
-        for group in range(len(wanted)):
-            old = "" if before is None else f"{_percent(before[column, group])} → "
-            table.setItem(row, group, create_cell(f"{old}{_percent(after[column, group])} %"))
-    table.setVerticalHeaderItem(len(columns), QTableWidgetItem("all"))
-    for group, share in enumerate(wanted):
-        table.setItem(len(columns), group, create_cell(f"{_percent(share)} %"))
-    table.resizeColumnsToContents()
-    mode = QHeaderView.ResizeMode
-    table.horizontalHeader().setSectionResizeMode(
-        mode.Stretch if len(wanted) <= 3 else mode.Interactive
-    )
-    rows = min(len(columns) + 1, _MOST_ROWS)
-    table.setFixedHeight(table.horizontalHeader().sizeHint().height() + rows * ROW_HEIGHT + 22)
 
 
 def _percent(share: float) -> str:
