@@ -10,14 +10,14 @@ import numpy as np
 from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, QTimer
-from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton, QSlider
+from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
 
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.sections import BranchForm, SeparabilityTable
 from napari_saf._gui.docks.run_dock import RunDock, count_labels
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.curves import CurvePlot, curves_of
-from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.runs.controller import RunController, run_registry
@@ -160,10 +160,11 @@ class DiagnosticsWidget(RunDock):
         self._slider.setPageStep(1)
         self._description = QLabel()
         self._description.setWordWrap(True)
-        self._resume = QPushButton("Resume")
-        self._resume.setToolTip(
+        self._resume = create_button(
+            "Resume",
             "Go on from here as the run did, in the same layer. For the flows the end is the same "
-            "but for few pixels."
+            "but for few pixels.",
+            self.resume,
         )
         self._entropy = QCheckBox("Show where it is undecided (entropy)")
         self._entropy.setToolTip(
@@ -188,7 +189,6 @@ class DiagnosticsWidget(RunDock):
             (self._choice.layer_changed, self._show_chosen),
             (self._slider.valueChanged, self._on_slider_moved),
             (self.plot.moved, self.go_to),
-            (self._resume.clicked, self.resume),
             (self._entropy.toggled, self._show_entropy),
             (self._apart.toggled, self._show_separability),
             (self._branch_fold.toggled, self._show_branch),

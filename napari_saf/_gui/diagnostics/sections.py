@@ -8,12 +8,12 @@ from collections.abc import Callable
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtWidgets import QHeaderView, QLabel, QPushButton, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, table_texts
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
-from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import SafError
@@ -99,8 +99,9 @@ class BranchForm(QWidget):
         self.scale = OddSlider(5)
         self._own = FormSection()
         self._own.add_row("Scale", self.scale, _SCALE_HELP)
-        self.button = QPushButton("Branch")
-        self.button.setToolTip("Go on from here with these parameters, in a layer of its own.")
+        self.button = create_button(
+            "Branch", "Go on from here with these parameters, in a layer of its own."
+        )
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.addWidget(self._own)

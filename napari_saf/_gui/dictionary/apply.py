@@ -14,10 +14,9 @@ from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from napari_saf._gui.dictionary.layers import ColoredDictionary, LayerData
-from napari_saf._gui.forms.buttons import create_button
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import FolderField
-from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Plane
 from napari_saf._gui.layers.reading import read_pixels

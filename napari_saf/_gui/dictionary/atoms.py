@@ -15,8 +15,7 @@ from qtpy.QtWidgets import QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
 from napari_saf._gui.dictionary.layers import AtomTile, ColoredDictionary
 from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf._gui.docks.undo import UndoHistory
-from napari_saf._gui.forms.buttons import create_button
-from napari_saf._gui.forms.layout import create_row, create_scroll_area
+from napari_saf._gui.forms.layout import create_button, create_row, create_scroll_area
 from napari_saf.dictionary import all_transforms
 
 _BORDER = 3

@@ -26,10 +26,9 @@ from napari_saf._gui.dictionary.layers import (
     count_atoms,
 )
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.forms.buttons import create_button
 from napari_saf._gui.forms.choices import ImageList
 from napari_saf._gui.forms.controls import OddSlider
-from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Plane, channel_axes, pixels_of, plane_of

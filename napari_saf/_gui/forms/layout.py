@@ -1,6 +1,9 @@
-"""Rows of a label and a field, and sections that fold."""
+"""Rows of a label and a field, sections that fold, buttons."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from magicgui.widgets import Widget
 from qtpy.QtCore import QSize, Qt
@@ -9,6 +12,7 @@ from qtpy.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLabel,
+    QPushButton,
     QScrollArea,
     QSizePolicy,
     QVBoxLayout,
@@ -90,6 +94,22 @@ def create_fold(title: str, content: QWidget) -> QCollapsible:
     fold.content().layout().addWidget(content)
     fold.collapse(animate=False)
     return fold
+
+
+def create_button(
+    text: str, tooltip: str = "", on_clicked: Callable[..., Any] | None = None
+) -> QPushButton:
+    button = QPushButton(text)
+    button.setToolTip(tooltip)
+    if on_clicked is not None:
+        button.clicked.connect(on_clicked)
+    return button
+
+
+def enable(button: QPushButton, why_not: str, tooltip: str) -> None:
+    """Enable a button, or disable it with the reason as its tooltip."""
+    button.setEnabled(not why_not)
+    button.setToolTip(f"{why_not[:1].upper()}{why_not[1:]}." if why_not else tooltip)
 
 
 def create_row(*widgets: QWidget) -> QWidget:

@@ -20,10 +20,9 @@ from napari_saf._gui.docks.run_dock import (
     rescale_action,
     suggested_action_for,
 )
-from napari_saf._gui.forms.buttons import create_button, enable
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import json_path
-from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.alignment import image_region, labelled_image
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY

@@ -11,10 +11,9 @@ from napari.layers import Image
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QFileDialog
 
-from napari_saf._gui.forms.buttons import create_button, enable
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER
-from napari_saf._gui.forms.layout import FormSection, create_row
+from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.live import N_COLORS, LiveLayer
 from napari_saf._gui.prototypes.labels import Source, prototype_set

@@ -14,10 +14,9 @@ from qtpy.QtWidgets import QCheckBox, QColorDialog, QWidget
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable, colors_of
 from napari_saf._gui.docks.tables import to_qcolor
-from napari_saf._gui.forms.buttons import create_button
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.scribbles.strokes import Strokes

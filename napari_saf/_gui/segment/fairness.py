@@ -13,7 +13,6 @@ from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
     QHeaderView,
     QLabel,
-    QPushButton,
     QSlider,
     QTableWidgetItem,
     QVBoxLayout,
@@ -28,7 +27,7 @@ from napari_saf._gui.docks.tables import (
     square_icon,
     table_texts,
 )
-from napari_saf._gui.forms.layout import create_row
+from napari_saf._gui.forms.layout import create_button, create_row
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
 from napari_saf.methods import TradeOff, TradeOffPoint
@@ -56,10 +55,11 @@ class FairnessSection(QWidget):
         self.trade_off: TradeOff | None = None
         self._before: NDArray[np.float64] | None = None
         self._plot: _TradeOffPlot | None = None
-        self._button = QPushButton("Trade-off: what does fairness cost?")
-        self._button.setToolTip(
+        self._button = create_button(
+            "Trade-off: what does fairness cost?",
             "Cluster at one fairness weight after another and plot the price: how much worse "
-            "the clustering gets (objective) for labels spread more evenly (fairness error)."
+            "the clustering gets (objective) for labels spread more evenly (fairness error).",
+            self.sweep_clicked,
         )
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
@@ -77,7 +77,6 @@ class FairnessSection(QWidget):
         self._layout.setContentsMargins(0, 0, 0, 0)
         for widget in (self._button, self._slider_row, self._summary, self._table):
             self._layout.addWidget(widget)
-        self._button.clicked.connect(self.sweep_clicked)
         self._slider.valueChanged.connect(self._on_slider_moved)
         self.reset()
 
