@@ -131,12 +131,7 @@ class Problem:
     def remember(self, key: str, make: Callable[[], T]) -> T:
         """Return what `make` returned at the first call; for what no seeds or groups change.
 
-        Parameters
-        ----------
-        key : str
-            The name of the thing and all that it depends on beside features and graph.
-        make : callable
-            Computes it.
+        The key holds all that it depends on beside features and graph.
         """
         if key not in self._memory:
             self._memory[key] = make()

@@ -135,7 +135,11 @@ def save_comparison(
     pixels = _image_pixels(comparison.results[0].labels, image, channel_axis)
     given = [Panel(title or "image", "", pixels)]
     if truth is not None:
-        given.append(_truth_panel(np.asarray(truth)))
+        regions = np.asarray(truth)
+        label_map = map_labels(regions)
+        painted = color_labels(thinned(middle_plane(regions, regions.ndim)), label_map)
+        note = f"{label_map.n_columns} region{'s' * (label_map.n_columns != 1)}"
+        given.append(Panel("truth", note, painted))
     results = result_panels(comparison, rows, pixels, paint, colors)
     figure = _draw(given, results, lay_out([one.variant for one in comparison.results]))
     with atomic_write(target) as temporary:
@@ -152,13 +156,6 @@ def _image_pixels(labels: NDArray[Any], image: ArrayLike, channel_axis: int | No
     plane = displayed_plane(np.asarray(image), labels, channel_axis, index)
     pixels = plane if plane.dtype == np.uint8 else np.round(255 * np.clip(plane, 0, 1))
     return np.asarray(pixels if pixels.ndim == 3 else gray2rgb(pixels), np.uint8)
-
-
-def _truth_panel(regions: NDArray[Any]) -> Panel:
-    label_map = map_labels(regions)
-    pixels = color_labels(thinned(middle_plane(regions, regions.ndim)), label_map)
-    count = label_map.n_columns
-    return Panel("truth", f"{count} region{'s' * (count != 1)}", pixels)
 
 
 def result_panels(
