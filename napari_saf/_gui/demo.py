@@ -1,6 +1,9 @@
-"""The window that ``napari-saf demo`` opens."""
+"""Sample images in the viewer: File > Open Sample, and the window of ``napari-saf demo``."""
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import napari
 
@@ -9,6 +12,7 @@ from napari_saf._gui.layers.placement import place
 from napari_saf._gui.runs.controller import run_registry
 from napari_saf.io import ImageFile
 from napari_saf.result import Segmentation
+from napari_saf.samples import SAMPLES, read_sample
 
 
 def show(image: ImageFile, result: Segmentation, name: str) -> None:
@@ -19,13 +23,29 @@ def show(image: ImageFile, result: Segmentation, name: str) -> None:
 
 def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: str) -> None:
     """Add an image and its labels to a viewer, as the Segment dock does, and open that."""
-    is_rgb = image.channel_axis is not None
-    scale = {} if image.scale is None else {"scale": image.scale}
-    units = {} if image.units is None else {"units": image.units}
-    layer = viewer.add_image(image.array, name=name, rgb=is_rgb, **scale, **units)
+    layer = viewer.add_image(image.array, **_options(image, name))
     title = str(result.recipe["method"]).upper()
     live = LiveLayer(viewer, layer, title, place(layer, tuple(range(layer.ndim)), {}))
     live.finish(result)
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
     dock.input.scale.set_value(result.recipe["input"]["window"])
     run_registry(viewer).show_result(layer, live.layer)
+
+
+def _options(image: ImageFile, name: str) -> dict[str, Any]:
+    found = {"scale": image.scale, "units": image.units}
+    known = {key: value for key, value in found.items() if value is not None}
+    return {"name": name, "rgb": image.channel_axis is not None} | known
+
+
+def _layer(name: str) -> list[tuple[Any, dict[str, Any], str]]:
+    image = read_sample(name)
+    return [(image.array, _options(image, SAMPLES[name].title.split(" (")[0]), "image")]
+
+
+colour_wheel = partial(_layer, "colour_wheel")
+astronaut = partial(_layer, "astronaut")
+brick = partial(_layer, "brick")
+coins = partial(_layer, "coins")
+histology = partial(_layer, "histology")
+nuclei = partial(_layer, "nuclei")

@@ -18,18 +18,7 @@ def free_graphics_in_canvas(viewer: napari.viewer.Viewer, dock: QWidget) -> Call
     Needed with napari 0.9 (seen with 0.9.2 and vispy 0.17). It frees the graphics of a removed
     layer, see https://github.com/napari/napari/pull/8122, in whatever context is current, often
     one of Qt's own. With Mesa's software renderers a later drawing is a segmentation fault then.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-        Whose layers go.
-    dock : QWidget
-        In the window of the viewer, or in a dock that floats with it.
-
-    Returns
-    -------
-    callable
-        Ends this.
+    The dock is in the window of the viewer, or floats with it. What is returned ends this.
     """
     known = weakref.ref(dock)
 

@@ -35,7 +35,7 @@ from qtpy.QtWidgets import (
 )
 from superqt import QCollapsible
 
-from napari_saf._gui.docks.help import HelpPage, page_path
+from napari_saf._gui.docks.frame import HelpPage, page_path
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf.errors import FormatError
 
@@ -83,7 +83,7 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
 
     opened = []
     monkeypatch.setattr(
-        "napari_saf._gui.docks.help.HelpPage", lambda page, dock: Opened(opened, page)
+        "napari_saf._gui.docks.frame.HelpPage", lambda page, dock: Opened(opened, page)
     )
     manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
     for widget in manifest.contributions.widgets:

@@ -15,7 +15,7 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.docks.help import frame_of
+from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.forms.curves import Curve, CurvePlot, _short_number
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.runs.controller import RunRegistry, run_registry

@@ -19,7 +19,7 @@ import napari_saf as saf
 from napari_saf._gui.export import dock as export_dock
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.export.source import LabelSource
-from napari_saf._gui.layers.alignment import image_region
+from napari_saf._gui.layers.placement import image_region
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import _export, load_recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow

@@ -6,8 +6,8 @@ from gui_cases import TIMEOUT
 
 import napari_saf as saf
 from napari_saf._gui.export.source import source_of
-from napari_saf._gui.layers.alignment import image_region, labelled_axes, labelled_image
 from napari_saf._gui.layers.metadata import recipe_of
+from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
 from napari_saf._gui.layers.view import deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource

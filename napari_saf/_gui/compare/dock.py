@@ -158,11 +158,10 @@ class CompareWidget(RunDock):
         if self.input.image is None:
             self._show_error("no image: open or choose an image layer first")
             return
-        try:
-            work = self._work(finite_only=finite_only)
-        except SafError as error:
-            self._show_error(str(error))
-            return
+        with self._showing_errors():
+            self._begin(self._work(finite_only=finite_only))
+
+    def _begin(self, work: ComparisonWork) -> None:
         if self.is_busy:
             return
         is_given = "window" not in self.choice.axis_names

@@ -22,7 +22,6 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.start import RecordedStart
-from napari_saf.errors import SafError
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import STATUS_WORDS, History, LabelImage, Segmentation
@@ -101,14 +100,11 @@ class DiagnosticsWidget(RunDock):
         if run is None or recorded is None or not self._may_start(run):
             return
         self.branch.show_job(run.job)
-        try:
+        with self._showing_errors():
             job = self.branch.job()
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
-        live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
-        self._start_from(run, recorded, dataclasses.replace(job, live=live))
+            title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
+            live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
+            self._start_from(run, recorded, dataclasses.replace(job, live=live))
 
     def run_began(self, controller: RunController) -> None:
         """Follow a run."""

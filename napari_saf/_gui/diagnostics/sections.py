@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, table_texts
+from napari_saf._gui.docks.label_table import ROW_HEIGHT, create_cell, create_table, table_texts
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold

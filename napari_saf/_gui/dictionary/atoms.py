@@ -13,7 +13,7 @@ from qtpy.QtGui import QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QResize
 from qtpy.QtWidgets import QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
 
 from napari_saf._gui.dictionary.layers import AtomTile, ColoredDictionary
-from napari_saf._gui.docks.tables import to_qcolor
+from napari_saf._gui.docks.label_table import to_qcolor
 from napari_saf._gui.docks.undo import UndoHistory
 from napari_saf._gui.forms.layout import create_button, create_row, create_scroll_area
 from napari_saf.dictionary import all_transforms

@@ -1,4 +1,4 @@
-"""A table with a row for each label or class: swatch, name, share, pixels, lock."""
+"""Tables of labels: a row each with swatch, name, share, pixels, lock; and small ones to read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,19 @@ from qtpy.QtCore import (
     Signal,
 )
 from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
-from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView
-
-from napari_saf._gui.docks.tables import to_qcolor
+from qtpy.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QHeaderView,
+    QTableView,
+    QTableWidget,
+    QTableWidgetItem,
+)
 
 _WIDTHS = {"share": 60, "size": 66, "lock": 42}
-_ROW_HEIGHT, _MARGIN, _FRAME = 26, 10, 3
+_SWATCH_ROW_HEIGHT, _MARGIN, _FRAME = 26, 10, 3
+ROW_HEIGHT = 22
+_SQUARE_SIDE = 12
 _PROFILE_BACK, _PROFILE_LINE = QColor(30, 32, 36), QColor(235, 235, 235)
 _SORT_KEYS: Mapping[str, Any] = {
     "name": lambda row: row.name.lower(),
@@ -220,7 +227,7 @@ class LabelTable(QTableView):
         self._before_reset: list[int] | None = None
         self.setModel(self._rows)
         self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
+        self.verticalHeader().setDefaultSectionSize(_SWATCH_ROW_HEIGHT)
         self.setIconSize(QSize(*swatch))
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
@@ -261,7 +268,7 @@ class LabelTable(QTableView):
         self._rows.show_rows(rows)
         least, most = self._n_rows
         edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
-        self.setFixedHeight(edges + min(max(len(rows), least), most) * _ROW_HEIGHT)
+        self.setFixedHeight(edges + min(max(len(rows), least), most) * _SWATCH_ROW_HEIGHT)
 
     def selected(self) -> list[int]:
         """Return the labels of the selected rows, in their order."""
@@ -320,3 +327,43 @@ def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64
     colormap = layer.colormap.model_copy(update={"use_selection": False})
     found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
     return np.asarray(np.clip(found, 0, 1))
+
+
+def create_table(tooltip: str) -> QTableWidget:
+    """Return an empty table that cannot be edited."""
+    table = QTableWidget()
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    table.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
+    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+    table.setToolTip(tooltip)
+    return table
+
+
+def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
+    """Return a centred cell, with a square in a colour where one is given."""
+    cell = QTableWidgetItem(text)
+    cell.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
+    if color is not None:
+        cell.setIcon(square_icon(color))
+    return cell
+
+
+def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
+    """Return a square in a colour (red, green, blue, ...), each in [0, 1]."""
+    square = QPixmap(side, side)
+    square.fill(to_qcolor(color))
+    return QIcon(square)
+
+
+def to_qcolor(color: NDArray[np.floating]) -> QColor:
+    """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
+    return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
+
+
+def table_texts(table: QTableWidget) -> list[list[str]]:
+    """Return what a table shows, row by row."""
+    rows, columns = range(table.rowCount()), range(table.columnCount())
+    cells = [[table.item(row, column) for column in columns] for row in rows]
+    return [["" if cell is None else str(cell.text()) for cell in row] for row in cells]

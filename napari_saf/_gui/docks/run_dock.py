@@ -10,15 +10,9 @@ from typing import Any, ClassVar
 import napari
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QTimer
-from qtpy.QtWidgets import (
-    QHBoxLayout,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.lifetime import DockLifetime
-from napari_saf._gui.docks.shortcuts import Shortcuts, shortcut_text
+from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.runs.controller import RunController
@@ -45,15 +39,6 @@ class RunDock(QWidget):
 
     Subclasses lay themselves out with `_lay_out` and release what they hold in `_release`. Their
     `shortcuts` are keys of the viewer and the methods that those call.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-
-    Attributes
-    ----------
-    controller : RunController
-    status : StatusArea
     """
 
     shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
@@ -231,17 +216,7 @@ class RunDock(QWidget):
         on_returned: _Callback,
         on_advanced: _Callback | None = None,
     ) -> None:
-        """Do some work; nothing happens while other work is under way.
-
-        Parameters
-        ----------
-        words : str
-            What is being done.
-        function : callable
-            See `Task`.
-        on_returned, on_advanced : callable
-            Called with what it returned, what it reported.
-        """
+        """Do some work (see `Task`), in words; nothing happens while other work is under way."""
         if self.is_busy:
             return
         task = self._task = Task(function)

@@ -22,9 +22,9 @@ from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import Written, source_of, write_files
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf._gui.layers.alignment import image_region, labelled_image
 from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, recipe_of
-from napari_saf.errors import InvalidInput, SafError
+from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem
 from napari_saf.result import STATUS_WORDS, Segmentation
 
@@ -213,18 +213,15 @@ class ExportWidget(RunDock):
     def _write(self, *, may_replace: bool) -> None:
         if self.is_busy or self._reason():
             return
-        try:
+        with self._showing_errors():
             source = source_of(self._viewer, self.layer, self._image.layer)
-        except SafError as error:
-            self.status.show_error(str(error))
-            return
-        path = Path(self._folder.text().strip()).expanduser() / self.name
-        wanted = self.choice.wanted
-        self.begin_task(
-            "writing",
-            lambda report, cancelled: write_files(source, path, wanted, may_replace, cancelled),
-            self._on_written,
-        )
+            path = Path(self._folder.text().strip()).expanduser() / self.name
+            wanted = self.choice.wanted
+            self.begin_task(
+                "writing",
+                lambda report, cancelled: write_files(source, path, wanted, may_replace, cancelled),
+                self._on_written,
+            )
 
     def _on_written(self, written: Written) -> None:
         if written.in_the_way:
@@ -255,13 +252,10 @@ class ExportWidget(RunDock):
         self._repeat()
 
     def _repeat(self) -> None:
-        try:
+        with self._showing_errors():
             job = self.repeat.job()
-        except SafError as error:
-            self.status.show_error(str(error))
-            return
-        if self._task is None:
-            self.controller.start(job.masked() if self._finite_only else job)
+            if self._task is None:
+                self.controller.start(job.masked() if self._finite_only else job)
 
     def _on_began(self) -> None:
         super()._on_began()

@@ -21,8 +21,8 @@ from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, L
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection
-from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.metadata import raw_recipe, recipe_of
+from napari_saf._gui.layers.placement import labelled_axes
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.errors import InvalidInput, SafError

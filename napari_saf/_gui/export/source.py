@@ -11,9 +11,13 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels
 
-from napari_saf._gui.layers.alignment import image_region, squeezed_axes
 from napari_saf._gui.layers.metadata import class_names, metadata_of, points_of
-from napari_saf._gui.layers.placement import pixels_of, positions_on_screen
+from napari_saf._gui.layers.placement import (
+    image_region,
+    pixels_of,
+    positions_on_screen,
+    squeezed_axes,
+)
 from napari_saf._gui.layers.reading import Index, read_pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError

@@ -10,10 +10,10 @@ from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.metadata import METADATA_KEY, PARTS_KEY
-from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.placement import Placement, labelled_axes
 from napari_saf.graph import AbstractGraph, GridGraph
+from napari_saf.label_map import LabelMap
 from napari_saf.result import LabelImage, Segmentation
 
 N_COLORS = 255
@@ -41,20 +41,8 @@ class LiveLayer:
     """A Labels layer that follows a run, made with the first labels.
 
     All methods are for the main thread. A layer that the person removed, or whose array was
-    replaced, is left alone.
-
-    Parameters
-    ----------
-    image : Image
-        The layer that is labelled.
-    title : str
-        Stands in brackets in the name of the layer.
-    placement : Placement
-        Where the labels lie.
-    strokes : Labels, optional
-        Strokes whose colours the labels take.
-    colors : array of shape (256, 4), optional
-        The colour of each label, where it is known before the run.
+    replaced, is left alone. The title stands in brackets in its name. Labels take the colours of
+    strokes, or those (256, 4) that are known before the run.
     """
 
     def __init__(
@@ -124,7 +112,7 @@ class LiveLayer:
             return
         self._write(result.labels)
         if not self._keeps_colors:
-            self.layer.colormap = self._colormap_by_rank(result.columns)
+            self.layer.colormap = self._colormap_by_rank(result.label_map)
             self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = self.source | {
             "recipe": result.recipe,
@@ -211,28 +199,18 @@ class LiveLayer:
         assert self._pixels is not None
         self._pixels[...] = labels.reshape(self._pixels.shape)
 
-    def _colormap_by_rank(self, columns: NDArray[np.int64]) -> CyclicLabelColormap:
-        """Return the colormap that gives label l the colour of its column.
+    def _colormap_by_rank(self, label_map: LabelMap) -> CyclicLabelColormap:
+        """Return the colormap that gives each label the colour of its column.
 
         The columns that died come after, so that labels a person paints later have colours.
         """
-        used = columns % N_COLORS
-        free = np.setdiff1d(np.arange(N_COLORS), used)
-        order = np.concatenate([used, free])[:N_COLORS]
+        order = label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
         colors = np.concatenate([self._colors[:1], self._colors[1:][order]])
         return CyclicLabelColormap(colors=colors, background_value=0)
 
 
 class EditedLayer(LiveLayer):
-    """A Labels layer that was there before, with its own colours and metadata.
-
-    Parameters
-    ----------
-    image : Image
-        What was labelled.
-    layer : Labels
-        Whose pixels are a numpy array.
-    """
+    """A Labels layer (of a numpy array) that was there before, with its colours and metadata."""
 
     def __init__(self, viewer: napari.Viewer, image: Any, layer: Labels) -> None:
         labelled = labelled_axes(layer)
@@ -259,12 +237,7 @@ class EditedLayer(LiveLayer):
 class UncertaintyLayer:
     """An image of how uncertain each pixel is, over the labels and below strokes, if there are.
 
-    Parameters
-    ----------
-    full : float
-        The uncertainty that is brightest, at most 1.
-    covers : bool
-        Whether it hides what lies below.
+    The uncertainty `full` is brightest; where it `covers`, it hides what lies below.
     """
 
     def __init__(

@@ -1,30 +1,25 @@
-"""Which slice of a layer is on screen, and where labels of it lie in the world."""
+"""Where labels lie: over which slice, axes and region of which image."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Layer
+from napari.layers import Image, Labels, Layer
+
+from napari_saf._gui.layers.metadata import metadata_of
+from napari_saf._gui.layers.reading import Index
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """How a result layer is laid over its image.
+    """How a result layer is laid over its image, of which it has some `axes`.
 
-    Attributes
-    ----------
-    singletons : tuple of int
-        Axes of length 1 that stand for the slice that was labelled, or for all channels.
-    axes : tuple of int
-        The axis of the image that each axis of the layer is.
-    transform : dict
-        Arguments of the layer: scale, translate, units, axis_labels, and what turns it.
-    channels : int or None
-        The axis of the layer that stands for all channels, if it has one.
+    Its singletons are the axes of length 1 that stand for the slice that was labelled, or for all
+    channels (`channels`). The transform are arguments of the layer.
     """
 
     singletons: tuple[int, ...]
@@ -43,19 +38,11 @@ class Placement:
 def place(
     layer: Image, axes: tuple[int, ...], fixed: dict[int, int], channels: int | None = None
 ) -> Placement:
-    """Return the placement of labels over some axes of an image layer.
+    """Return the placement of labels over spatial axes of an image, ascending.
 
-    Parameters
-    ----------
-    layer : Image
-        The image.
-    axes : tuple of int
-        The spatial axes, ascending, without that of the channels.
-    fixed : dict of int to int
-        Those of them of which one slice is labelled, and which.
-    channels : int, optional
-        The axis of the channels. The layer has it too, unless it is the first: layers lie over each
-        other by their last axes. It then has one pixel along it, as wide as all channels.
+    Of the `fixed` ones a slice is labelled. The layer has the axis of the channels too, unless it
+    is the first: layers lie over each other by their last axes. It then has one pixel along it, as
+    wide as all channels.
     """
     where: dict[int, float] = dict(fixed)
     n_channels = 1.0
@@ -122,16 +109,7 @@ def _first_pixel(layer: Image, fixed: dict[int, float]) -> np.ndarray[Any, Any]:
 class Plane:
     """What to read of an image layer for a picture, and where labels of it lie.
 
-    Attributes
-    ----------
-    index : tuple of int or slice
-        What to read, one entry per axis.
-    channel_axis : int or None
-        The axis of the channels after reading; None where the layer is grey or RGB.
-    placement : Placement
-        Where labels lie.
-    placement_with_channels : Placement
-        Where a picture with these channels lies.
+    The channel axis is that after reading; None where the layer is grey or RGB.
     """
 
     layer: Image
@@ -197,3 +175,102 @@ def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
 def pixels_of(layer: Layer) -> Any:
     """Return the data of a layer at full resolution."""
     return layer.data[0] if layer.multiscale else layer.data
+
+
+def image_axes_of(layer: Labels) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return which axis of the labelled image each axis is, and those that stand for one slice.
+
+    None where that is not known, or the layer's pixels were replaced by others.
+    """
+    entry, shape = metadata_of(layer), pixels_of(layer).shape
+    axes, singletons = entry.get("axes"), entry.get("singletons")
+    if not isinstance(axes, tuple) or not isinstance(singletons, tuple):
+        return None
+    is_as_it_was = len(axes) == len(shape) and all(shape[axis] == 1 for axis in singletons)
+    return (axes, singletons) if is_as_it_was else None
+
+
+def channel_axis_of(layer: Labels) -> int | None:
+    """Return the axis of labels that stands for all channels of the image, if they have one."""
+    found = metadata_of(layer).get("channels")
+    return found if isinstance(found, int) and image_axes_of(layer) is not None else None
+
+
+def labelled_axes(layer: Labels) -> list[int]:
+    """Return the axes along which pixels were labelled; where not known, those to keep."""
+    recorded, shape = image_axes_of(layer), pixels_of(layer).shape
+    if recorded is not None:
+        return [axis for axis in range(len(shape)) if axis not in recorded[1]]
+    last = len(shape) - 2
+    return [axis for axis, side in enumerate(shape) if side > 1 or axis >= last]
+
+
+def squeezed_axes(layer: Labels) -> list[int]:
+    """Return the axes of labels but those of length 1 before the plane."""
+    labelled, shape = labelled_axes(layer), pixels_of(layer).shape
+    return [axis for axis in labelled if shape[axis] > 1 or axis in labelled[-2:]]
+
+
+def labelled_image(
+    viewer: napari.Viewer, layer: Labels, fits: Callable[[Any], bool]
+) -> Image | None:
+    """Return the image that was labelled; else one of the layer's name, else any that fits."""
+    fitting = [image for image in viewer.layers if fits(image)]
+    own = [image for image in fitting if str(image.unique_id) == metadata_of(layer).get("image")]
+    named = [image for image in fitting if layer.name.startswith(image.name)]
+    named.sort(key=lambda image: -len(image.name))
+    return next(iter([*own, *named, *fitting]), None)
+
+
+def image_region(
+    layer: Labels, image: Image, spatial: list[int] | None = None
+) -> tuple[Index, int | None] | None:
+    """Return the region of an image under labels and its channel axis; None if not aligned.
+
+    Of the axes of the labels `spatial` stay, by default those that `squeezed_axes` names.
+    """
+    spatial = squeezed_axes(layer) if spatial is None else spatial
+    own_channels = channel_axis_of(layer)
+    if image.ndim == layer.ndim and own_channels is not None and not image.rgb:
+        pairs = [(axis, axis) for axis in range(image.ndim) if axis != own_channels]
+        index = _region(layer, image, pairs, spatial)
+        return None if index is None else _with_channels(index, own_channels)
+    if image.ndim == layer.ndim:
+        index = _region(layer, image, list(enumerate(range(image.ndim))), spatial)
+        channel = -1 if image.rgb else None
+        return None if index is None else (index, channel)
+    if image.ndim != layer.ndim + 1 or image.rgb:
+        return None
+    recorded = image_axes_of(layer)
+    own = recorded[0] if recorded is not None else ()
+    # Where the image is of the same kind, the axis that is none of the labels' holds channels.
+    for channel in sorted(range(image.ndim), key=lambda axis: axis in own):
+        axes = [axis for axis in range(image.ndim) if axis != channel]
+        index = _region(layer, image, list(enumerate(axes)), spatial)
+        if index is not None:
+            return _with_channels(index, channel)
+    return None
+
+
+def _with_channels(index: Index, channel: int) -> tuple[Index, int | None]:
+    n_before = sum(isinstance(one, slice) for one in index[:channel])
+    return (*index[:channel], slice(None), *index[channel:]), n_before
+
+
+def _region(
+    layer: Labels, image: Image, pairs: list[tuple[int, int]], spatial: list[int]
+) -> Index | None:
+    """Return the index of some axes of an image that the labels cover, or None.
+
+    The pairs are an axis of the labels and that of the image.
+    """
+    found: list[int | slice] = []
+    for k, axis in pairs:
+        side, whole = pixels_of(layer).shape[k], pixels_of(image).shape[axis]
+        start = 0
+        if side != whole:
+            start = round((layer.translate[k] - image.translate[axis]) / image.scale[axis])
+        if start < 0 or start + side > whole:
+            return None
+        found.append(slice(start, start + side) if k in spatial else start)
+    return tuple(found)

@@ -25,38 +25,12 @@ _SMALLER = "choose one slice, or a smaller part of the image"
 class ImageJob:
     """Which pixels of a layer to label, and what describes them.
 
-    Attributes
-    ----------
-    data : array-like
-        Data of the layer at full resolution; numpy, dask or zarr.
-    index : tuple of int or slice
-        What to read of it, one entry per axis.
-    options : ImageOptions
-        Features, window, weights and the channel axis after reading.
-    mask : array-like or None
-        Where not 0 is inside.
-    mask_index : tuple of int or slice
-        What to read of the mask.
-    groups : array-like or None
-        Group of each pixel, 0 for none; in addition to those of the options.
-    groups_index : tuple of int or slice
-        What to read of the groups.
-    seeds : array-like or None
-        Labels painted by hand, 0 where there are none.
-    seeds_index : tuple of int or slice
-        What to read of the seeds.
-    finite_only : bool
-        Whether to leave out NaN and infinite pixels instead of refusing the image.
-    features : array-like or None
-        Precomputed features, in place of those that the options name.
-    features_index : tuple of int or slice
-        What to read of them.
-    features_axis : int
-        The axis of theirs, after reading, that holds the features of a pixel.
-    given : array or None
-        Labels that hold where nothing was painted, 0 where there are none.
-    others : tuple of ImageJob
-        Images that are labelled together with this one; their own options do not count.
+    All arrays are those of layers at full resolution (numpy, dask or zarr), each with the index of
+    what to read of it. The axes of channels and features are those after reading.
+
+    With `finite_only` NaN and infinite pixels are left out; else the image is refused. Features
+    take the place of those that the options name. Labels that are `given` hold where no seed was
+    painted. The others are labelled together with this image; their own options do not count.
     """
 
     data: Any
@@ -78,16 +52,8 @@ class ImageJob:
     def read(self, cancelled: Callable[[], bool]) -> Problem:
         """Read the pixels and return the problem, as yet without seeds.
 
-        Raises
-        ------
-        Cancelled
-            If `cancelled` returned True between two pieces of the image.
-        NotFinite
-            If pixels that are to be labelled are NaN or infinite.
-        InvalidInput
-            As `Problem.from_image`.
-        ComputeError
-            If memory does not suffice.
+        Errors are those of `Problem.from_image`, NotFinite among them, and ComputeError where
+        memory does not suffice.
         """
         with memory_errors_translated(_SMALLER):
             pixels = read_pixels(self.data, self.index, cancelled)
@@ -106,13 +72,7 @@ class ImageJob:
             return self._problem(pixels, self._spread(mask), self._spread(groups), features)
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
-        """Read the strokes, laid over the labels that were given; None if there are none.
-
-        Raises
-        ------
-        Cancelled, ComputeError
-            As `read`.
-        """
+        """Read the strokes, laid over the labels that were given; None if there are none."""
         if self.seeds is None:
             return None
         with memory_errors_translated(_SMALLER):
@@ -247,12 +207,7 @@ _SAMPLE = 100_000
 def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArray[Any]:
     """Return a region of an array as numpy; a lazy array is read by slabs, cancellable between.
 
-    Raises
-    ------
-    Cancelled
-        If `cancelled` returned True before the last slab was read.
-    ComputeError
-        If a lazy one does not fit into memory.
+    ComputeError says that a lazy one does not fit into memory.
     """
     block = data[index]
     chunks = getattr(block, "chunks", None)
@@ -280,18 +235,9 @@ def labels_index(
 ) -> Index:
     """Return what to read of labels over an image: the slice, where they have the slices.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the labels: as many axes as the image, or as its spatial ones, or one plane for all.
-    n_axes : int
-        Of the image.
-    axes : sequence of int
-        Its spatial axes.
-    fixed : mapping of int to int
-        Those of them of which one slice is labelled, and which: the last one of labels with fewer.
-    channels : int or None
-        The axis of its channels; labels may have one pixel along it.
+    Labels have as many axes as the image, or as its spatial ones (`axes`), or one plane for all.
+    Of the `fixed` axes one slice is labelled; of labels with fewer slices that is the last. Along
+    the axis of the channels labels may have one pixel.
     """
     own = axes if len(shape) == len(axes) else range(n_axes)
     if len(shape) != len(own):
@@ -310,16 +256,9 @@ def feature_axis(shape: tuple[int, ...], sides: Sequence[int]) -> int | None:
 
 
 def feature_index(axis: int, axes: Sequence[int], fixed: Mapping[int, int]) -> tuple[Index, int]:
-    """Return what to read of an image of features, and where their axis is then.
+    """Return what to read of features along an axis, and where that is then.
 
-    Parameters
-    ----------
-    axis : int
-        That of the features.
-    axes : sequence of int
-        The spatial axes of the image that the others are.
-    fixed : mapping of int to int
-        Those of them of which one slice is labelled, and which.
+    The others are these spatial axes of the image; of the `fixed` ones a slice is labelled.
     """
     index: list[int | slice] = [fixed.get(a, slice(None)) for a in axes]
     gone = sum(a in fixed for a in axes[:axis])

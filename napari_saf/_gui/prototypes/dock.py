@@ -23,9 +23,9 @@ from napari_saf._gui.docks.run_dock import (
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
-from napari_saf._gui.layers.alignment import image_region, labelled_image
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import Edited, EditTarget

@@ -13,9 +13,8 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from napari_saf._gui.layers.alignment import image_region, labelled_axes
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.layers.placement import pixels_of
+from napari_saf._gui.layers.placement import image_region, labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
 from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
 from napari_saf._gui.runs.start import RunStart

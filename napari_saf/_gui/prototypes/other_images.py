@@ -14,8 +14,8 @@ from qtpy.QtWidgets import QFileDialog
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
-from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.live import N_COLORS, LiveLayer
+from napari_saf._gui.layers.placement import labelled_axes
 from napari_saf._gui.prototypes.labels import Source, prototype_set
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.jobs import prototypes_job

@@ -9,8 +9,13 @@ import napari
 from napari.layers import Image
 
 from napari_saf._gui.forms.image_input import fit_window
-from napari_saf._gui.layers.alignment import channel_axis_of, image_axes_of
-from napari_saf._gui.layers.placement import pixels_of, place, positions_on_screen
+from napari_saf._gui.layers.placement import (
+    channel_axis_of,
+    image_axes_of,
+    pixels_of,
+    place,
+    positions_on_screen,
+)
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput

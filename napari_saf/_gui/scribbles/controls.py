@@ -12,8 +12,7 @@ from qtpy.QtCore import QModelIndex, Signal
 from qtpy.QtGui import QKeyEvent
 from qtpy.QtWidgets import QCheckBox, QColorDialog, QWidget
 
-from napari_saf._gui.docks.label_table import LabelRow, LabelTable, colors_of
-from napari_saf._gui.docks.tables import to_qcolor
+from napari_saf._gui.docks.label_table import LabelRow, LabelTable, colors_of, to_qcolor
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row

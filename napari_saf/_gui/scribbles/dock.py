@@ -22,8 +22,8 @@ from napari_saf._gui.docks.run_dock import (
     suggested_action_for,
 )
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
-from napari_saf._gui.layers.alignment import labelled_axes
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.placement import labelled_axes
 from napari_saf._gui.layers.view import SliceWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf._gui.runs.jobs import prototypes_job

@@ -126,15 +126,11 @@ class SegmentWidget(RunDock):
         if image is None:
             self._show_error("no image: open or choose an image layer first")
             return
-        try:
+        with self._showing_errors():
             method, job = self.form.read(), self._job(rescale)
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
-            request = RunJob(image, job, method, place, is_sweep, strokes, note=note)
-        except SafError as error:
-            self._show_error(str(error))
-            return
-        self.controller.start(request)
+            self.controller.start(RunJob(image, job, method, place, is_sweep, strokes, note=note))
 
     def _job(self, rescale: bool) -> ImageJob:
         """Return the job; prototypes of an earlier result may be meant for its scaling."""

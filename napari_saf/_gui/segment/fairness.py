@@ -20,7 +20,7 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.tables import (
+from napari_saf._gui.docks.label_table import (
     ROW_HEIGHT,
     create_cell,
     create_table,

@@ -1,0 +1,271 @@
+"""What a dock has from its window: tabs, help, keys of the viewer, and its end."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import napari
+import npe2
+from napari.utils.key_bindings import coerce_keybinding
+from qtpy.QtCore import QEvent, QObject, QSize, Qt, QTimer, QUrl
+from qtpy.QtGui import QImage
+from qtpy.QtWidgets import QApplication, QDockWidget, QTextBrowser, QToolButton, QWidget
+
+import napari_saf
+from napari_saf._gui.napari_workarounds import free_graphics_in_canvas
+from napari_saf.errors import FormatError
+
+_PLUGIN = "napari-saf"
+_BUTTON_NAME = "napari-saf help"
+
+
+def page_of(dock: QWidget) -> str:
+    """Return the page about a dock, named like the command that opens it; else the first page."""
+    kind = type(dock)
+    python_name = f"{kind.__module__}:{kind.__qualname__}"
+    manager = npe2.PluginManager.instance()
+    if _PLUGIN in manager:
+        for command in manager.get_manifest(_PLUGIN).contributions.commands or ():
+            if str(command.python_name) == python_name:
+                return str(command.id.partition(".")[2])
+    return "index"
+
+
+def frame_of(dock: QWidget) -> QDockWidget | None:
+    """Return the frame around a dock, or None."""
+    frame: QWidget | None = dock.parentWidget()
+    while frame is not None and not isinstance(frame, QDockWidget):
+        frame = frame.parentWidget()
+    return frame
+
+
+class HelpButton(QObject):
+    """Adds the help button to the title bar of a dock widget, again when napari recreates it."""
+
+    def __init__(self, dock: QWidget) -> None:
+        super().__init__(dock)
+        self._dock = dock
+        self._frame: Callable[[], QDockWidget | None] = lambda: None
+
+    def follow(self) -> None:
+        """Install the button in the frame of the dock once it is visible."""
+        frame = frame_of(self._dock)
+        if frame is not None and frame is not self._frame():
+            self._frame = weakref.ref(frame)
+            # Floating or moving a dock makes its title anew; that comes first.
+            frame.topLevelChanged.connect(self._add)
+            frame.dockLocationChanged.connect(self._add)
+        self._add()
+
+    def _add(self, change: object = None) -> None:
+        frame = self._frame()
+        title = None if frame is None else frame.titleBarWidget()
+        if title is None or title.layout() is None:
+            return
+        if title.findChild(QToolButton, _BUTTON_NAME) is not None:
+            return
+        button = QToolButton(title)
+        button.setObjectName(_BUTTON_NAME)
+        button.setText("?")
+        button.setAutoRaise(True)
+        button.setToolTip("What this dock does, with examples.")
+        button.clicked.connect(self._open)
+        title.layout().addWidget(button)
+
+    def _open(self) -> None:
+        HelpPage(page_of(self._dock), self._dock).show()
+
+
+_FOLDERS = ("_docs", "../docs")
+"""In a wheel the pages lie inside the package, in a checkout next to it."""
+_DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
+_SIZE = QSize(820, 720)
+_MARGIN = 90
+
+
+def page_path(name: str) -> Path:
+    package = Path(napari_saf.__file__).parent
+    for folder in _FOLDERS:
+        path = (package / folder / f"{name}.md").resolve()
+        if path.is_file():
+            return path
+    raise FormatError(f"{name}.md: this page of the documentation is missing")
+
+
+class HelpPage(QTextBrowser):
+    """A window with a page; links lead to the others, and addresses to the web browser."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowFlag(Qt.WindowType.Window)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setOpenExternalLinks(True)
+        self.sourceChanged.connect(self._on_source_changed)
+        self.resize(_SIZE)
+        self.setSource(QUrl.fromLocalFile(str(page_path(name))))
+
+    def loadResource(self, kind: int, address: QUrl) -> Any:
+        """Return a page without what is for the site alone, or a picture that fits."""
+        path = Path(address.toLocalFile() or self.source().resolved(address).toLocalFile())
+        if path.suffix == ".md" and path.is_file():
+            return _DIRECTIVES.sub("", path.read_text(encoding="utf-8"))
+        if path.suffix == ".png":
+            picture, widest = QImage(str(path)), self.width() - _MARGIN
+            if picture.width() > widest:
+                return picture.scaledToWidth(widest, Qt.TransformationMode.SmoothTransformation)
+            return picture
+        return super().loadResource(kind, address)
+
+    def _on_source_changed(self, address: QUrl) -> None:
+        title = self.documentTitle() or Path(address.toLocalFile()).stem
+        self.setWindowTitle(f"{title}: napari-saf")
+
+
+class DockLifetime(QObject):
+    """Follows a dock and calls back once, when it is of no use any more.
+
+    As long as it is of use, the title of its frame has a button for help. When it comes into sight
+    it joins the other docks of the plugin in tabs: one above another, none would have room.
+    """
+
+    def __init__(
+        self, viewer: napari.viewer.Viewer, dock: QWidget, ended: Callable[[], None]
+    ) -> None:
+        super().__init__(dock)
+        self._viewer, self._dock = viewer, dock
+        self._ended = ended
+        self.has_ended = self.has_joined = False
+        self._help = HelpButton(dock)
+        self._has_been_shown = self._is_closing = False
+        self._window: Callable[[], QWidget | None] = lambda: None
+        dock.installEventFilter(self)
+        self._disconnect_workaround = free_graphics_in_canvas(viewer, dock)
+        QApplication.instance().aboutToQuit.connect(self.end)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the window of the dock is still there, as far as is known."""
+        if not self._has_been_shown:
+            return True
+        window = self._window()
+        return window is not None and bool(window.isVisible())
+
+    def end(self) -> None:
+        """Call back, unless it was done."""
+        if not self.has_ended:
+            self.has_ended = True
+            self._disconnect_workaround()
+            self._ended()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follow the dock into its window and out of it."""
+        kind = event.type()
+        if watched is self._dock and kind == QEvent.Type.ParentChange:
+            if self._dock.parent() is None:
+                self.end()
+        elif watched is self._dock and kind == QEvent.Type.Show:
+            self._help.follow()
+            if not self._has_been_shown:
+                QTimer.singleShot(0, self._join_others)
+            self._has_been_shown = True
+            window = self._dock.window()
+            if self._window() is not window:
+                # The window may be gone before the dock.
+                self._window = weakref.ref(window)
+                window.installEventFilter(self)
+        elif watched is self._window() and kind == QEvent.Type.Close:
+            self._is_closing = True
+            QTimer.singleShot(0, self._on_close_asked)
+        elif watched is self._window() and kind == QEvent.Type.Hide and self._is_closing:
+            # Not later: a viewer that closes itself deletes its window at once.
+            self.end()
+        return False
+
+    def _join_others(self) -> None:
+        frame = None if self.has_ended else frame_of(self._dock)
+        if frame is None:
+            return
+        self.has_joined = True
+        if frame.isFloating():
+            return
+        window = frame.parentWidget()
+        area, together = window.dockWidgetArea(frame), window.tabifiedDockWidgets(frame)
+        for other in window.findChildren(QDockWidget):
+            is_docked = other is not frame and other not in together and not other.isHidden()
+            is_in_area = not other.isFloating() and window.dockWidgetArea(other) == area
+            lifetime = other.findChild(DockLifetime)
+            # One that is still to join would take this one's place, and not its tabs with it.
+            if is_docked and is_in_area and lifetime is not None and lifetime.has_joined:
+                window.tabifyDockWidget(other, frame)
+                frame.raise_()
+                break
+
+    def _on_close_asked(self) -> None:
+        self._is_closing = False
+        if not self.has_window:
+            self.end()
+
+
+class Shortcuts:
+    """The keys of a dock.
+
+    A key acts on the dock in sight that has it, of several on the one that the mouse visited
+    last. A key for which the person has another use is left alone. Keys, as napari writes them,
+    call methods of the dock by name; one that returns False leaves the key to another dock.
+    """
+
+    def __init__(self, viewer: napari.Viewer, dock: QWidget, keys: Mapping[str, str]) -> None:
+        self._viewer, self._dock, self._keys = viewer, dock, keys
+        _visits.append(weakref.ref(self))
+        for key in keys:
+            if coerce_keybinding(key) not in viewer.keymap:
+                viewer.bind_key(key, _create_action(key))
+
+    def visit(self) -> None:
+        """Let the keys act on this dock before others."""
+        self._forget()
+        _visits.append(weakref.ref(self))
+
+    def release(self) -> None:
+        """Unregister the dock, and unbind keys that no other dock has."""
+        self._forget()
+        left = {key for other in _latest_first(self._viewer) for key in other._keys}
+        for key in set(self._keys) - left:
+            action = self._viewer.keymap.get(coerce_keybinding(key))
+            if getattr(action, "is_of_docks", False):
+                self._viewer.bind_key(key, None)
+
+    def act(self, key: str) -> bool:
+        """Handle a key; return whether the dock is visible and accepted it."""
+        if key not in self._keys or not self._dock.isVisible():
+            return False
+        return getattr(self._dock, self._keys[key])() is not False
+
+    def _forget(self) -> None:
+        _visits[:] = [ref for ref in _visits if ref() not in (None, self)]
+
+
+_visits: list[weakref.ref[Shortcuts]] = []
+"""The shortcuts of all docks, the most recently visited one last."""
+
+
+def shortcut_text(key: str) -> str:
+    """Return a key as shown in a tooltip."""
+    return key.replace("-", "+")
+
+
+def _latest_first(viewer: napari.Viewer) -> list[Shortcuts]:
+    found = [ref() for ref in reversed(_visits)]
+    return [one for one in found if one is not None and one._viewer == viewer]
+
+
+def _create_action(key: str) -> Callable[[Any], None]:
+    def act(viewer: Any) -> None:
+        any(shortcuts.act(key) for shortcuts in _latest_first(viewer))
+
+    act.is_of_docks = True  # type: ignore[attr-defined]
+    return act
