@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from napari_saf.batch import DictionaryTask, check_outputs, run_batch
 from napari_saf.cli._options import (
     DEBUG,
-    HELP_NAMES,
+    IMAGES,
     PATH,
     given_parameters,
-    image_parameters,
+    image_options,
     make_method,
-    method_command,
+    method_options,
 )
 from napari_saf.cli._progress import print_failure, run_with_progress
 from napari_saf.dictionary import (
@@ -41,6 +41,54 @@ from napari_saf.problem import Problem
 from napari_saf.result import STATUS_WORDS
 
 
+def _overwrite(what: str) -> click.Option:
+    return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what} that is there.")
+
+
+_DICTIONARY = click.Argument(["dictionary"], type=PATH, metavar="DICTIONARY")
+_WINDOW, _CHANNELS = image_options("window", "channel_axis")
+_LEARN: Sequence[click.Parameter] = [
+    IMAGES,
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="DICTIONARY",
+                 help=f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
+    _WINDOW,
+    _CHANNELS,
+    _overwrite("a dictionary"),
+    DEBUG,
+]  # fmt: skip
+_SHOW: list[click.Parameter] = [
+    _DICTIONARY,
+    click.Option(["-o", "--output", "out"], type=PATH, metavar="SHEET.png",
+                 help="Where a picture of the atoms goes."),
+    _overwrite("a picture"),
+    DEBUG,
+]  # fmt: skip
+_APPLY: list[click.Parameter] = [
+    _DICTIONARY,
+    IMAGES,
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
+                 help="Where masks, reconstructions and the table (.csv) go."),
+    _WINDOW,
+    click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
+                 show_default=True, help="How images are rebuilt: atoms at the matched "
+                 "centres; beside them the nearest atom of each pixel; each with a contrast "
+                 "and brightness of its own."),
+    _CHANNELS,
+    click.Option(["--format", "mask_format"], type=click.Choice(list(MASK_SUFFIXES)),
+                 default=".tif", show_default=True, help="Format of the masks."),
+    click.Option(["--device"], default="auto", show_default=True,
+                 help="Where to compute: auto, cpu, cuda or mps."),
+    _overwrite("everything"),
+    DEBUG,
+]  # fmt: skip
+
+
+@click.group("dictionary")
+def command() -> None:
+    """Learn, show and apply patch dictionaries."""
+
+
+@command.command("learn", params=method_options(_LEARN, {"dictionary": PatchDictionaryLearning}))
 @click.pass_context
 def _learn(
     ctx: click.Context,
@@ -52,6 +100,7 @@ def _learn(
     overwrite: bool,
     **_: Any,
 ) -> None:
+    """Learn a dictionary from one or several images, or a folder of them."""
     if out.suffix.lower() != DICTIONARY_SUFFIX:
         raise InvalidInput(f"{out}: expected a name that ends in {DICTIONARY_SUFFIX}")
     check_outputs([out], overwrite=overwrite)
@@ -69,60 +118,62 @@ def _learn(
     make_folder(out.parent)
     dictionary.save(out)
     seconds, status = time.perf_counter() - began, STATUS_WORDS[result.status]
-    click.echo(f"{out}: {_words(dictionary)}, {status}, {seconds:.1f} s")
+    click.echo(f"{out}: {_summary(dictionary)}, {status}, {seconds:.1f} s")
     for note in result.notes:
         click.echo(f"napari-saf: note: {note}", err=True)
 
 
-def _show(dictionary: Path, out: Path | None, overwrite: bool, **_: Any) -> None:
+@command.command("show", params=_SHOW)
+def _show(dictionary: Path, out: Path | None, overwrite: bool, debug: bool) -> None:
+    """Say what a dictionary is, and draw its atoms."""
     found = PatchDictionary.load(dictionary)
-    click.echo(f"{dictionary}: {_words(found)}")
+    click.echo(f"{dictionary}: {_summary(found)}")
     click.echo(f"learned from {', '.join(found.images) or 'unknown images'}")
     click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
-    if out is None:
-        return
-    check_outputs([out], overwrite=overwrite)
-    make_folder(out.parent)
-    _save_sheet(out, found, dictionary.name)
-    click.echo(out)
+    if out is not None:
+        check_outputs([out], overwrite=overwrite)
+        make_folder(out.parent)
+        _save_atoms(out, found, dictionary.name)
+        click.echo(out)
 
 
-def _save_sheet(path: Path, dictionary: PatchDictionary, title: str) -> None:
-    """Save all atoms, the most used first, each with its share of the pixels."""
+def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
+    """Save a picture of all atoms, the most used first, each with its share of the pixels."""
     columns = min(10, dictionary.n_atoms)
     rows = -(-dictionary.n_atoms // columns)
     figure = Figure(figsize=(0.9 * columns + 0.3, 1.1 * rows + 0.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     atoms = dictionary.atoms.clip(0, 1)
     total = max(int(dictionary.usage.sum()), 1)
-    for axis in axes:
-        axis.set_axis_off()
-    for k, axis in zip(range(dictionary.n_atoms), axes, strict=False):
+    for panel in panels:
+        panel.set_axis_off()
+    for k, panel in zip(range(dictionary.n_atoms), panels, strict=False):
         picture = atoms[k] if atoms.shape[-1] == 3 else atoms[k].mean(axis=-1)
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axis.set_title(f"{k + 1}: {100 * dictionary.usage[k] / total:.1f} %", fontsize=7)
-    words = printable(f"{title}: {_words(dictionary)}")
-    figure.suptitle(words, fontsize=8, parse_math=False)
+        panel.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        panel.set_title(f"{k + 1}: {100 * dictionary.usage[k] / total:.1f} %", fontsize=7)
+    text = printable(f"{title}: {_summary(dictionary)}")
+    figure.suptitle(text, fontsize=8, parse_math=False)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
 
 
+@command.command("apply", params=_APPLY)
 def _apply(
     dictionary: Path,
     images: tuple[Path, ...],
     out: Path,
     window: int | tuple[int, ...] | None,
-    suffix: str,
     debug: bool,
     **options: Any,
 ) -> int:
+    """Label images with a dictionary and rebuild them from its atoms.
+
+    What an earlier run has done is not done again.
+    """
     found, paths = PatchDictionary.load(dictionary), find_images(images)
     if isinstance(window, tuple):
         raise InvalidInput(f"window: expected one odd number, got {window}")
-    task = DictionaryTask(
-        dictionary=found, folder=out, window=window or 3, mask_format=suffix, **options
-    )
+    task = DictionaryTask(dictionary=found, folder=out, window=window or 3, **options)
     began, n_done, failed = time.perf_counter(), 0, []
     for k, outcome in enumerate(run_batch(task, task.plan(paths)), start=1):
         if outcome.state == "failed":
@@ -134,86 +185,17 @@ def _apply(
             click.echo(f"{outcome.job.path}: {measures} ({k} of {len(paths)})")
     seconds = time.perf_counter() - began
     skipped = len(paths) - n_done - len(failed)
-    words = [f"{n_done} done in {seconds:.1f} s"]
-    words += [f"{n_done / seconds:.2f} images a second"] if n_done else []
-    words += [f"{skipped} were there already"] if skipped else []
-    click.echo(", ".join(words))
+    texts = [f"{n_done} done in {seconds:.1f} s"]
+    texts += [f"{n_done / seconds:.2f} images a second"] if n_done else []
+    texts += [f"{skipped} were there already"] if skipped else []
+    click.echo(", ".join(texts))
     if failed:
         click.echo(f"napari-saf: {len(failed)} failed: {', '.join(failed)}", err=True)
     return 1 if failed else 0
 
 
-def _words(dictionary: PatchDictionary) -> str:
+def _summary(dictionary: PatchDictionary) -> str:
     count, size = dictionary.n_atoms, dictionary.patch_size
     channels = dictionary.n_channels
     kind = f", {channels} channels" if channels > 1 else ""
     return f"{count} atom{'s' * (count != 1)} of {size} × {size}{kind}"
-
-
-def _overwrite(what: str) -> click.Option:
-    return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what} that is there.")
-
-
-_IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
-_DICTIONARY = click.Argument(["dictionary"], type=PATH, metavar="DICTIONARY")
-_WINDOW, _CHANNELS = image_parameters("window", "channel_axis")
-_LEARN = method_command(
-    "learn",
-    _learn,
-    [
-        _IMAGES,
-        click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="DICTIONARY",
-                     help=f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
-        _WINDOW,
-        _CHANNELS,
-        _overwrite("a dictionary"),
-        DEBUG,
-    ],
-    help="Learn a dictionary from one or several images, or a folder of them.",
-    methods={"dictionary": PatchDictionaryLearning},
-)  # fmt: skip
-_SHOW = click.Command(
-    "show",
-    callback=_show,
-    params=[
-        _DICTIONARY,
-        click.Option(["-o", "--output", "out"], type=PATH, metavar="SHEET.png",
-                     help="Where a picture of the atoms goes."),
-        _overwrite("a picture"),
-        DEBUG,
-    ],
-    help="Say what a dictionary is, and draw its atoms.",
-    context_settings=HELP_NAMES,
-)  # fmt: skip
-_APPLY = click.Command(
-    "apply",
-    callback=_apply,
-    params=[
-        _DICTIONARY,
-        _IMAGES,
-        click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
-                     help="Where masks, reconstructions and the table (.csv) go."),
-        _WINDOW,
-        click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
-                     show_default=True, help="How images are rebuilt: atoms at the matched "
-                     "centres; beside them the nearest atom of each pixel; each with a contrast "
-                     "and brightness of its own."),
-        _CHANNELS,
-        click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
-                     default=".tif", show_default=True, help="Format of the masks."),
-        click.Option(["--device"], default="auto", show_default=True,
-                     help="Where to compute: auto, cpu, cuda or mps."),
-        _overwrite("everything"),
-        DEBUG,
-    ],
-    help="Label images with a dictionary and rebuild them from its atoms. What an earlier run "
-    "has done is not done again.",
-    context_settings=HELP_NAMES,
-)  # fmt: skip
-
-command = click.Group(
-    "dictionary",
-    commands=[_LEARN, _SHOW, _APPLY],
-    help="Learn, show and apply patch dictionaries.",
-    context_settings=HELP_NAMES,
-)

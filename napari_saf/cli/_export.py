@@ -10,7 +10,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.cli._options import HELP_NAMES, PATH, ParameterValue
+from napari_saf.batch import check_outputs
+from napari_saf.cli._options import DEBUG, PATH, ParameterValue
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io import (
@@ -41,46 +42,50 @@ class _Name(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, str]:
         """Return label and name."""
-        number, equals, words = str(value).partition("=")
-        if not (number.strip().isdigit() and equals and words.strip()):
+        number, equals, text = str(value).partition("=")
+        if not (number.strip().isdigit() and equals and text.strip()):
             self.fail(f"{value!r} is not a label and its name, such as 2=nucleus", param, ctx)
-        return int(number), words.strip()
+        return int(number), text.strip()
 
 
-@click.command("export", context_settings=HELP_NAMES)
-@click.argument("source", type=PATH, metavar="LABELS")
-@click.option("-o", "--output", "out", required=True, type=PATH, metavar="FOLDER",
-              help="Where the files go.")  # fmt: skip
-@click.option("--image", "image_file", type=PATH, metavar="FILE",
-              help="What was labelled: for intensities, figure and prototypes.")  # fmt: skip
-@click.option("--masks", type=click.Choice(MASK_SUFFIXES), help="The label image.")
-@click.option("--binary", type=click.Choice(MASK_SUFFIXES),
-              help="A mask for each label, 255 inside.")  # fmt: skip
-@click.option("--regions", type=click.Choice(TABLE_SUFFIXES),
-              help="What the labels measure.")  # fmt: skip
-@click.option("--connected", is_flag=True,
-              help="In that table, a row for each connected region of a label.")  # fmt: skip
-@click.option("--numbered", type=click.Choice(MASK_SUFFIXES),
-              help="An image in which each connected region has a number of its own, that of the "
-              "table.")  # fmt: skip
-@click.option("--min-pixels", type=click.IntRange(min=1), metavar="N",
-              help="Leave connected regions of fewer pixels out of both.")  # fmt: skip
-@click.option("--figure", type=click.Choice(FIGURE_SUFFIXES), help="Image, labels and legend.")
-@click.option("--prototypes", type=click.Choice(PROTOTYPE_SUFFIXES),
-              help="The mean feature of each label, or several.")  # fmt: skip
-@click.option("--per-label", "n_each", type=click.IntRange(min=1), default=1, show_default=True,
-              metavar="N", help="So many means of each label, for labels that look in several "
-              "ways; 8 is a good number to label other images with.")  # fmt: skip
-@click.option("--recipe", is_flag=True, help="The recipe beside the labels.")
-@click.option("--name", "names", type=_Name(), multiple=True, metavar="LABEL=NAME",
-              help="Name of a label; may be given again for others.")  # fmt: skip
-@click.option("--scale", type=ParameterValue(["list"]), metavar="SIZE[,SIZE...]",
-              help="Size of a pixel, or along each axis, if the files do not say it.")  # fmt: skip
-@click.option("--unit", help="Its unit, such as um.")
-@click.option("--channel-axis", type=int,
-              help="Axis of the channels of the image, if the file does not say it.")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+_OPTIONS: list[click.Parameter] = [
+    click.Argument(["source"], type=PATH, metavar="LABELS"),
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
+                 help="Where the files go."),
+    click.Option(["--image", "image_file"], type=PATH, metavar="FILE",
+                 help="What was labelled: for intensities, figure and prototypes."),
+    click.Option(["--masks"], type=click.Choice(MASK_SUFFIXES), help="The label image."),
+    click.Option(["--binary"], type=click.Choice(MASK_SUFFIXES),
+                 help="A mask for each label, 255 inside."),
+    click.Option(["--regions"], type=click.Choice(TABLE_SUFFIXES), help="What the labels measure."),
+    click.Option(["--connected"], is_flag=True,
+                 help="In that table, a row for each connected region of a label."),
+    click.Option(["--numbered"], type=click.Choice(MASK_SUFFIXES),
+                 help="An image in which each connected region has a number of its own, that of "
+                 "the table."),
+    click.Option(["--min-pixels"], type=click.IntRange(min=1), metavar="N",
+                 help="Leave connected regions of fewer pixels out of both."),
+    click.Option(["--figure"], type=click.Choice(FIGURE_SUFFIXES),
+                 help="Image, labels and legend."),
+    click.Option(["--prototypes"], type=click.Choice(PROTOTYPE_SUFFIXES),
+                 help="The mean feature of each label, or several."),
+    click.Option(["--per-label", "n_each"], type=click.IntRange(min=1), default=1,
+                 show_default=True, metavar="N", help="So many means of each label, for labels "
+                 "that look in several ways; 8 is a good number to label other images with."),
+    click.Option(["--recipe"], is_flag=True, help="The recipe beside the labels."),
+    click.Option(["--name", "names"], type=_Name(), multiple=True, metavar="LABEL=NAME",
+                 help="Name of a label; may be given again for others."),
+    click.Option(["--scale"], type=ParameterValue(["list"]), metavar="SIZE[,SIZE...]",
+                 help="Size of a pixel, or along each axis, if the files do not say it."),
+    click.Option(["--unit"], help="Its unit, such as um."),
+    click.Option(["--channel-axis"], type=int,
+                 help="Axis of the channels of the image, if the file does not say it."),
+    click.Option(["--overwrite"], is_flag=True, help="Replace files that are there."),
+    DEBUG,
+]  # fmt: skip
+
+
+@click.command("export", params=_OPTIONS)
 def command(
     source: Path,
     out: Path,
@@ -91,14 +96,14 @@ def command(
     channel_axis: int | None,
     n_each: int,
     overwrite: bool,
+    debug: bool,
     **wanted: Any,
 ) -> None:
     """Save a label image for other programs: masks, a table of regions, a figure, prototypes.
 
     Without an option that says what, a table (.csv) and a figure (.png) are saved.
     """
-    given: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
-    asked = Wanted(**given)
+    asked = Wanted(**{key: value for key, value in wanted.items() if value is not None})
     if asked.min_pixels > 1 and not (asked.connected or asked.numbered):
         raise click.UsageError("--min-pixels: goes with --connected or --numbered")
     if n_each > 1 and asked.prototypes != ".json":
@@ -115,7 +120,11 @@ def command(
         found = _prototypes(labelling, axis, n_each)
         labelling = dataclasses.replace(labelling, prototypes=found)
     export = Export(out, mask_stem(source), labelling, asked)
-    _check_places(export, [source, image_file], overwrite)
+    sources = {path.resolve() for path in (source, image_file) if path is not None}
+    for path in export.paths:
+        if path.resolve() in sources:
+            raise InvalidInput(f"{path}: the export would replace what it is made of")
+    check_outputs(export.paths, overwrite=overwrite)
     make_folder(out)
     for path in export.write():
         click.echo(path)
@@ -184,12 +193,3 @@ def _prototypes(labelling: Labelling, channel_axis: int | None, n_each: int) -> 
     assert found.options is not None
     whole = dataclasses.replace(found.options, weights=options.weights, rescale=rescale)
     return dataclasses.replace(found, options=whole)
-
-
-def _check_places(export: Export, read: list[Path | None], overwrite: bool) -> None:
-    sources = {path.resolve() for path in read if path is not None}
-    for path in export.paths:
-        if path.resolve() in sources:
-            raise InvalidInput(f"{path}: the export would replace what it is made of")
-    if export.in_the_way and not overwrite:
-        raise InvalidInput(f"{export.in_the_way[0]}: is there already; --overwrite replaces it")

@@ -9,18 +9,19 @@ from typing import Any
 
 import click
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from napari_saf.batch import check_outputs, save_labels
 from napari_saf.cli._options import (
     DEBUG,
+    IMAGES,
     PATH,
     ParameterValue,
+    check_one_file_each,
     given_parameters,
-    image_parameters,
+    image_options,
     make_method,
-    method_command,
+    method_options,
     problem_source,
 )
 from napari_saf.cli._progress import run_with_progress
@@ -34,12 +35,26 @@ from napari_saf.io import (
 )
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points
 
-_SWEEPING = {name: method for name, method in METHODS.items() if issubclass(method, SweepMethod)}
-_METHOD = next(iter(_SWEEPING))
+_NAME, _METHOD = next(
+    (name, method) for name, method in METHODS.items() if issubclass(method, SweepMethod)
+)
+_OPTIONS = [
+    IMAGES,
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
+                 help="Where the table (.csv), the plot (.png) and the masks go."),
+    click.Option(["--weights"], type=ParameterValue(["list"], True), metavar="FLOAT,...",
+                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
+    *image_options("groups", "features", "window", "channel_axis", "scaling", "mask",
+                   window="Side of the window of neighbours, for ncut. [default: 3]"),
+    click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
+    click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
+    DEBUG,
+]  # fmt: skip
 
 
+@click.command("fair-sweep", params=method_options(_OPTIONS, {_NAME: _METHOD}, [SWEPT]))
 @click.pass_context
-def _fair_sweep(
+def command(
     ctx: click.Context,
     /,
     images: tuple[Path, ...],
@@ -49,38 +64,38 @@ def _fair_sweep(
     overwrite: bool,
     debug: bool,
     **values: Any,
-) -> int:
+) -> None:
+    """Cluster images together at one fairness weight after another.
+
+    Show what an even spread of the labels over groups costs. Several images are the groups by
+    default.
+    """
     paths = find_images(images)
     values["groups"] = values["groups"] or ("image" if len(paths) > 1 else None)
     if values["groups"] is None:
         raise click.UsageError("--groups: one image needs groups; see --help")
     source = problem_source(values)
-    if len(paths) > 1 and (source.groups or values["mask"] not in (None, "finite")):
-        raise click.UsageError(f"--groups, --mask: one file for {len(paths)} images")
-    places = [out / f"fair_sweep{suffix}" for suffix in (".csv", ".png")]
-    numbers = range(count_points(weights) if masks else 0)
-    mask_places = [[_mask_place(out, path, number) for path in paths] for number in numbers]
-    check_outputs([*places, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
-    method = make_method(METHODS[_METHOD], given_parameters(ctx))
+    check_one_file_each(source, len(paths))
+    table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
+    mask_places = [
+        [out / f"{mask_stem(path)}{LABELS_MARK}_{number}.tif" for path in paths]
+        for number in range(count_points(weights) if masks else 0)
+    ]
+    check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
+    method = make_method(_METHOD, given_parameters(ctx))
     assert isinstance(method, SweepMethod)
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
     make_folder(out)
-    _save_table(places[0], found)
-    _save_plot(places[1], found, title)
-    for point, of_point in zip(found.points, mask_places, strict=False):
+    _save_table(table, found)
+    _save_plot(plot, found, title)
+    for point, places in zip(found.points, mask_places, strict=False):
         labels = point.segmentation.labels
         each = labels if isinstance(labels, list) else [labels]
-        for image, one, place in zip(files, each, of_point, strict=True):
+        for image, one, place in zip(files, each, places, strict=True):
             save_labels(image, one, place, axis)
-    for place in places:
-        click.echo(place)
-    return 0
-
-
-def _mask_place(folder: Path, image: Path, number: int) -> Path:
-    return folder / f"{mask_stem(image)}{LABELS_MARK}_{number}.tif"
+    click.echo(f"{table}\n{plot}")
 
 
 def _save_table(path: Path, found: TradeOff) -> None:
@@ -100,44 +115,17 @@ def _save_table(path: Path, found: TradeOff) -> None:
 
 def _save_plot(path: Path, found: TradeOff, title: str) -> None:
     figure = Figure(figsize=(9, 4), layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    objective = [point.objective for point in found.points]
-    error = [point.fairness_error for point in found.points]
-    left.plot(error, objective, "o-")
-    for point in found.points:
-        if np.isfinite(point.fairness_error):
-            place = (point.fairness_error, point.objective)
-            left.annotate(f"{point.weight:.3g}", place, xytext=(4, 4), textcoords="offset points")
+    weights = [point.weight for point in found.points]
+    places = [(point.fairness_error, point.objective) for point in found.points]
+    left.plot(*zip(*places, strict=True), "o-")
+    for weight, place in zip(weights, places, strict=True):
+        if np.isfinite(place[0]):
+            left.annotate(f"{weight:.3g}", place, xytext=(4, 4), textcoords="offset points")
     left.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective")
     left.set_title(printable(title), parse_math=False)
-    weights = [point.weight for point in found.points]
     right.plot(weights, [point.balance for point in found.points], "o-")
     right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
     right.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
-
-
-_FIXED: list[click.Parameter] = [
-    click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE..."),
-    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
-                 help="Where the table (.csv), the plot (.png) and the masks go."),
-    click.Option(["--weights"], type=ParameterValue(["list"], True), metavar="FLOAT,...",
-                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
-    *image_parameters("groups", "features", "window", "channel_axis", "scaling", "mask",
-                      window="Side of the window of neighbours, for ncut. [default: 3]"),
-    click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
-    click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
-    DEBUG,
-]  # fmt: skip
-
-command = method_command(
-    "fair-sweep",
-    _fair_sweep,
-    _FIXED,
-    help="Cluster images together at one fairness weight after another, and show what an "
-    "even spread of the labels over groups costs. Several images are the groups by default.",
-    methods={_METHOD: _SWEEPING[_METHOD]},
-    without=[SWEPT],
-)

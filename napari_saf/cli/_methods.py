@@ -6,15 +6,17 @@ import sys
 
 import click
 
-from napari_saf.cli._options import HELP_NAMES, summary
+from napari_saf.cli._options import DEBUG, summary
 from napari_saf.methods import METHODS
 from napari_saf.parameters import describe
 
+_NAMES = click.Argument(
+    ["names"], nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]..."
+)
 
-@click.command("methods", context_settings=HELP_NAMES)
-@click.argument("names", nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]...")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
-def command(names: tuple[str, ...]) -> None:
+
+@click.command("methods", params=[_NAMES, DEBUG])
+def command(names: tuple[str, ...], debug: bool) -> None:
     """List the methods and their parameters."""
     from rich import box
     from rich.console import Console

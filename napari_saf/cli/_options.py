@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,12 +21,8 @@ from napari_saf.parameters import Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
 PATH: Any = click.Path(path_type=Path)
-HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
-_GROUPS_HELP = (
-    "Groups that labels are to be spread over: the images, the slices along an axis, the "
-    "pixels above a threshold in a channel (T, or found), or a label image."
-)
+IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
 _PREFIX = "parameter__"
 _KINDS = {
     "int": ("INT", "a whole number"),
@@ -35,7 +31,7 @@ _KINDS = {
     "array": ("FILE", "a file"),
     "window": ("ODD[,ODD...]", "a number such as 5, or numbers such as 3,5,5"),
     "range": ("LOW,HIGH", "two numbers, the lower first, such as 0,255"),
-    "text": ("TEXT", "words"),
+    "text": ("TEXT", "text"),
 }
 """What a value is called in the help, and in an error."""
 T = TypeVar("T", bound=AbstractMethod)
@@ -53,11 +49,11 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
         self.optional = optional
         self.choices = tuple(choices)
 
-    def _join(self, words: Sequence[str], separator: str) -> str:
-        return separator.join([*self.choices, *words, *["none"] * self.optional])
+    def _join(self, names: Sequence[str], separator: str) -> str:
+        return separator.join([*self.choices, *names, *["none"] * self.optional])
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return the words for the help."""
+        """Return what the help calls the value."""
         return self._join([_KINDS[kind][0] for kind in self.kinds], "|")
 
     def convert(
@@ -68,18 +64,9 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
             return None
         if value in self.choices:
             return value
-        readers: dict[str, Callable[[str], object]] = {
-            "int": int,
-            "float": float,
-            "list": lambda text: np.array([float(number) for number in text.split(",")]),
-            "array": _read_rows,
-            "window": _read_window,
-            "range": _read_range,
-            "text": str,
-        }
         for kind in self.kinds:
             try:
-                return readers[kind](value)
+                return _READERS[kind](value)
             except FormatError:
                 raise
             except ValueError:
@@ -103,39 +90,46 @@ def _read_rows(path: str) -> NDArray[Any] | PrototypeSet:
     return load_prototypes(path) if Path(path).suffix.lower() == ".json" else read_array(path)
 
 
-_FILE_OPTIONS = {
-    "mask": click.Option(
-        ["--mask"],
-        metavar="FILE|finite",
-        help="Label only where the file is not 0, or where pixels are finite.",
-    ),
-    "seeds": click.Option(
-        ["--seeds"],
-        type=PATH,
-        metavar="FILE",
-        help="Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
-    ),
+_READERS: dict[str, Callable[[str], object]] = {
+    "int": int,
+    "float": float,
+    "list": lambda text: np.array([float(number) for number in text.split(",")]),
+    "array": _read_rows,
+    "window": _read_window,
+    "range": _read_range,
+    "text": str,
 }
-_GROUPS_METAVAR = "image|axis:N|channel:N[:T]|FILE"
 _IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
+_FILES: dict[str, dict[str, Any]] = {
+    "mask": {
+        "metavar": "FILE|finite",
+        "help": "Label only where the file is not 0, or where pixels are finite.",
+    },
+    "seeds": {
+        "type": PATH,
+        "metavar": "FILE",
+        "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
+    },
+    "groups": {
+        "metavar": "image|axis:N|channel:N[:T]|FILE",
+        "help": "Groups that labels are to be spread over: the images, the slices along an axis, "
+        "the pixels above a threshold in a channel (T, or found), or a label image.",
+    },
+}
+"""Options of an image that may name a file."""
 
 
-def image_parameters(*names: str, **helps: str) -> list[click.Parameter]:
+def image_options(*names: str, **helps: str) -> list[click.Parameter]:
     """Return the options that say how images become problems; a value of None is not given.
 
-    Parameters
-    ----------
-    names : str
-        Fields of `ImageOptions`, and "mask" and "seeds"; all by default.
-    helps : str
-        What is said of some of them instead.
+    `names` are fields of `ImageOptions` and those of `_FILES`, by default all; `helps` what is
+    said of some of them instead.
     """
     known = {item.name: item for item in describe(ImageOptions)}
-    helps = {"groups": _GROUPS_HELP} | helps
     options: list[click.Parameter] = []
-    for name in names or (*_IMAGE_NAMES, "mask", "seeds", "groups"):
-        if name in _FILE_OPTIONS:
-            options.append(_FILE_OPTIONS[name])
+    for name in names or (*_IMAGE_NAMES, *_FILES):
+        if name in _FILES:
+            options.append(click.Option([flag_of(name)], **_FILES[name]))
             continue
         item = known[name]
         kind: click.ParamType[Any] = ParameterValue([item.kind])
@@ -145,8 +139,7 @@ def image_parameters(*names: str, **helps: str) -> list[click.Parameter]:
             kind = click.IntRange(min=int(item.minimum))
         default = "" if item.default is None else f" [default: {item.default}]"
         text = helps.get(name, f"{item.help}{default}")
-        metavar = _GROUPS_METAVAR if name == "groups" else None
-        options.append(click.Option([flag_of(name)], type=kind, metavar=metavar, help=text))
+        options.append(click.Option([flag_of(name)], type=kind, help=text))
     return options
 
 
@@ -158,10 +151,14 @@ def problem_source(
     `axis_from_file` says whether the file's own axis of channels counts where none is given.
     """
     options = base or ImageOptions()
-    groups, groups_file = read_group_option(values.get("groups"))
     changes = {name: values[name] for name in _IMAGE_NAMES if values.get(name) is not None}
-    if values.get("groups") is not None:
-        changes["groups"] = groups
+    groups: str | None = values.get("groups")
+    groups_file: Path | None = None
+    if groups is not None:
+        if groups == "image" or groups.partition(":")[0] in ("axis", "channel"):
+            changes["groups"] = check_group_source(groups)
+        else:
+            changes["groups"], groups_file = None, Path(groups)
     options = dataclasses.replace(options, **changes)
     return ProblemSource(
         options,
@@ -172,36 +169,22 @@ def problem_source(
     )
 
 
-def read_group_option(value: str | None) -> tuple[str | None, Path | None]:
-    """Return what ``--groups`` says: where groups come from in words, or the file of groups."""
-    if value is None:
-        return None, None
-    if value == "image" or value.partition(":")[0] in ("axis", "channel"):
-        return check_group_source(value), None
-    return None, Path(value)
+def check_one_file_each(source: ProblemSource, n_images: int) -> None:
+    """Refuse files that belong to one image where there are several."""
+    for name in source.files if n_images > 1 else ():
+        only = "; only 'finite' suits several" if name == "mask" else ""
+        raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
 
 
-def method_command(
-    name: str,
-    callback: Callable[..., Any],
+def method_options(
     fixed: Sequence[click.Parameter],
-    *,
-    help: str,
     methods: Mapping[str, type[AbstractMethod]] = METHODS,
     without: Collection[str] = (),
-) -> click.Command:
-    """Return a command with one option for every parameter of every method.
+) -> list[click.Parameter]:
+    """Return options with, after them, one for every parameter of every method.
 
-    Parameters
-    ----------
-    name, callback, help
-        Of the command.
-    fixed : sequence of click.Parameter
-        Options that do not depend on the method; their flags are no short forms of others.
-    methods : mapping of str to type
-        The methods, by name.
-    without : collection of str
-        Dotted names of parameters that are not offered.
+    The flags of `fixed` are no short forms of others; `without` are dotted names of parameters
+    that are not offered.
     """
     taken = {flag for option in fixed for flag in option.opts} | {"--help", "--version"}
     found: dict[str, dict[str, Parameter]] = {}
@@ -210,28 +193,21 @@ def method_command(
             if item.name not in without:
                 found.setdefault(item.name, {})[method_name] = item
     last_parts = Counter(dotted.rpartition(".")[2] for dotted in found)
-    options = []
+    options = list(fixed)
     for dotted, known in found.items():
         last = dotted.rpartition(".")[2]
         flags = list(dict.fromkeys([flag_of(dotted), flag_of(last)]))
         if last_parts[last] > 1 or flags[-1] in taken:
             del flags[1:]
         options.append(_option(flags, dotted, known, is_shared=len(known) == len(methods)))
-    return click.Command(
-        name,
-        callback=callback,
-        params=[*fixed, *options],
-        help=help,
-        context_settings=HELP_NAMES,
-    )
+    return options
 
 
 def _option(
     flags: list[str], name: str, known: Mapping[str, Parameter], *, is_shared: bool
 ) -> click.Option:
     """Return the option of a parameter that some methods have."""
-    flags, dest = list(flags), _PREFIX + name.replace(".", "__")
-    items = list(known.values())
+    dest, items = _PREFIX + name.replace(".", "__"), list(known.values())
     kinds = {item.kind for item in items}
     optional = any(item.optional for item in items)
     texts: dict[str, list[str]] = {}
@@ -252,15 +228,15 @@ def _option(
 def given_parameters(ctx: click.Context) -> dict[str, object]:
     """Return the parameters given on the command line, by dotted name."""
     source = click.core.ParameterSource.COMMANDLINE
-    return {
-        key.removeprefix(_PREFIX).replace("__", "."): None if _is_none(value) else value
+    given = {
+        key.removeprefix(_PREFIX).replace("__", "."): value
         for key, value in ctx.params.items()
         if key.startswith(_PREFIX) and ctx.get_parameter_source(key) is source
     }
-
-
-def _is_none(value: object) -> bool:
-    return isinstance(value, str) and value == "none"
+    return {
+        key: None if isinstance(value, str) and value == "none" else value
+        for key, value in given.items()
+    }
 
 
 def make_method(
@@ -268,16 +244,11 @@ def make_method(
 ) -> T:
     """Make a method from the given parameters, the others as in `base` or by default.
 
-    Raises
-    ------
-    UsageError
-        If the method, or the variant that was chosen, has no such parameter.
-    InvalidInput
-        If a value is out of bounds.
+    Raise UsageError if the method, or the variant that was chosen, has no such parameter.
     """
     values = {} if base is None else values_of(base)
     known = {item.name: item for item in describe(method)}
-    given = {_own_name(key, known): value for key, value in _spread(method, given, known)}
+    given = _own_names(method, given, known)
     if "prototypes" in given:  # labels that a recipe has for others go with those
         values.pop("prototype_labels", None)
     values |= given
@@ -292,36 +263,37 @@ def make_method(
     return build(method, values)
 
 
-def _spread(
+def _own_names(
     method: type[AbstractMethod], given: Mapping[str, object], known: Collection[str]
-) -> Iterator[tuple[str, object]]:
-    """Yield what is given: first prototypes of a file, as the parameters that they are."""
-    for key, value in sorted(given.items(), key=lambda pair: not isinstance(pair[1], PrototypeSet)):
+) -> dict[str, object]:
+    """Return what is given by the names that a method has for it.
+
+    Prototypes of a file come first, as the parameters that they are; a name that only another
+    method has stands for the one parameter whose dotted name ends in it.
+    """
+    found: dict[str, object] = {}
+    for key, value in given.items():
+        if isinstance(value, PrototypeSet):
+            found |= value.arguments()
+            if not found.keys() <= set(known):
+                raise click.UsageError(
+                    f"{flag_of(key)}: the method {method.name!r} takes no file of prototypes"
+                )
+    for key, value in given.items():
         if not isinstance(value, PrototypeSet):
-            yield key, value
-            continue
-        arguments = value.arguments()
-        if not arguments.keys() <= set(known):
-            raise click.UsageError(
-                f"{flag_of(key)}: the method {method.name!r} takes no file of prototypes"
-            )
-        yield from arguments.items()
-
-
-def _own_name(name: str, known: Collection[str]) -> str:
-    """Return the parameter that a method means by a name that another method has, too."""
-    meant = [own for own in known if own.rpartition(".")[2] == name]
-    return meant[0] if name not in known and len(meant) == 1 else name
+            meant = [own for own in known if own.rpartition(".")[2] == key]
+            found[meant[0] if key not in known and len(meant) == 1 else key] = value
+    return found
 
 
 def summary(item: Parameter) -> str:
     """Return default, bounds and condition of a parameter in a few words."""
-    words = [f"default {'none' if item.default is None else item.default}"]
-    words += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
-    words += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
-    words += ["or none"] if item.optional and item.default is not None else []
-    words += [f"with {_condition(item.depends_on)}"] if item.depends_on else []
-    return ", ".join(words)
+    texts = [f"default {'none' if item.default is None else item.default}"]
+    texts += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
+    texts += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
+    texts += ["or none"] if item.optional and item.default is not None else []
+    texts += [f"with {_condition(item.depends_on)}"] if item.depends_on else []
+    return ", ".join(texts)
 
 
 def _condition(need: tuple[str, tuple[str, ...]]) -> str:
@@ -329,5 +301,4 @@ def _condition(need: tuple[str, tuple[str, ...]]) -> str:
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a parameter."""
     return "--" + name.replace(".", "-").replace("_", "-")

@@ -19,7 +19,6 @@ T = TypeVar("T")
 
 
 def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
-    """Run a method to its end with a progress bar, and return what it returns."""
     with progress_bar(title) as show:
         return run_to_end(steps, show)
 
@@ -47,7 +46,6 @@ def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
 
 
 def print_failure(outcome: Outcome[Any], *, debug: bool) -> None:
-    """Print why a job failed, on one line of the standard error stream."""
     if debug:
         click.echo(outcome.trace, err=True)
     report(SafError(outcome.error), debug=False, about=outcome.job.path)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -14,14 +15,15 @@ import click
 from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, run_batch
 from napari_saf.cli._options import (
     DEBUG,
+    IMAGES,
     PATH,
     ParameterValue,
+    check_one_file_each,
     given_parameters,
-    image_parameters,
+    image_options,
     make_method,
-    method_command,
+    method_options,
     problem_source,
-    read_group_option,
 )
 from napari_saf.cli._progress import print_failure, progress_bar
 from napari_saf.errors import FormatError
@@ -31,9 +33,36 @@ from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_WORDS
 
+_OPTIONS = [
+    IMAGES,
+    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="OUT",
+                 help=f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
+    click.Option(["--method"], type=click.Choice(list(METHODS)), help="Method. [default: saf]"),
+    *image_options("features", "window", "weights", "channel_axis"),
+    click.Option(["--scaling"], type=ParameterValue(["range"], choices=["each", "first"]),
+                 help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, "
+                 "what they were in the image that a recipe or prototypes come from, or two "
+                 "numbers for all images. [default: as the recipe says, else each]"),
+    *image_options("max_side", "mask", "seeds", "groups"),
+    click.Option(["--together"], is_flag=True,
+                 help="One set of labels for all images, instead of each by itself."),
+    click.Option(["--recipe"], type=PATH, metavar="FILE",
+                 help="Repeat what a recipe says; options given beside it take precedence."),
+    click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
+                 default=".tif", show_default=True, help="Format of the masks in a folder."),
+    click.Option(["--overwrite"], is_flag=True, help="Replace masks and recipes that are there."),
+    click.Option(["--jobs", "n_processes"], type=click.IntRange(min=1), default=1,
+                 show_default=True,
+                 help="Images at a time, each in a process of its own with a share of the threads; "
+                 "to start one takes seconds; sums over other threads round otherwise, which "
+                 "may turn single pixels."),
+    DEBUG,
+]  # fmt: skip
 
+
+@click.command("segment", params=method_options(_OPTIONS))
 @click.pass_context
-def _segment(
+def command(
     ctx: click.Context,
     /,
     images: tuple[Path, ...],
@@ -44,32 +73,42 @@ def _segment(
     debug: bool,
     **values: Any,
 ) -> int:
+    """Label images.
+
+    Beside each mask goes a recipe that repeats it; a mask whose recipe says the same is not made
+    again, so that a run that was stopped goes on.
+    """
     task = _task(values, given_parameters(ctx))
     paths = find_images(images)
-    if len(paths) > 1:
-        _check_one_file_each(values, len(paths))
+    check_one_file_each(task.source, len(paths))
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     began, outcomes = time.perf_counter(), []
     for outcome in run_batch(task, jobs, n_processes=n_processes, progress=_bar):
         _print_outcome(outcome, debug=debug)
         outcomes.append(outcome)
-    is_one = len(jobs) == 1 and outcomes[0].state != "skipped"
-    if not is_one:
-        _print_summary(outcomes, time.perf_counter() - began)
-    return 1 if any(outcome.state == "failed" for outcome in outcomes) else 0
+    failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
+    if len(jobs) > 1 or outcomes[0].state == "skipped":
+        counts = Counter[str](failed=len(failed))
+        for outcome in outcomes:
+            if outcome.state != "failed":
+                counts[outcome.state] += len(outcome.job.images)
+        states = {"done": "labelled", "skipped": "done before", "failed": "failed"}
+        text = ", ".join(f"{counts[key]} {state}" for key, state in states.items() if counts[key])
+        plural = "s" * (counts.total() != 1)
+        click.echo(f"{counts.total()} image{plural}: {text}, {time.perf_counter() - began:.1f} s")
+        for path in failed:
+            click.echo(f"failed: {path}")
+    return 1 if failed else 0
 
 
 def _task(values: dict[str, Any], given: dict[str, object]) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
     prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
     recipe = _recipe(values, prototypes)
-    method: AbstractMethod
-    if recipe is None:
-        options = ImageOptions()
-        method = make_method(METHODS[values["method"] or "saf"], given)
-    else:
-        options = _recipe_options(recipe, values)
-        method = make_method(METHODS[recipe.method.name], given, recipe.method)
+    options, method = ImageOptions(), METHODS[values["method"] or "saf"]
+    if recipe is not None:
+        options, method = recipe.options or options, METHODS[recipe.method.name]
+    made: AbstractMethod = make_method(method, given, None if recipe is None else recipe.method)
     known = None if prototypes is None else prototypes.options
     features = values["features"] or options.features
     if known is not None and known.features != features:
@@ -83,7 +122,7 @@ def _task(values: dict[str, Any], given: dict[str, object]) -> LabelTask:
     )
     names = {} if prototypes is None else prototypes.names
     colors = {} if prototypes is None else prototypes.colors
-    return LabelTask(method, source, names, colors, values["overwrite"])
+    return LabelTask(made, source, names, colors, values["overwrite"])
 
 
 def _scaled(
@@ -100,30 +139,18 @@ def _scaled(
 def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recipe | None:
     """Return what is to be repeated: the recipe of a file, or that of prototypes."""
     if values["recipe"] is not None:
-        return load_recipe(values["recipe"])
+        recipe = load_recipe(values["recipe"])
+        if values["method"] not in (None, recipe.method.name):
+            raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
+        if recipe.options is None:
+            path = values["recipe"]
+            raise FormatError(f"{path}: the recipe of a run on a graph, not on an image")
+        return recipe
     if prototypes is None:
         return None
-    known = dataclasses.replace(prototypes, options=prototypes.options or ImageOptions())
-    recipe = known.recipe()
+    options = prototypes.options or ImageOptions()
+    recipe = dataclasses.replace(prototypes, options=options).recipe()
     return recipe if values["method"] in (None, recipe.method.name) else None
-
-
-def _recipe_options(recipe: Recipe, values: Mapping[str, Any]) -> ImageOptions:
-    if values["method"] not in (None, recipe.method.name):
-        raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
-    if recipe.options is None:
-        raise FormatError(f"{values['recipe']}: the recipe of a run on a graph, not on an image")
-    return recipe.options
-
-
-def _check_one_file_each(values: Mapping[str, Any], count: int) -> None:
-    """Refuse files that belong to one image where there are several."""
-    if values["mask"] not in (None, "finite"):
-        raise click.UsageError(f"--mask: one mask for {count} images; only 'finite' suits several")
-    if values["seeds"] is not None:
-        raise click.UsageError(f"--seeds: one file of seeds for {count} images")
-    if read_group_option(values["groups"])[1] is not None:
-        raise click.UsageError(f"--groups: one file of groups for {count} images")
 
 
 def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:
@@ -134,61 +161,9 @@ def _print_outcome(outcome: Outcome[LabelSummary], *, debug: bool) -> None:
     job, result = outcome.job, outcome.result
     if result is not None:
         for mask, count in zip(job.masks, result.n_labels, strict=True):
-            words = f"{count} label{'s' * (count != 1)}"
-            status = STATUS_WORDS[result.status]
-            click.echo(f"{mask}: {words}, {status}, {result.seconds:.1f} s")
+            labels = f"{count} label{'s' * (count != 1)}"
+            click.echo(f"{mask}: {labels}, {STATUS_WORDS[result.status]}, {result.seconds:.1f} s")
         for note in result.notes:
             click.echo(f"napari-saf: note: {job.path}: {note}", err=True)
     if outcome.state == "failed":
         print_failure(outcome, debug=debug)
-
-
-def _print_summary(outcomes: Sequence[Outcome[LabelSummary]], seconds: float) -> None:
-    """Say how many images were labelled, done before, and failed, and which."""
-    counts = {
-        state: sum(len(one.job.images) for one in outcomes if one.state == state)
-        for state in ("done", "skipped")
-    }
-    failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
-    parts = [(counts["done"], "labelled"), (counts["skipped"], "done before")]
-    parts.append((len(failed), "failed"))
-    total = sum(count for count, _ in parts)
-    words = ", ".join(f"{count} {state}" for count, state in parts if count)
-    click.echo(f"{total} image{'s' * (total != 1)}: {words}, {seconds:.1f} s")
-    for path in failed:
-        click.echo(f"failed: {path}")
-
-
-_FIXED: list[click.Parameter] = [
-    click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE..."),
-    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="OUT",
-                 help=f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
-    click.Option(["--method"], type=click.Choice(list(METHODS)), help="Method. [default: saf]"),
-    *image_parameters("features", "window", "weights", "channel_axis"),
-    click.Option(["--scaling"], type=ParameterValue(["range"], choices=["each", "first"]),
-                 help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, "
-                 "what they were in the image that a recipe or prototypes come from, or two "
-                 "numbers for all images. [default: as the recipe says, else each]"),
-    *image_parameters("max_side", "mask", "seeds", "groups"),
-    click.Option(["--together"], is_flag=True,
-                 help="One set of labels for all images, instead of each by itself."),
-    click.Option(["--recipe"], type=PATH, metavar="FILE",
-                 help="Repeat what a recipe says; options given beside it take precedence."),
-    click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
-                 default=".tif", show_default=True, help="Format of the masks in a folder."),
-    click.Option(["--overwrite"], is_flag=True, help="Replace masks and recipes that are there."),
-    click.Option(["--jobs", "n_processes"], type=click.IntRange(min=1), default=1,
-                 show_default=True,
-                 help="Images at a time, each in a process of its own with a share of the threads; "
-                 "to start one takes seconds; sums over other threads round otherwise, which "
-                 "may turn single pixels."),
-    DEBUG,
-]  # fmt: skip
-
-command = method_command(
-    "segment",
-    _segment,
-    _FIXED,
-    help="Label images. Beside each mask goes a recipe that repeats it; a mask whose recipe "
-    "says the same is not made again, so that a run that was stopped goes on.",
-)
