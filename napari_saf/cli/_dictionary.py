@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,15 @@ def _overwrite(what: str) -> click.Option:
 
 
 _DICTIONARY = click.Argument(["dictionary"], type=PATH, metavar="DICTIONARY")
-_WINDOW, _CHANNELS = image_options("window", "channel_axis")
+_WINDOW = click.Option(
+    ["--window"],
+    type=int,
+    default=3,
+    show_default=True,
+    metavar="ODD",
+    help="Side of the averaging window in pixels, the scale (N).",
+)
+_CHANNELS = image_options("channel_axis")[0]
 _LEARN: Sequence[click.Parameter] = [
     IMAGES,
     click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="DICTIONARY",
@@ -95,7 +104,7 @@ def _learn(
     /,
     images: tuple[Path, ...],
     out: Path,
-    window: int | tuple[int, ...] | None,
+    window: int,
     channel_axis: int | None,
     overwrite: bool,
     **_: Any,
@@ -109,12 +118,13 @@ def _learn(
     files = [read_image(path) for path in paths]
     axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
     arrays = [file.array for file in files]
-    problem = Problem.from_images(arrays, window=window or 3, channel_axis=axis)
+    problem = Problem.from_images(arrays, window=window, channel_axis=axis)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
-    assert isinstance(result, LearnedDictionary)
-    dictionary = result.with_names([path.name for path in paths])
+    assert isinstance(result, LearnedDictionary) and result.dictionary is not None
+    names = tuple(path.name for path in paths)
+    dictionary = dataclasses.replace(result.dictionary, images=names)
     make_folder(out.parent)
     dictionary.save(out)
     seconds, status = time.perf_counter() - began, STATUS_WORDS[result.status]
@@ -162,7 +172,6 @@ def _apply(
     dictionary: Path,
     images: tuple[Path, ...],
     out: Path,
-    window: int | tuple[int, ...] | None,
     debug: bool,
     **options: Any,
 ) -> int:
@@ -171,9 +180,7 @@ def _apply(
     What an earlier run has done is not done again.
     """
     found, paths = PatchDictionary.load(dictionary), find_images(images)
-    if isinstance(window, tuple):
-        raise InvalidInput(f"window: expected one odd number, got {window}")
-    task = DictionaryTask(dictionary=found, folder=out, window=window or 3, **options)
+    task = DictionaryTask(dictionary=found, folder=out, **options)
     began, n_done, failed = time.perf_counter(), 0, []
     for k, outcome in enumerate(run_batch(task, task.plan(paths)), start=1):
         if outcome.state == "failed":

@@ -47,8 +47,7 @@ from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 _SAMPLE_BYTES = 2**28
 _LIVE_SAMPLES = 2000
-_SHARE_OF_FLOW = 0.8
-"""Of the progress; the rest is the alignment of the atoms."""
+_SHARE_OF_FLOW = 0.8  # of the progress; the rest is the alignment of the atoms
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -83,6 +82,9 @@ class PatchDictionary(PatchAtoms):
         cls,
         images: Sequence[ArrayLike] | NDArray[Any],
         *,
+        n_atoms: int = 20,
+        patch_size: int = 7,
+        s: float = 0.0,
         window: int = 3,
         channel_axis: int | None = None,
         names: Sequence[str] = (),
@@ -94,21 +96,22 @@ class PatchDictionary(PatchAtoms):
         ----------
         images : sequence of array, or array
             2-D, any sizes, one number of channels; or one such image.
+        n_atoms, patch_size, s, options
+            As in `PatchDictionaryLearning`.
         window : int
             Odd side of the averaging window.
         channel_axis : int, optional
             Axis of the channels. None: a last axis of 3 or 4 is RGB(A).
         names : sequence of str
             Names of the images, for the dictionary.
-        options
-            Parameters of `PatchDictionaryLearning`: `n_atoms`, `patch_size`, `s`, ...
 
         Raises
         ------
         InvalidInput
             If images or parameters do not suit.
         """
-        options |= {"window": window, "channel_axis": channel_axis, "names": names}
+        options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "window": window}
+        options |= {"channel_axis": channel_axis, "names": names}
         learned = run_to_end(cls.iterate(images, **options)).dictionary
         assert learned is not None
         return learned
@@ -130,8 +133,9 @@ class PatchDictionary(PatchAtoms):
             images = [images] if images.ndim == 2 + has_channels else list(images)
         problem = Problem.from_images(images, window=window, channel_axis=channel_axis)
         result = yield from method.iterate(problem, cancelled=cancelled)
-        assert isinstance(result, LearnedDictionary)
-        return dataclasses.replace(result, dictionary=result.with_names(names))
+        assert isinstance(result, LearnedDictionary) and result.dictionary is not None
+        learned = dataclasses.replace(result.dictionary, images=tuple(as_list(names, "names")))
+        return dataclasses.replace(result, dictionary=learned)
 
     @memory_errors_translated("use a smaller image")
     def apply(
@@ -195,11 +199,6 @@ class LearnedDictionary(Segmentation):
 
     dictionary: PatchDictionary | None = None
     alignment: tuple[float, ...] = ()
-
-    def with_names(self, names: Sequence[str]) -> PatchDictionary:
-        """Return the dictionary with the names of the images that it was learned from."""
-        assert self.dictionary is not None
-        return dataclasses.replace(self.dictionary, images=tuple(as_list(names, "names")))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)

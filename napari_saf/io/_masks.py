@@ -24,7 +24,6 @@ from napari_saf.io._paths import (
     MASK_SUFFIXES,
     check_suffix,
     file_stem,
-    is_zarr,
     mask_stem,
     mask_suffix,
     printable,
@@ -117,7 +116,8 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
         )
     if labels.min() < 0:
         raise InvalidInput(f"{path}: expected labels of 0 and above, got {labels.min()}")
-    if suffix == ".ome.zarr" and path.is_dir() and not is_zarr(path):
+    is_group = any((path / name).exists() for name in ("zarr.json", ".zgroup"))
+    if suffix == ".ome.zarr" and path.is_dir() and not is_group:
         raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
     low, high = _AXES[suffix]
     if not low <= labels.ndim <= high:

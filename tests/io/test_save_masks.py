@@ -133,13 +133,14 @@ def test_an_old_mask_is_replaced(tmp_path, suffix):
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_a_folder_that_is_no_zarr_is_never_replaced(tmp_path):
+@pytest.mark.parametrize("name", ["precious", ".zattrs"])
+def test_a_folder_that_is_no_zarr_is_never_replaced(tmp_path, name):
     folder = tmp_path / "m.ome.zarr"
     folder.mkdir()
-    (folder / "precious").touch()
+    (folder / name).touch()
     with pytest.raises(InvalidInput, match="not an OME-Zarr"):
         save_masks(folder, LABELS)
-    assert (folder / "precious").exists()
+    assert (folder / name).exists()
 
 
 def test_missing_folder_is_a_clear_error(tmp_path):

@@ -85,7 +85,7 @@ class ScribblesWidget(RunDock):
             (self.strokes.changed, self._on_strokes_changed),
             (self.classes.recolored, self._on_class_edited),
             (self.classes.renamed, self._on_class_edited),
-            (self.classes.lock_toggled, self._on_class_edited),
+            (self.classes.lock_toggled, self._on_locks_changed),
             (self.autosave.failed, self.status.set_text),
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
         ):
@@ -192,11 +192,15 @@ class ScribblesWidget(RunDock):
             self.start()
 
     def _on_class_edited(self) -> None:
-        """Take over colours, names and locks; the pixels of a lock are fixed on all slices."""
         for result in self._results.of_strokes():
             result.live.recolor()
-            result.lock(self.classes.locked)
         self._results.name_labels()
+        self.autosave.schedule(self.input.image)
+
+    def _on_locks_changed(self) -> None:
+        """Fix the current pixels of locked classes, on all slices."""
+        for result in self._results.of_strokes():
+            result.lock(self.classes.locked)
         self.autosave.schedule(self.input.image)
 
     def start(self) -> None:
