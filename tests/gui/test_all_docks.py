@@ -85,7 +85,7 @@ def test_every_dock_explains_itself_and_is_no_wider_than_it_may(frames, monkeypa
     monkeypatch.setattr(
         "napari_saf._gui.docks.frame.HelpPage", lambda page, dock: Opened(opened, page)
     )
-    manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
+    manifest = npe2.PluginManifest.from_distribution("napari-saf")
     for widget in manifest.contributions.widgets:
         frame, dock = frames[widget.display_name]
         frame.raise_()
@@ -376,7 +376,7 @@ def test_layers_go_in_the_context_of_the_canvas(make_napari_viewer, qtbot, name)
 
 
 def test_every_dock_is_in_a_menu_of_layers():
-    manifest = npe2.PluginManager.instance().get_manifest("napari-saf")
+    manifest = npe2.PluginManifest.from_distribution("napari-saf")
     offered = {
         item.command
         for menu, items in manifest.contributions.menus.items()
