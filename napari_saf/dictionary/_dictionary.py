@@ -313,9 +313,6 @@ class PatchDictionaryLearning(AbstractFlow):
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         return (2 * max(self.landmarks, 2 * self.n_atoms),) * 2
 
-    def _prepare(self, call: Call) -> Flow:
-        return _Training(self, call, self._check(call.problem)[0]).flow()
-
 
 class _Training:
     """The self-assignment flow of the patches of images, then the alignment of the atoms.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -81,13 +80,6 @@ class AbstractFlow(AbstractMethod):
         variants={"flow": StoppingRule},
         advanced=True,
     )
-
-    @abstractmethod
-    def _prepare(self, call: Call) -> Flow:
-        """Return the flow, ready to start."""
-
-    def _iterate(self, call: Call) -> Iteration:
-        return run_flow(self, self._prepare(call), call)
 
 
 def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
@@ -210,6 +202,9 @@ class SelfAssignmentFlow(AbstractFlow):
     @property
     def accepts_any_initial(self) -> bool:
         return True
+
+    def _iterate(self, call: Call) -> Iteration:
+        return run_flow(self, self._prepare(call), call)
 
     def _prepare(self, call: Call) -> Flow:
         rng, features, graph = np.random.default_rng(self.seed), call.features, call.problem.graph

@@ -104,12 +104,10 @@ def test_what_a_node_takes_in_the_sketch_is_known_before(n_values, always_shared
     if n_values:
         features = features[np.random.default_rng(3).integers(n_values, size=300)]
     affinity = saf.GaussianAffinity(landmarks=np.arange(0, 300, 10))
-    ((_, rows, groups),) = affinity.bind(
-        torch.from_numpy(features), np.random.default_rng(0)
-    ).blocks
-    width = rows.numel() / 300 + (
-        0 if groups is None else 2
-    )  # two numbers say which row a node has
+    basis = affinity.bind(torch.from_numpy(features), np.random.default_rng(0))
+    ((_, rows, groups),) = basis.blocks
+    row_indices = 0 if groups is None else 2  # numbers that say which row a node has
+    width = rows.numel() / 300 + row_indices
     assert (groups is None) == (n_values is None)
     expected, most = affinity.sketch_width(features, CPU, torch.float32)
     assert expected == pytest.approx(width)

@@ -78,7 +78,7 @@ def test_connected_regions_are_those_of_scikit_image(shape):
     assert sorted(found) == sorted(sizes)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([(9, 11), (4, 6, 5), (3, 7, 6)]),
