@@ -16,7 +16,7 @@ from napari_saf.label_map import MOST_LABELS, LabelMap
 
 __all__ = [
     "MOST_LABELS",
-    "STATUS_WORDS",
+    "STATUS_TEXTS",
     "History",
     "LabelImage",
     "Record",
@@ -37,7 +37,7 @@ class Status(enum.Enum):
     CANCELLED = "cancelled"
 
 
-STATUS_WORDS = {
+STATUS_TEXTS = {
     Status.CONVERGED: "converged",
     Status.STALLED: "settled",
     Status.MAX_ITERATIONS: "step limit reached",

@@ -23,7 +23,7 @@ from napari_saf.io import (
 )
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
-from napari_saf.result import STATUS_WORDS, Segmentation
+from napari_saf.result import STATUS_TEXTS, Segmentation
 from napari_saf.samples import SAMPLES, read_sample
 
 _OPTIONS: list[click.Parameter] = [
@@ -43,7 +43,7 @@ def command(out: Path, sample: str, headless: bool, debug: bool) -> None:
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
     steps = SelfAssignmentFlow().iterate(Problem.from_image(image.array))
     result = run_with_progress(steps, sample)
-    click.echo(f"{result.n_labels} labels, {STATUS_WORDS[result.status]}, {result.seconds:.1f} s")
+    click.echo(f"{result.n_labels} labels, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
     make_folder(out)
     mask = out / f"{sample}_labels.tif"
     figure, recipe = out / f"{sample}.png", out / f"{sample}_labels.recipe.json"

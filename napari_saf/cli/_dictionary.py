@@ -39,7 +39,7 @@ from napari_saf.io import (
     read_image,
 )
 from napari_saf.problem import Problem
-from napari_saf.result import STATUS_WORDS
+from napari_saf.result import STATUS_TEXTS
 
 
 def _overwrite(what: str) -> click.Option:
@@ -127,7 +127,7 @@ def _learn(
     dictionary = dataclasses.replace(result.dictionary, images=names)
     make_folder(out.parent)
     dictionary.save(out)
-    seconds, status = time.perf_counter() - began, STATUS_WORDS[result.status]
+    seconds, status = time.perf_counter() - began, STATUS_TEXTS[result.status]
     click.echo(f"{out}: {_summary(dictionary)}, {status}, {seconds:.1f} s")
     for note in result.notes:
         click.echo(f"napari-saf: note: {note}", err=True)

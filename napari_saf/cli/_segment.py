@@ -31,7 +31,7 @@ from napari_saf.features import Scaling
 from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, find_images, load_recipe
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.problem import ImageOptions
-from napari_saf.result import STATUS_WORDS
+from napari_saf.result import STATUS_TEXTS
 
 _OPTIONS = [
     IMAGES,
@@ -162,7 +162,7 @@ def _print_outcome(outcome: Outcome[LabelSummary], *, debug: bool) -> None:
     if result is not None:
         for mask, count in zip(job.masks, result.n_labels, strict=True):
             labels = f"{count} label{'s' * (count != 1)}"
-            click.echo(f"{mask}: {labels}, {STATUS_WORDS[result.status]}, {result.seconds:.1f} s")
+            click.echo(f"{mask}: {labels}, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
         for note in result.notes:
             click.echo(f"napari-saf: note: {job.path}: {note}", err=True)
     if outcome.state == "failed":

@@ -16,7 +16,7 @@ from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.compare.dock import CompareWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.io import Recipe
-from napari_saf.result import STATUS_WORDS
+from napari_saf.result import STATUS_TEXTS
 
 pytestmark = pytest.mark.gui
 IMAGE = blocks(16)
@@ -128,7 +128,7 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
 def test_ends_are_told_as_in_other_docks(compare, qtbot, viewer):
     compare.choice.vary(0, "stop.max_steps", "1, 1000")
     run(qtbot, compare)
-    ends = [STATUS_WORDS[one.status] for one in compare.outcome.comparison.results]
+    ends = [STATUS_TEXTS[one.status] for one in compare.outcome.comparison.results]
     assert column(compare, "Ended") == ends and ends[0] == "step limit reached"
 
 

@@ -30,7 +30,7 @@ from napari_saf.comparison import Compared, lay_out
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod
-from napari_saf.result import STATUS_WORDS
+from napari_saf.result import STATUS_TEXTS
 
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
 _TRUTH_HELP = (
@@ -252,7 +252,7 @@ class CompareWidget(RunDock):
         results = self.outcome.comparison.results
         names = [(self._layers.name(one.variant), whole_name(one.variant)) for one in results]
         rows = [
-            dataclasses.replace(row, status=STATUS_WORDS[result.status])
+            dataclasses.replace(row, status=STATUS_TEXTS[result.status])
             for row, result in zip(self.outcome.rows, results, strict=True)
         ]
         self.table.show_rows(rows, names)

@@ -24,7 +24,7 @@ from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.start import RecordedStart
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
-from napari_saf.result import STATUS_WORDS, History, LabelImage, Segmentation
+from napari_saf.result import STATUS_TEXTS, History, LabelImage, Segmentation
 
 _REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
@@ -408,7 +408,7 @@ class DiagnosticsWidget(RunDock):
             self._show_chosen()
 
     def _on_returned(self, result: Segmentation) -> None:
-        outcome = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        outcome = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
         text = f"{outcome} in {self.controller.seconds:.1f} s"
         self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 

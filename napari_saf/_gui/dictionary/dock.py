@@ -44,7 +44,7 @@ from napari_saf.dictionary import (
     PatchSegmentation,
 )
 from napari_saf.problem import ImageOptions
-from napari_saf.result import STATUS_WORDS
+from napari_saf.result import STATUS_TEXTS
 
 _MOST_RECENT = 12
 _DEFAULT_WINDOW = 3
@@ -191,7 +191,7 @@ class DictionaryWidget(RunDock):
         if live.layer is not None and not live.is_lost:
             self._atom_labels.add(live.layer, job.image, new)
         self._show_new(new)
-        text = f"{STATUS_WORDS[result.status]}: {count_atoms(dictionary.n_atoms)}"
+        text = f"{STATUS_TEXTS[result.status]}: {count_atoms(dictionary.n_atoms)}"
         lines = [f"{text} in {self.controller.seconds:.1f} s", *result.notes]
         self.status.show_progress(1.0, "\n".join(lines))
 

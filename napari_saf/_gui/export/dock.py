@@ -26,7 +26,7 @@ from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, recipe_
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem
-from napari_saf.result import STATUS_WORDS, Segmentation
+from napari_saf.result import STATUS_TEXTS, Segmentation
 
 _MOST_NAMED = 3
 _HELP = "Write the ticked files. Before one is replaced, you are asked."
@@ -262,7 +262,7 @@ class ExportWidget(RunDock):
         self.status.reset("reading the image …")
 
     def _on_returned(self, result: Segmentation) -> None:
-        text = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
         text = f"{text} in {self.controller.seconds:.1f} s"
         text = self.controller.outcome_text(text, result)
         self.status.show_progress(1.0, text, rescale_action(self.controller))

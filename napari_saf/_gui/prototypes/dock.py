@@ -42,7 +42,7 @@ from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import load_prototypes, save_prototypes
 from napari_saf.recording import PackedArray
-from napari_saf.result import STATUS_WORDS, Segmentation
+from napari_saf.result import STATUS_TEXTS, Segmentation
 
 _COLUMNS = {
     "swatch": ("", "What the label stands for, in the frame of its colour (f*)"),
@@ -328,7 +328,7 @@ class PrototypesWidget(RunDock):
         if self._pending is None or live is None:
             return
         name, finish = self._pending
-        text = f"{name}: {STATUS_WORDS[result.status]} in {self.controller.seconds:.1f} s"
+        text = f"{name}: {STATUS_TEXTS[result.status]} in {self.controller.seconds:.1f} s"
         text = self.controller.outcome_text(text, result)
         self.status.show_progress(1.0, text, rescale_action(self.controller))
         if live.layer in self._viewer.layers:

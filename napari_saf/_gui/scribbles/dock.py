@@ -39,7 +39,7 @@ from napari_saf._gui.scribbles.strokes import (
 )
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, load_strokes, save_prototypes
-from napari_saf.result import STATUS_WORDS, Segmentation, Status
+from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 
 class ScribblesWidget(RunDock):
@@ -315,7 +315,7 @@ class ScribblesWidget(RunDock):
             self.classes.set_shares({int(n): float(share) for n, share in shares})
 
     def _on_returned(self, result: Segmentation) -> None:
-        text = f"{STATUS_WORDS[result.status]} in {self.controller.seconds:.2g} s"
+        text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
         text = self.controller.outcome_text(text, result)
         self.status.show_progress(1.0, text, rescale_action(self.controller))
         shown, problem = self._result_of_run(), self.controller.problem

@@ -34,7 +34,7 @@ from napari_saf.features import Scaling
 from napari_saf.graph import GridGraph
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
-from napari_saf.result import STATUS_WORDS, Segmentation, Status
+from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
@@ -188,7 +188,7 @@ class SegmentWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         is_whole = result.status is not Status.CANCELLED or self._frame is None
-        text = f"{STATUS_WORDS[result.status]}: {count_labels(result.n_labels)}"
+        text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
         text = f"{text} in {self.controller.seconds:.1f} s"
         problem, live, request = self.controller.problem, self.controller.live, self.controller.job
         self.status.show_progress(
