@@ -124,7 +124,7 @@ def make_export_picture() -> None:
     assert isinstance(export, ExportWidget)
     wait(1)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        export.choose_folder(Path("results"))
+        export.folder.set_path(Path("results"))
         export.choice.choose("figure", ".png")
         export.choice.choose("recipe", True)
         export.start()

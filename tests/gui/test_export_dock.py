@@ -17,8 +17,8 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 
 import napari_saf as saf
 from napari_saf._gui.export import dock as export_dock
+from napari_saf._gui.export import source as export_source
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.export.source import LabelSource
 from napari_saf._gui.layers.placement import image_region
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import _export, load_recipe, read_image, read_labels
@@ -51,7 +51,7 @@ def export(viewer, qtbot, tmp_path):
     def open_dock():
         dock = ExportWidget(viewer)
         qtbot.addWidget(dock, before_close_func=ExportWidget.shut_down)
-        dock.choose_folder(tmp_path / "out")
+        dock.folder.set_path(tmp_path / "out")
         return dock
 
     return open_dock
@@ -226,10 +226,10 @@ def test_what_cannot_be_written_is_told_before_the_click(done, qtbot, tmp_path):
     assert not done.button.isEnabled() and done.status.text == "nothing is ticked"
     tick(qtbot, done, "Figure")
     assert done.button.isEnabled() and done.status.text == ""
-    done.choose_folder(tmp_path / "missing" / "out")
+    done.folder.set_path(tmp_path / "missing" / "out")
     assert not done.button.isEnabled() and "folder" in done.status.text
-    done.choose_folder(tmp_path)
-    done.choose_name("a/b")
+    done.folder.set_path(tmp_path)
+    done.file_name.setText("a/b")
     assert not done.button.isEnabled() and "name" in done.status.text
 
 
@@ -239,16 +239,16 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
     off = [box for box in dock.findChildren(QCheckBox) if not box.isEnabled()]
     assert [box.text() for box in off] == ["Prototypes", "Recipe"]
     assert all("not computed here" in box.toolTip() for box in off)
-    assert not dock.repeat.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary
+    assert not dock.repeat.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()
     click_and_wait(qtbot, dock, dock.button)
     assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
 
 
 def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
-    assert done.repeat.summary == "Self-assignment flow, intensity or colour, scale 3."
+    assert done.repeat.summary.text() == "Self-assignment flow, intensity or colour, scale 3."
     entry = {"recipe": {"method": "dictionary"}}
-    done.choose_layer(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
-    assert "in its own dock" in done.repeat.summary
+    done.labels.choose(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
+    assert "in its own dock" in done.repeat.summary.text()
 
 
 def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
@@ -273,12 +273,12 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
 
 
 def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, monkeypatch):
-    def read(self, cancelled):
+    def read(data, index, cancelled):
         while not cancelled():
             time.sleep(0.01)
         raise Cancelled
 
-    monkeypatch.setattr(LabelSource, "read", read)
+    monkeypatch.setattr(export_source, "read_pixels", read)
     click(qtbot, done.button)
     click_and_wait(qtbot, done, done._stop_button)
     assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()
@@ -333,12 +333,12 @@ def test_a_new_result_is_turned_to(viewer, export):
     viewer.add_image(blocks(), name="blocks")
     viewer.add_labels(np.ones((32, 32), int), name="mine")
     dock = export()
-    assert dock.layer.name == "mine"
+    assert dock.labels.layer.name == "mine"
     add_result(viewer, result_of(blocks()))
-    assert dock.layer.name == "blocks [SAF]"
-    assert dock.name == "blocks_SAF"
+    assert dock.labels.layer.name == "blocks [SAF]"
+    assert dock.file_name.text() == "blocks_SAF"
     viewer.add_labels(np.ones((32, 32), int), name="strokes")
-    assert dock.layer.name == "blocks [SAF]"
+    assert dock.labels.layer.name == "blocks [SAF]"
 
 
 def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, run, export, qtbot):
@@ -346,7 +346,7 @@ def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, run, export, qtbot):
     dock, exporting = SegmentWidget(viewer), export()
     qtbot.addWidget(dock, before_close_func=SegmentWidget.shut_down)
     run(dock)
-    assert exporting.layer.name == "blocks [SAF]"
+    assert exporting.labels.layer.name == "blocks [SAF]"
     assert exporting.repeat.button.isEnabled()
     exporting.choice.choose("recipe", True)
     exporting.choice.choose("prototypes", ".csv")
@@ -372,14 +372,14 @@ def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
     other = viewer.add_image(second, name="other")
     add_result(viewer, result)
     dock = export()
-    dock.repeat.choose_image(other)
+    dock.repeat.image.choose(other)
     repeat(qtbot, dock)
     layer = viewer.layers["other [SAF]"]
     problem = Problem.from_image(second, channel_axis=axis, window=5)
     expected = SelfAssignmentFlow(max_labels=3).run(problem)
     np.testing.assert_array_equal(layer.data, expected.labels)
     assert layer.metadata["napari_saf"]["recipe"]["parameters"] == result.recipe["parameters"]
-    assert dock.layer.name == "other [SAF]"
+    assert dock.labels.layer.name == "other [SAF]"
 
 
 def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
@@ -388,7 +388,7 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     result = result_of(stack(), window=5)
     add_result(viewer, result)
     dock = export()
-    dock.repeat.choose_image(viewer.add_image(stack() * 20 + 3.0, name="bright"))
+    dock.repeat.image.choose(viewer.add_image(stack() * 20 + 3.0, name="bright"))
     dock.repeat.brightness.choose(False)
     repeat(qtbot, dock)
     text = dock.status.text
@@ -408,7 +408,7 @@ def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, q
     add_result(viewer, result_of(stack(), window=5))
     other = viewer.add_image(stack()[1:4], name="other")
     dock = export()
-    dock.repeat.choose_image(other)
+    dock.repeat.image.choose(other)
     repeat(qtbot, dock)
     recipe = viewer.layers["other [SAF]"].metadata["napari_saf"]["recipe"]
     assert recipe["input"]["window"] == (3, 5, 5)
@@ -421,7 +421,7 @@ def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
     holes[1, 3:6] = np.nan
     other = viewer.add_image(holes, name="other")
     dock = export()
-    dock.repeat.choose_image(other)
+    dock.repeat.image.choose(other)
     repeat(qtbot, dock)
     assert "3 of 256 pixels" in dock.status.text
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
@@ -435,7 +435,7 @@ def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
     add_result(viewer, result)
     viewer.dims.set_current_step(0, 2)
     dock = export()
-    dock.repeat.choose_image(image)
+    dock.repeat.image.choose(image)
     repeat(qtbot, dock)
     layer = viewer.layers["stack [SAF]"]
     assert layer.data.shape == (1, 16, 16) and layer.translate[0] == 2
@@ -480,7 +480,7 @@ def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
     recipe = SelfAssignmentFlow(affinity=affinity).recipe(Problem.from_image(blocks()))
     viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": {"recipe": recipe}})
     dock = export()
-    assert "cannot repeat" in dock.repeat.summary
+    assert "cannot repeat" in dock.repeat.summary.text()
     assert not dock.repeat.button.isEnabled()
 
 
@@ -507,7 +507,7 @@ def test_closing_the_dock_lets_go_of_everything(make_napari_viewer, tmp_path):
     viewer.add_image(blocks(), name="blocks")
     add_result(viewer, result_of(blocks()))
     _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Export")
-    dock.choose_folder(tmp_path / "out")
+    dock.folder.set_path(tmp_path / "out")
     dock.button.click()
     viewer.window.remove_dock_widget(dock)
     assert not dock.is_busy
@@ -530,4 +530,4 @@ def test_closing_the_window_ends_the_dock(viewer, qtbot):
     window.close()
     qtbot.waitUntil(lambda: dock._lifetime.has_ended, timeout=60_000)
     viewer.add_labels(LABELS, name="later")
-    assert dock.layer is None
+    assert dock.labels.layer is None

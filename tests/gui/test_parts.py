@@ -5,7 +5,7 @@ import pytest
 from gui_cases import TIMEOUT
 
 import napari_saf as saf
-from napari_saf._gui.export.source import source_of
+from napari_saf._gui.export.source import labelling_reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
 from napari_saf._gui.layers.view import deepest_pixel
@@ -79,7 +79,7 @@ def test_a_slice_across_swapped_axes_is_repeated_and_exported_as_such(viewer, la
     found, again = repeated(viewer, labels, layer)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, labels.data[:, 0])
-    source = source_of(viewer, labels, layer).read(not_cancelled)
+    source = labelling_reader(viewer, labels, layer)(not_cancelled)
     assert source.labels.shape == source.image.shape == (5, 32)
 
 
@@ -153,7 +153,7 @@ def test_labels_lie_over_all_channels_of_their_frame(viewer, label, shape, axis)
     assert found == labels.data.shape
     np.testing.assert_array_equal(again, np.squeeze(labels.data))
     assert EditTarget.of(labels, layer).job.read(not_cancelled).features.shape[1] == 3
-    assert source_of(viewer, labels, layer).read(not_cancelled).labels.shape == again.shape
+    assert labelling_reader(viewer, labels, layer)(not_cancelled).labels.shape == again.shape
 
 
 def test_strokes_lie_over_all_channels_of_their_frame(viewer, qtbot):
@@ -195,7 +195,7 @@ def test_a_mask_of_one_plane_holds_for_every_slice(viewer, label, empty_dock):
 def test_axes_are_exported_by_their_names_and_units(viewer, names, units, letters):
     pixels = np.ones((2, 3, 4, 5)[-len(names) :], dtype=int)
     labels = viewer.add_labels(pixels, axis_labels=names, units=units)
-    assert source_of(viewer, labels, None).known.axes == letters
+    assert labelling_reader(viewer, labels, None)(not_cancelled).axes == letters
 
 
 def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(viewer, tmp_path):

@@ -96,7 +96,7 @@ def test_a_result_of_a_dock_that_is_closed_is_hidden_too(viewer, dock, run):
 def test_a_repeated_run_hides_the_one_before(viewer, dock, run):
     run(dock)
     export = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
-    export.choose_layer(in_sight(viewer)[0])
+    export.labels.choose(in_sight(viewer)[0])
     for _ in range(2):
         run(export, start=export.start_repeat)
     assert len(in_sight(viewer)) == 1

@@ -7,7 +7,8 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels, Layer
-from qtpy.QtWidgets import QFileDialog, QHBoxLayout, QLineEdit, QPushButton, QToolButton, QWidget
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QPushButton, QSpinBox, QWidget
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
@@ -17,18 +18,57 @@ from napari_saf._gui.docks.run_dock import (
     rescale_action,
     suggested_action_for,
 )
-from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
-from napari_saf._gui.export.source import Written, source_of, write_files
-from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.layout import FormSection, create_fold
-from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, recipe_of
-from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf._gui.export.source import labelling_reader, write_files
+from napari_saf._gui.forms.choices import Choice, LayerChoice
+from napari_saf._gui.forms.controls import FolderField
+from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, raw_recipe, recipe_of
+from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
+from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.errors import InvalidInput
-from napari_saf.io import file_stem
+from napari_saf.io import (
+    FIGURE_SUFFIXES,
+    MASK_SUFFIXES,
+    PROTOTYPE_SUFFIXES,
+    TABLE_SUFFIXES,
+    Wanted,
+    file_stem,
+)
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
+_FORMAT_WIDTH = 124
+_INDENT = 23
+_LARGEST_LEAST = 10_000_000
 _MOST_NAMED = 3
+_KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "masks": (
+        "Label image", tuple(suffix for suffix in MASK_SUFFIXES if suffix != ".tiff"),
+        "All labels in one image. TIFF: for ImageJ and OME, with pixel sizes; PNG: in the "
+        "colours of the labels; NPY: for Python; OME-Zarr: with names and colours."),
+    "binary": (
+        "A mask for each label", (".tif", ".png", ".npy"),
+        "An image for each label: 255 inside, 0 outside."),
+    "regions": (
+        "Table of regions", TABLE_SUFFIXES,
+        "Size, place, shape and brightness, in the units of the layer. Parquet needs pyarrow."),
+    "numbered": (
+        "Numbered regions", (".tif", ".png", ".npy", ".ome.zarr"),
+        "An image in which each connected region has a number of its own, that of its row in "
+        "the table: to count things, and to find them again."),
+    "figure": (
+        "Figure", FIGURE_SUFFIXES,
+        "Image, labels and legend side by side; of a stack the slice on screen."),
+    "prototypes": (
+        "Prototypes", PROTOTYPE_SUFFIXES,
+        "The mean features of each label, to label other images with (f*)."),
+    "recipe": ("Recipe", (), "A file that repeats the run from Python or a terminal (.json)."),
+}  # fmt: skip
+"""The kinds of files by their name in `Wanted`: label, formats, help."""
+_TICKED = ("masks", "regions")
+_ROWS = (("a row for each label", False), ("a row for each region", True))
+_ROWS_HELP = "Whether a label is measured as a whole, or each of its connected regions by itself."
+_LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
 _HELP = "Write the ticked files. Before one is replaced, you are asked."
 _STOP_HELP = (
     "Finish the file that is being written, and leave out the others; end a run with the labels "
@@ -42,54 +82,115 @@ _REASONS = (_NO_LABELS, _NOTHING, _NO_NAME, _NO_FOLDER)
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
-class ExportWidget(RunDock):
-    """Save labels for other programs, and repeat what made them.
+class ExportChoice(QWidget):
+    """A tick and a format for each kind of file."""
 
-    Attributes
-    ----------
-    button : QPushButton
-        Writes what is ticked.
-    """
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ticks: dict[str, QCheckBox] = {}
+        self._formats: dict[str, Choice] = {}
+        self._rows, self._least = Choice(_ROWS), QSpinBox()
+        self._rows.setToolTip(_ROWS_HELP)
+        self._rows.currentIndexChanged.connect(self._on_changed)
+        self._least.setRange(1, _LARGEST_LEAST)
+        self._least.setSpecialValueText("regions of any size")
+        self._least.setPrefix("regions of ")
+        self._least.setSuffix(" pixels or more")
+        self._least.setToolTip(_LEAST_HELP)
+        below: dict[str, QWidget] = {"regions": self._rows, "numbered": self._least}
+        layout = QGridLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setVerticalSpacing(4)
+        layout.setColumnStretch(0, 1)
+        for name, (label, suffixes, tooltip) in _KINDS.items():
+            row = layout.rowCount()
+            tick = self._ticks[name] = QCheckBox(label)
+            tick.setChecked(name in _TICKED)
+            tick.setToolTip(tooltip)
+            tick.toggled.connect(self._on_changed)
+            layout.addWidget(tick, row, 0)
+            if suffixes:
+                box = self._formats[name] = Choice([(suffix, suffix) for suffix in suffixes])
+                box.setToolTip(tooltip)
+                box.setFixedWidth(_FORMAT_WIDTH)
+                layout.addWidget(box, row, 1)
+            if name in below:
+                indented = create_row(below[name])
+                indented.layout().setContentsMargins(_INDENT, 0, 0, 0)
+                layout.addWidget(indented, row + 1, 0, 1, 2)
+        self._on_changed()
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is ticked and may be."""
+        found: dict[str, Any] = {
+            name: self._formats[name].value if name in self._formats else True
+            for name, tick in self._ticks.items()
+            if tick.isEnabled() and tick.isChecked()
+        }
+        least = self._least.value() if self._least.isEnabled() else 1
+        return Wanted(**found, connected=self._rows.value, min_pixels=least)
+
+    def offer(self, name: str, reason: str) -> None:
+        """Enable a kind of file, or disable it with a reason as tooltip."""
+        self._ticks[name].setEnabled(not reason)
+        self._ticks[name].setToolTip(reason or _KINDS[name][2])
+        self._on_changed()
+
+    def choose(self, name: str, suffix: str | bool) -> None:
+        """Tick a kind of file, in a format; an empty one takes the tick away."""
+        self._ticks[name].setChecked(bool(suffix))
+        if name in self._formats:
+            self._formats[name].choose(suffix)
+
+    def _on_changed(self, *changed: object) -> None:
+        for name, box in self._formats.items():
+            box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
+        self._rows.setEnabled(self._formats["regions"].isEnabled())
+        has_rows = self._rows.isEnabled() and self._rows.value
+        self._least.setEnabled(has_rows or self._formats["numbered"].isEnabled())
+        self.changed.emit()
+
+
+class ExportWidget(RunDock):
+    """Save labels for other programs, and repeat what made them."""
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._watched: Any = None
+        self._raw: object = None
         self._finite_only = False
         self.choice, self.repeat = ExportChoice(), RepeatSection(viewer, self.status)
-        self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
-        self._image = LayerChoice(viewer, self._fits, none="none")
-        self._name, self._folder = QLineEdit(), QLineEdit(str(Path.home()))
-        self._browse, self.button = QToolButton(), QPushButton("Export")
-        self._create_layout()
-        self._connect()
-        self.choose_layer(self._first_choice())
+        self.labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
+        if not isinstance(viewer.layers.selection.active, Labels):
+            self.labels.setCurrentIndex(self.labels.count() - 1)  # the newest
+        self.image = LayerChoice(viewer, self._fits, none="none")
+        self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
+        self.folder.set_path(Path.home())
+        self.button = QPushButton("Export")
+        self._stop_button.setToolTip(_STOP_HELP)
+        rows, where = FormSection(), FormSection()
+        rows.add_row("Labels", self.labels, "The Labels layer to save.")
+        rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
+        where.add_row("Name", self.file_name, "What the names of the files begin with.")
+        where.add_row("Folder", self.folder, "Where the files go.")
+        fold = create_fold("Repeat this on …", self.repeat)
+        self._lay_out([rows, self.choice, where, fold], [self.button, self._stop_button], [])
+        for signal, slot in (
+            (self.labels.layer_changed, self._on_labels_changed),
+            (self.button.clicked, self.start),
+            (self.repeat.button.clicked, self.start_repeat),
+            (self.repeat.image.layer_changed, self._update_enabled),
+            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
+            (self.file_name.textChanged, self._update_enabled),
+            (self.folder.changed, self._update_enabled),
+            (self.choice.changed, self._update_enabled),
+            (viewer.layers.events.inserted, self._on_layer_inserted),
+        ):
+            signal.connect(slot)
         self._on_labels_changed()
-
-    @property
-    def layer(self) -> Any:
-        """The Labels layer that is chosen, or None."""
-        return self._labels.layer
-
-    @property
-    def name(self) -> str:
-        """What the names of the files begin with."""
-        return str(self._name.text()).strip()
-
-    def choose_layer(self, layer: Layer | None) -> None:
-        """Choose the labels."""
-        self._labels.choose(layer)
-
-    def choose_image(self, layer: Layer | None) -> None:
-        """Choose the image that goes with them."""
-        self._image.choose(layer)
-
-    def choose_name(self, name: str) -> None:
-        """Choose what the names of the files begin with."""
-        self._name.setText(name)
-
-    def choose_folder(self, folder: Path) -> None:
-        """Choose where files go."""
-        self._folder.setText(str(folder))
 
     def start(self) -> None:
         """Write what is ticked."""
@@ -107,85 +208,61 @@ class ExportWidget(RunDock):
     def _release(self) -> None:
         self._watch(None)
         self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
-        self._labels.disconnect_viewer()
-        self._image.disconnect_viewer()
-        self.repeat.release()
-
-    def _create_layout(self) -> None:
-        rows, where, folder = FormSection(), FormSection(), QWidget()
-        layout = QHBoxLayout(folder)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._folder, stretch=1)
-        layout.addWidget(self._browse)
-        self._browse.setText("…")
-        self._browse.setToolTip("Choose a folder.")
-        self._stop_button.setToolTip(_STOP_HELP)
-        rows.add_row("Labels", self._labels, "The Labels layer to save.")
-        rows.add_row("Image", self._image, "What was labelled: for brightness and the figure.")
-        where.add_row("Name", self._name, "What the names of the files begin with.")
-        where.add_row("Folder", folder, "Where the files go.")
-        fold = create_fold("Repeat this on …", self.repeat)
-        self._lay_out([rows, self.choice, where, fold], [self.button, self._stop_button], [])
-
-    def _connect(self) -> None:
-        self._labels.layer_changed.connect(self._on_labels_changed)
-        self.button.clicked.connect(self.start)
-        self.repeat.button.clicked.connect(self.start_repeat)
-        self._browse.clicked.connect(self._on_browse_clicked)
-        self.status.suggested_action_clicked.connect(self._on_suggested_action_clicked)
-        for line in (self._name, self._folder):
-            line.textChanged.connect(self._update_enabled)
-        self.choice.changed.connect(self._update_enabled)
-        self._viewer.layers.events.inserted.connect(self._on_layer_inserted)
-
-    def _first_choice(self) -> Any:
-        """Return the active Labels layer, or the newest."""
-        active = self._viewer.layers.selection.active
-        if isinstance(active, Labels):
-            return active
-        found = [layer for layer in self._viewer.layers if isinstance(layer, Labels)]
-        return found[-1] if found else None
+        for choice in (self.labels, self.image, self.repeat.image):
+            choice.disconnect_viewer()
+        self._raw = self.repeat.recipe = None
 
     def _fits(self, layer: Layer) -> bool:
         """Tell whether an image lies under the labels."""
-        labels = self.layer
+        labels = self.labels.layer
         is_image = isinstance(layer, Image) and labels is not None
         return is_image and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Turn to a new result."""
         if isinstance(event.value, Labels) and METADATA_KEY in event.value.metadata:
-            self.choose_layer(event.value)
+            self.labels.choose(event.value)
 
     def _on_labels_changed(self, layer: object = None) -> None:
-        labels = self.layer
+        labels = self.labels.layer
         self._watch(labels)
-        self._image.refresh()
+        self.image.refresh()
         if labels is not None:
-            self._name.setText(file_stem(labels.name))
-            self._image.choose(labelled_image(self._viewer, labels, self._fits))
-            image = self._image.layer
-            path = None if image is None else image.source.path
-            if path is not None and self._folder.text() == str(Path.home()):
-                self._folder.setText(str(Path(path).absolute().parent))
+            self.file_name.setText(file_stem(labels.name))
+            self.image.choose(labelled_image(self._viewer, labels, self._fits))
+            path = None if self.image.layer is None else self.image.layer.source.path
+            if path is not None and self.folder.path == Path.home():
+                self.folder.set_path(Path(path).absolute().parent)
         if not self.is_busy:
             self.status.reset()
-        self._on_content_changed()
+        self._show_recipe()
 
     def _watch(self, layer: Any) -> None:
         """Follow a layer: its metadata, which send no event, change with its data."""
         if self._watched is not None:
-            self._watched.events.set_data.disconnect(self._on_content_changed)
+            self._watched.events.set_data.disconnect(self._on_data_changed)
         self._watched = layer
         if layer is not None:
-            layer.events.set_data.connect(self._on_content_changed)
+            layer.events.set_data.connect(self._on_data_changed)
 
-    def _on_content_changed(self, event: object = None) -> None:
-        labels = self.layer
-        if self.repeat.show_layer(labels):
-            self.choice.offer("recipe", _why_no_recipe(labels))
-            has_prototypes = labels is not None and prototypes_of(labels) is not None
-            self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
+    def _on_data_changed(self, event: object = None) -> None:
+        if raw_recipe(self.labels.layer) is not self._raw:
+            self._show_recipe()
+
+    def _show_recipe(self) -> None:
+        """Offer what the labels carry: prototypes and a recipe, to save and to repeat."""
+        labels, recipe, why_not = self.labels.layer, None, "no labels are chosen"
+        self._raw = None if labels is None else raw_recipe(labels)
+        if labels is not None:
+            try:
+                recipe, why_not = recipe_of(labels), ""
+            except InvalidInput as error:
+                why_not = str(error)
+        stem = "labels" if labels is None else file_stem(labels.name)
+        self.repeat.show_recipe(recipe, why_not, stem)
+        self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
+        has_prototypes = labels is not None and prototypes_of(labels) is not None
+        self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
         self._update_enabled()
 
     def _update_enabled(self, *changed: object) -> None:
@@ -193,7 +270,7 @@ class ExportWidget(RunDock):
         reason = self._reason()
         self.button.setEnabled(not reason and not self.is_busy)
         self.button.setToolTip(reason or _HELP)
-        self.repeat.set_enabled(self._task is None)
+        self.repeat.update_enabled(self._task is None)
         if reason and not self.is_busy:
             self.status.reset(reason)
         elif self.status.text in _REASONS:
@@ -201,36 +278,37 @@ class ExportWidget(RunDock):
 
     def _reason(self) -> str:
         """Return why nothing can be exported; empty if something can."""
-        folder = self._folder.text().strip()
-        if self.layer is None:
+        name, folder = self.file_name.text(), self.folder.path
+        if self.labels.layer is None:
             return _NO_LABELS
         if self.choice.wanted.is_empty:
             return _NOTHING
-        if not self.name or self._name.text() != Path(self._name.text()).name:
+        if not name.strip() or name != Path(name).name:
             return _NO_NAME
-        return "" if folder and Path(folder).expanduser().parent.is_dir() else _NO_FOLDER
+        return _NO_FOLDER if folder is None or not folder.parent.is_dir() else ""
 
     def _write(self, *, may_replace: bool) -> None:
-        if self.is_busy or self._reason():
+        folder = self.folder.path
+        if self.is_busy or self._reason() or folder is None:
             return
         with self._showing_errors():
-            source = source_of(self._viewer, self.layer, self._image.layer)
-            path = Path(self._folder.text().strip()).expanduser() / self.name
-            wanted = self.choice.wanted
+            read = labelling_reader(self._viewer, self.labels.layer, self.image.layer)
+            path, wanted = folder / self.file_name.text().strip(), self.choice.wanted
             self.begin_task(
                 "writing",
-                lambda report, cancelled: write_files(source, path, wanted, may_replace, cancelled),
+                lambda report, cancelled: write_files(read, path, wanted, may_replace, cancelled),
                 self._on_written,
             )
 
-    def _on_written(self, written: Written) -> None:
-        if written.in_the_way:
-            count = len(written.in_the_way)
+    def _on_written(self, files: tuple[list[Path], list[Path]]) -> None:
+        written, in_the_way = files
+        if in_the_way:
+            count = len(in_the_way)
             are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")
-            self.status.show_error(f"{_named(written.in_the_way)} {are} there already", text)
+            self.status.show_error(f"{_named(in_the_way)} {are} there already", text)
             return
         assert self._task is not None
-        text = f"saved {_named(written.paths)}" if written.paths else "nothing was saved"
+        text = f"saved {_named(written)}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")
         else:
@@ -252,10 +330,19 @@ class ExportWidget(RunDock):
         self._repeat()
 
     def _repeat(self) -> None:
+        recipe, labels = self.repeat.recipe, self.labels.layer
+        if recipe is None or self._task is not None:
+            return
         with self._showing_errors():
-            job = self.repeat.job()
-            if self._task is None:
-                self.controller.start(job.masked() if self._finite_only else job)
+            job = repeat_job(
+                self._viewer,
+                recipe,
+                self.repeat.image.layer,
+                len(labelled_axes(labels)),
+                labels,
+                self.repeat.brightness.value,
+            )
+            self.controller.start(job.masked() if self._finite_only else job)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -269,22 +356,6 @@ class ExportWidget(RunDock):
 
     def _on_failed(self, error: Exception) -> None:
         self.status.show_error(describe_error(error), suggested_action_for(error))
-
-    def _on_browse_clicked(self) -> None:
-        folder = QFileDialog.getExistingDirectory(self, "Folder", self._folder.text())
-        if folder:
-            self._folder.setText(folder)
-
-
-def _why_no_recipe(layer: Labels | None) -> str:
-    """Return why a layer has no recipe to save; empty if it has one."""
-    if layer is None:
-        return _NO_LABELS
-    try:
-        recipe_of(layer)
-    except InvalidInput as error:
-        return f"No recipe: {error}."
-    return ""
 
 
 def _named(paths: list[Path]) -> str:
