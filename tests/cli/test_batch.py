@@ -3,14 +3,13 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 
 import imageio.v3 as iio
 import numpy as np
 import psutil
 import pytest
-from batch_cases import DEADLY, Deadly
+from processes import DEADLY, Command, Deadly, die_at_rename, die_while_writing
 
 from napari_saf.batch import LabelTask, ProblemSource, _labelling, plan_jobs, run_batch
 from napari_saf.features import Scaling
@@ -18,7 +17,7 @@ from napari_saf.io import load_recipe, read_labels, save_masks
 from napari_saf.problem import ImageOptions
 
 FEW = ("--max-labels", "2", "--format", ".npy")
-COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; sys.exit(main())")
+FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 
 
 @pytest.fixture
@@ -294,37 +293,21 @@ def test_a_process_that_dies_takes_no_other_image_with_it(folder, tmp_path):
     assert len(list((tmp_path / "out").glob("*_labels.npy"))) == 3
 
 
-def start(folder, n_images, **options):
-    for k in range(n_images):
-        image = np.random.default_rng(k).random((48, 48))
-        np.save(folder / f"{k:02}.npy", image)
-    arguments = ("segment", str(folder), "-o", "out", "--max-labels", "4")
-    return arguments, subprocess.Popen(
-        [*COMMAND, *arguments, "--jobs", "2"],
-        cwd=folder.parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        **options,
-    )
-
-
-def hear_interrupts():
-    """Let a process hear SIGINT: what runs in the background of a shell inherits it ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
+@FORKED
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, cli):
     folder = tmp_path / "in"
     folder.mkdir()
-    arguments, process = start(folder, 8, stderr=subprocess.PIPE, preexec_fn=hear_interrupts)
-    assert process.stdout.readline()
-    below = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(getattr(signal, name))
-    process.communicate()
-    assert process.returncode == (130 if name == "SIGINT" else -signal.SIGKILL)
+    for k in range(8):
+        np.save(folder / f"{k:02}.npy", np.random.default_rng(k).random((48, 48)))
+    arguments = ("segment", str(folder), "-o", "out", "--max-labels", "4")
+    command = Command(*arguments, "--jobs", "2", folder=tmp_path)
+    assert command.out.readline()
+    below = psutil.Process(command.process.pid).children(recursive=True)
+    os.kill(command.process.pid, getattr(signal, name))
+    code, *_ = command.wait()
+    assert code == (130 if name == "SIGINT" else -signal.SIGKILL)
     _, alive = psutil.wait_procs(below, timeout=120)
     assert not alive
     out = tmp_path / "out"
@@ -342,40 +325,22 @@ def test_a_run_that_is_ended_leaves_no_broken_file_and_goes_on(tmp_path, name, c
     assert len(list(out.iterdir())) == 16
 
 
-KILLED = """
-import os, sys
-import napari_saf.io
-from napari_saf.cli import main
-
-n_left = int(sys.argv.pop(1))
-rename = os.replace
-
-def replace_or_die(source, target):
-    global n_left
-    if n_left == 0:
-        os._exit(9)
-    n_left -= 1
-    rename(source, target)
-
-def link_or_die(source, target):
-    replace_or_die(source, target)
-
-os.replace, os.link = replace_or_die, link_or_die
-sys.exit(main())
-"""
-"""Ends at once where a file would get its name for the n-th time."""
+def kill(arguments, folder, n_renamed):
+    """Run the command until the file after `n_renamed` others would get its name."""
+    command = Command(*arguments, folder=folder, prepare=die_at_rename, values=(n_renamed,))
+    assert command.wait()[0] == 9
 
 
 def hidden(folder):
     return [name for name in os.listdir(folder) if name.startswith(".")]
 
 
-@pytest.mark.slow
+@FORKED
 @pytest.mark.parametrize(
     ("n_renamed", "extra"),
     [
-        *((n_renamed, ()) for n_renamed in range(3)),  # hidden recipe, mask, recipe
-        *((n_renamed, ("--together",)) for n_renamed in (0, 1, 3, 4)),
+        *((n_renamed, ()) for n_renamed in range(5)),  # hidden recipe, mask, recipe, ...
+        *((n_renamed, ("--together",)) for n_renamed in range(5)),
     ],
 )
 def test_killed_while_images_that_have_changed_are_labelled_again(
@@ -386,35 +351,32 @@ def test_killed_while_images_that_have_changed_are_labelled_again(
     for k in range(3):
         iio.imwrite(folder / f"{k}.png", iio.imread(folder / f"{k}.png").T)
         os.utime(folder / f"{k}.png", (10**9, 10**9))
-    script = [sys.executable, "-c", KILLED, str(n_renamed), *run]
-    assert subprocess.run(script, cwd=tmp_path).returncode == 9
+    kill(run, tmp_path, n_renamed)
     assert cli(*run).code == 0
     assert summary(cli(*run)) == ("3 done before", [])
     assert not hidden(tmp_path / "out")
 
 
-@pytest.mark.slow
+@FORKED
 def test_killed_while_it_overwrites_the_other_settings_are_not_taken_for_done(
     cli, folder, tmp_path
 ):
     assert cli("segment", folder, "-o", "out", *FEW).code == 0
     other = ("segment", str(folder), "-o", "out", "--overwrite", "--max-labels", "3", *FEW[2:])
-    script = [sys.executable, "-c", KILLED, "2", *other]  # after the first mask
-    assert subprocess.run(script, cwd=tmp_path).returncode == 9
+    kill(other, tmp_path, 2)  # after the first mask
     again = cli("segment", folder, "-o", "out", *FEW)
     assert summary(again) == ("1 labelled, 2 done before", [])
     assert read_labels(tmp_path / "out" / "0_labels.npy").array.max() <= 2
     assert not hidden(tmp_path / "out")
 
 
-@pytest.mark.slow
+@FORKED
 def test_masks_that_are_removed_after_a_kill_are_made_once(cli, folder, tmp_path):
     run = ("segment", str(folder), "-o", "out", *FEW)
     assert cli(*run).code == 0
     for path in folder.iterdir():
         os.utime(path, (10**9, 10**9))
-    script = [sys.executable, "-c", KILLED, "1", *run]
-    assert subprocess.run(script, cwd=tmp_path).returncode == 9
+    kill(run, tmp_path, 1)
     for path in (tmp_path / "out").glob("*.npy"):
         path.unlink()
     assert cli(*run).code == 0
@@ -439,14 +401,13 @@ def test_two_runs_at_once_do_not_replace_each_other(cli, folder, tmp_path, monke
     assert [recipe.method.max_labels for recipe in recipes] == [3] * 3
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="processes of POSIX")
+@FORKED
 def test_leftovers_of_a_killed_process_are_removed(cli, picture, tmp_path):
     run = ("segment", picture(), "-o", "m.npy", *FEW)
     assert cli(*run).code == 0
     before = sorted(os.listdir(tmp_path))
-    script = "import os, sys, pathlib; from napari_saf.io import atomic_write\n"
-    script += "with atomic_write('m.npy') as path: path.touch(); os._exit(9)"
-    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path).returncode == 9
+    command = Command(folder=tmp_path, prepare=die_while_writing, values=("m.npy",))
+    assert command.wait()[0] == 9
     assert len(hidden(tmp_path)) == 1
     alive = hidden(tmp_path)[0].split("-")
     (tmp_path / "-".join([*alive[:2], str(os.getppid()), alive[3]])).touch()

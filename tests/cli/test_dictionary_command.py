@@ -2,7 +2,6 @@
 
 import csv
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,12 +10,12 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from processes import Command
 
 import napari_saf as saf
 from napari_saf.batch import DictionaryTask, _dictionary, run_batch
 from napari_saf.io import hidden_name, read_image
 
-PROGRAM = "from napari_saf.cli import main; raise SystemExit(main())"
 FEW = ("--n-atoms", "4", "--patch-size", "5", "--landmarks", "20", "--n-samples", "300")
 
 
@@ -206,15 +205,14 @@ def test_killed_in_the_middle_it_goes_on(picture, dictionary, cli, tmp_path):
     os.mkdir("images")
     for k in range(12):
         picture(f"images/{k:02}.png", (60, 60), seed=k)
-    run = [sys.executable, "-c", PROGRAM, "dictionary", "apply", dictionary, "images",
-           "-o", "out"]  # fmt: skip
-    process = subprocess.Popen(run, stdout=subprocess.DEVNULL, cwd=tmp_path)
-    while not (tmp_path / "out" / "03_labels.tif").exists() and process.poll() is None:
+    run = ("dictionary", "apply", dictionary, "images", "-o", "out")
+    command = Command(*run, folder=tmp_path)
+    while not (tmp_path / "out" / "03_labels.tif").exists() and command.process.is_alive():
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command.process.kill()
+    command.wait()
     before = {row["image"]: row for row in table()}
-    assert cli("dictionary", "apply", dictionary, "images", "-o", "out").code == 0
+    assert cli(*run).code == 0
     after = {row["image"]: row for row in table()}
     assert len(table()) == len(after) == 12
     assert len(os.listdir("out")) == 2 * 12 + 1

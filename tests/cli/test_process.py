@@ -8,10 +8,14 @@ import textwrap
 
 import numpy as np
 import pytest
+from processes import Command, wait_instead_of
 
 import napari_saf as saf
 
 COMMAND = (sys.executable, "-c", "import sys; from napari_saf.cli import main; sys.exit(main())")
+
+
+FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 
 
 def run(*arguments, folder, **options):
@@ -27,82 +31,43 @@ def test_help_loads_no_heavy_library():
     assert not loaded & {"torch", "numpy", "skimage", "napari", "qtpy", "rich", "matplotlib"}
 
 
-def test_segment_loads_neither_napari_nor_qt(tmp_path):
-    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
-    script = """
-        import sys
-        from napari_saf.cli import main
-        code = main(["segment", "a.npy", "-o", "m.ome.zarr", "--max-labels", "2"])
-        sys.exit(code or bool({"napari", "qtpy", "magicgui", "PyQt5"} & set(sys.modules)))
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, check=True)
-    assert (tmp_path / "m.ome.zarr" / "zarr.json").exists()
-
-
 @pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("segmnt",), 2)])
 def test_codes_reach_the_shell(tmp_path, arguments, code):
     assert run(*arguments, folder=tmp_path).returncode == code
 
 
+@FORKED
 def test_an_error_reaches_the_shell_as_code_1(tmp_path):
-    outcome = run("segment", "none.png", "-o", "m.tif", folder=tmp_path)
-    assert outcome.returncode == 1
-    assert outcome.stderr == "napari-saf: error: none.png: no such file\n"
+    code, _, errors = Command("segment", "none.png", "-o", "m.tif", folder=tmp_path).wait()
+    assert code == 1
+    assert errors == "napari-saf: error: none.png: no such file\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+@FORKED
 @pytest.mark.parametrize("place", ["compute", "write"])
 def test_interrupt_leaves_nothing_half_written(tmp_path, place):
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
     (tmp_path / "old.npy").write_bytes(b"old")
-    script = """
-        import signal, sys, time
-        from napari_saf.cli import main
-        from napari_saf.io import _masks
-
-        # What runs in the background of a shell inherits an ignored SIGINT.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-        def wait(*arguments, **options):
-            if sys.argv[1] == "write":
-                arguments[0].write_bytes(b"half")
-            print("waiting", flush=True)
-            time.sleep(600)
-
-        if sys.argv[1] == "write":
-            _masks._WRITERS[".npy"] = wait
-        else:
-            from napari_saf.methods import SelfAssignmentFlow
-            SelfAssignmentFlow.iterate = wait
-        sys.exit(main(["segment", "a.npy", "-o", "old.npy", "--overwrite", "--max-labels", "2"]))
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), place],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert process.returncode == 130
+    run = ("segment", "a.npy", "-o", "old.npy", "--overwrite", "--max-labels", "2")
+    command = Command(*run, folder=tmp_path, prepare=wait_instead_of, values=(place,))
+    assert command.out.readline() == "waiting\n"
+    os.kill(command.process.pid, signal.SIGINT)
+    code, _, errors = command.wait()
+    assert code == 130
     assert "Traceback" not in errors
     assert "interrupted" in errors
     assert sorted(os.listdir(tmp_path)) == ["a.npy", "old.npy"]
     assert (tmp_path / "old.npy").read_bytes() == b"old"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+@FORKED
 def test_a_terminal_sees_progress(tmp_path):
     import pty
 
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((8, 9)))
     ours, theirs = pty.openpty()
-    arguments = ("segment", "a.npy", "-o", "m.npy", "--max-labels", "2")
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True
-    )
+    run = ("segment", "a.npy", "-o", "m.npy", "--max-labels", "2")
+    command = Command(*run, folder=tmp_path, err=theirs)
     os.close(theirs)
     seen = b""
     while True:
@@ -114,8 +79,8 @@ def test_a_terminal_sees_progress(tmp_path):
             break
         seen += part
     os.close(ours)
-    out, _ = process.communicate()
-    assert process.returncode == 0
+    code, out, _ = command.wait()
+    assert code == 0
     assert b"a.npy" in seen
     assert b"labels, t =" in seen
     assert out.startswith("m.npy: 2 labels")
@@ -130,7 +95,7 @@ def test_the_package_is_a_program():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of files are text there")
-def test_names_of_files_may_be_no_text(tmp_path):
+def test_names_of_files_may_be_no_text_and_no_window_is_loaded(tmp_path):
     name = os.fsdecode(b"b\xfc.npy")
     image = np.random.default_rng(0).integers(0, 255, (24, 30), dtype=np.uint8)
     np.save(tmp_path / name, image)
@@ -144,6 +109,7 @@ def test_names_of_files_may_be_no_text(tmp_path):
             ["compare", sys.argv[1], "-o", "page.html", "--overwrite"],
         ):
             assert [main(command), main(command)] == [0, 0]
+        assert not {"napari", "qtpy", "magicgui", "PyQt5"} & set(sys.modules)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), name],
@@ -157,19 +123,18 @@ def test_names_of_files_may_be_no_text(tmp_path):
         assert words in done.stdout
 
 
+@FORKED
 def test_signs_that_a_pipe_cannot_hold_are_replaced(tmp_path):
-    done = run("methods", folder=tmp_path, env=os.environ | {"PYTHONIOENCODING": "ascii"})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "bavardage" in done.stdout
+    code, out, errors = Command("methods", folder=tmp_path, encoding="ascii").wait()
+    assert (code, errors) == (0, "")
+    assert "bavardage" in out
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
 def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*COMMAND, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-        )
-    assert done.returncode != 0
-    assert "napari-saf: error:" in done.stderr
-    assert "No space left" in done.stderr
-    assert "Traceback" not in done.stderr
+        code, _, errors = Command("methods", folder=tmp_path, out=full.fileno()).wait()
+    assert code != 0
+    assert "napari-saf: error:" in errors
+    assert "No space left" in errors
+    assert "Traceback" not in errors
