@@ -96,54 +96,31 @@ class AssignmentFlow(AbstractFlow):
     name: ClassVar[str] = "af"
     title: ClassVar[str] = "Assignment flow"
 
+    # fmt: off
     prototypes: NDArray[np.floating] | None = parameter(
-        None,
-        label="Prototypes",
-        help="What each label stands for, a row of features for each; take those of a result.",
-    )
+        None, label="Prototypes",
+        help="What each label stands for, a row of features for each; take those of a result.")
     prototype_labels: NDArray[np.integer] | None = parameter(
-        None,
-        label="Labels of the prototypes",
+        None, label="Labels of the prototypes", in_form=False,
         help="The label that each prototype stands for, if not 1, 2, ...; several may stand for "
-        "one.",
-        in_form=False,
-    )
-
+        "one.")
     n_nearest: int | None = parameter(
-        10,
-        label="Strokes asked",
+        10, label="Strokes asked", bounds=(1, 1000), advanced=True, none="their mean",
+        for_seeds=True,
         help="How many stroke pixels of a label, the most similar ones, tell how well a pixel "
-        "fits that label; none: the mean of all of them.",
-        bounds=(1, 1000),
-        advanced=True,
-        none="their mean",
-        for_seeds=True,
-    )
+        "fits that label; none: the mean of all of them.")
     paths: float = parameter(
-        1.0,
-        label="Nearness",
-        help="How much nearness to a stroke counts beside likeness; a way that crosses edges "
-        "is a long one. 0: not at all.",
-        bounds=(0, 10),
-        step=0.1,
-        advanced=True,
-        for_seeds=True,
-    )
+        1.0, label="Nearness", bounds=(0, 10), step=0.1, advanced=True, for_seeds=True,
+        help="How much nearness to a stroke counts beside likeness; a way that crosses edges is a "
+        "long one. 0: not at all.")
     rounds: int = parameter(
-        4,
-        label="Learn again",
+        4, label="Learn again", bounds=(0, 20), advanced=True, for_seeds=True,
         help="How often, at most, a label learns again: from all pixels that it has, not only "
-        "from its strokes.",
-        bounds=(0, 20),
-        advanced=True,
-        for_seeds=True,
-    )
+        "from its strokes.")
     connected: bool = parameter(
-        False,
-        label="One piece",
-        help="Keep only regions that a stroke touches; other regions get the label around them.",
-        for_seeds=True,
-    )
+        False, label="One piece", for_seeds=True,
+        help="Keep only regions that a stroke touches; other regions get the label around them.")
+    # fmt: on
 
     @property
     def follows_seeds(self) -> bool:

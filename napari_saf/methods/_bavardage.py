@@ -75,65 +75,33 @@ class Bavardage(AbstractFewShotMethod):
     name: ClassVar[str] = "bavardage"
     title: ClassVar[str] = "Bavardage"
 
+    # fmt: off
     tolerance: float = tolerance_parameter(
-        1e-4, help="Stop once an iteration moves a smaller share of the assignment than this."
-    )
+        1e-4, help="Stop once an iteration moves a smaller share of the assignment than this.")
     max_iterations: int = limit_parameter(
-        5, help="Stop after so many variational steps in any case.", step=None
-    )
+        5, step=None, help="Stop after so many variational steps in any case.")
     precision: float = parameter(
-        50.0,
-        label="Sharpness",
-        help="How narrow classes are: a larger number makes harder borders between them (T_vb).",
-        bounds=(1e-3, 1e6),
-        step=5,
-    )
+        50.0, label="Sharpness", bounds=(1e-3, 1e6), step=5,
+        help="How narrow classes are: a larger number makes harder borders between them (T_vb).")
     concentration: float = parameter(
-        2.0,
-        label="Evenness",
-        help="How equal in size classes are expected to be: 2 hardly, 1000 very (alpha).",
-        bounds=(1e-3, 1e9),
-        step=1,
-    )
+        2.0, label="Evenness", bounds=(1e-3, 1e9), step=1,
+        help="How equal in size classes are expected to be: 2 hardly, 1000 very (alpha).")
     start_temperature: float = parameter(
-        10.0,
-        label="Start sharpness",
-        help="How decided the start is: a larger number is more decided (T_km).",
-        bounds=(1e-3, 1e6),
-        step=1,
-        advanced=True,
-    )
+        10.0, label="Start sharpness", bounds=(1e-3, 1e6), step=1, advanced=True,
+        help="How decided the start is: a larger number is more decided (T_km).")
     start_iterations: int = parameter(
-        5,
-        label="Start steps",
-        help="Iterations of soft k-means at the start.",
-        bounds=(1, 1000),
-        advanced=True,
-    )
+        5, label="Start steps", bounds=(1, 1000), advanced=True,
+        help="Iterations of soft k-means at the start.")
     mean_weight: float = parameter(
-        10.0,
-        label="Pull of the mean",
-        help="Weight of the mean of all pixels in the mean of each class, in pixels (beta).",
-        bounds=(1e-6, 1e9),
-        step=1,
-        advanced=True,
-    )
+        10.0, label="Pull of the mean", bounds=(1e-6, 1e9), step=1, advanced=True,
+        help="Weight of the mean of all pixels in the mean of each class, in pixels (beta).")
     max_scale: float = parameter(
-        2.0,
-        label="Largest stretch",
-        help="How far a feature that varies little within classes is stretched, at most (s_max).",
-        bounds=(1e-3, 1e6),
-        step=0.5,
-        advanced=True,
-    )
+        2.0, label="Largest stretch", bounds=(1e-3, 1e6), step=0.5, advanced=True,
+        help="How far a feature that varies little within classes is stretched, at most (s_max).")
     within_scatter: NDArray[np.floating] | None = parameter(
-        None,
-        label="Scatter",
-        help="Scatter of the features within classes; none: from the seeds.",
-        advanced=True,
-        none="from the seeds",
-        in_form=False,
-    )
+        None, label="Scatter", advanced=True, none="from the seeds", in_form=False,
+        help="Scatter of the features within classes; none: from the seeds.")
+    # fmt: on
 
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
         return _State(self, tasks)

@@ -53,33 +53,19 @@ class AbstractClustering(AbstractMethod):
     """A method that finds clusters, whose number is given.
 
     The label of a node is that of its largest share; of several, that of the nearest prototype.
-
-    Parameters
-    ----------
-    tolerance : float
-        0 to 0.1; CONVERGED once an iteration lowers the objective by a smaller share.
-    max_iterations : int
-        >= 1; MAX_ITERATIONS after so many outer iterations.
-    n_clusters : int
-        2 to 255; labels at the start, or classes of the seeds if those are more.
-    seed : int
-        Draws the start.
-    device, dtype
-        As for every method: `AbstractMethod`.
+    There are as many labels as the seeds have classes if those are more than `n_clusters`.
     """
 
     _n_fields: ClassVar[int] = 8
 
+    # fmt: off
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
     n_clusters: int = parameter(
-        8,
-        label="Labels",
-        help="Number of labels (K); some may end empty.",
-        bounds=(2, 255),
-        at_start=True,
-    )
+        8, label="Labels", bounds=(2, 255), at_start=True,
+        help="Number of labels (K); some may end empty.")
     seed: int = seed_parameter()
+    # fmt: on
 
     @property
     def accepts_any_initial(self) -> bool:

@@ -137,49 +137,29 @@ class FairClustering(AbstractClustering):
     name: ClassVar[str] = "fair"
     title: ClassVar[str] = "Fair clustering"
 
+    # fmt: off
     tolerance: float = tolerance_parameter(1e-6, step=1e-6)
     objective: Objective = parameter(
-        "kmeans",
-        label="Objective",
+        "kmeans", label="Objective",
+        choice_labels={"kmeans": "close to a mean", "kmedian": "close to a pixel",
+                       "ncut": "linked neighbours"},
         help="What keeps a label together: closeness to a mean (kmeans), to a typical pixel "
-        "(kmedian), or links between neighbours (ncut).",
-        choice_labels={
-            "kmeans": "close to a mean",
-            "kmedian": "close to a pixel",
-            "ncut": "linked neighbours",
-        },
-    )
+        "(kmedian), or links between neighbours (ncut).")
     fairness_weight: float | None = parameter(
-        None,
-        label="Fairness",
+        None, label="Fairness", bounds=(0, 1e30), step=10,
         help="How much equal proportions count: 0 not at all, none ten times as much as the "
-        "clustering itself (lambda).",
-        bounds=(0, 1e30),
-        step=10,
-    )
+        "clustering itself (lambda).")
     proportions: NDArray[np.floating] | None = parameter(
-        None,
-        label="Proportions",
-        help="Share of each group wanted in every label, such as 0.5, 0.5; none: that in the "
-        "data (mu).",
-        is_list=True,
-        none="as in the data",
-    )
+        None, label="Proportions", is_list=True, none="as in the data",
+        help="Share of each group wanted in every label, such as 0.5, 0.5; none: that in the data "
+        "(mu).")
     lipschitz: float = parameter(
-        1.0,
-        label="Step bound",
-        help="How careful the first step is; later steps adapt (L).",
-        bounds=(1e-3, 1e3),
-        step=0.5,
-        advanced=True,
-    )
+        1.0, label="Step bound", bounds=(1e-3, 1e3), step=0.5, advanced=True,
+        help="How careful the first step is; later steps adapt (L).")
     n_starts: int = parameter(
-        4,
-        label="Starts",
-        help="Runs of k-means from which the best is the start.",
-        bounds=(1, 100),
-        advanced=True,
-    )
+        4, label="Starts", bounds=(1, 100), advanced=True,
+        help="Runs of k-means from which the best is the start.")
+    # fmt: on
 
     @property
     def uses_window(self) -> bool:

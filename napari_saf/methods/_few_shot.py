@@ -64,21 +64,16 @@ class AbstractFewShotMethod(AbstractMethod):
 
     _n_fields: ClassVar[int] = 10
 
+    # fmt: off
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
     preprocessing: Preprocessing = parameter(
-        "scaled",
-        label="Scaling",
-        help="How features are prepared: all scaled by one factor, for colours and textures; "
-        "or those of each pixel brought to unit length, for features of a network.",
-        choice_labels={
-            "scaled": "scaled together",
-            "centred unit": "centred, unit length",
-            "unit": "unit length",
-            "none": "as they are",
-        },
-        advanced=True,
-    )
+        "scaled", label="Scaling", advanced=True,
+        choice_labels={"scaled": "scaled together", "centred unit": "centred, unit length",
+                       "unit": "unit length", "none": "as they are"},
+        help="How features are prepared: all scaled by one factor, for colours and textures; or "
+        "those of each pixel brought to unit length, for features of a network.")
+    # fmt: on
 
     @property
     def uses_window(self) -> bool:
@@ -296,23 +291,16 @@ class LaplacianShot(AbstractFewShotMethod):
     name: ClassVar[str] = "laplacianshot"
     title: ClassVar[str] = "LaplacianShot"
 
+    # fmt: off
     laplacian_weight: float = parameter(
-        1.0,
-        label="Agreement",
-        help="How much the labels of the most similar pixels count (lambda).",
-        bounds=(0, 1000),
-        step=0.1,
-    )
+        1.0, label="Agreement", bounds=(0, 1000), step=0.1,
+        help="How much the labels of the most similar pixels count (lambda).")
     n_neighbors: int = neighbours_parameter(3)
     rectification: float | None = parameter(
-        10.0,
-        label="Rectification",
-        help="How strictly a class takes in only pixels that look like its strokes "
-        "(temperature); none: the strokes alone say what it looks like.",
-        bounds=(1e-3, 1e6),
-        advanced=True,
-        none="seeds alone",
-    )
+        10.0, label="Rectification", bounds=(1e-3, 1e6), advanced=True, none="seeds alone",
+        help="How strictly a class takes in only pixels that look like its strokes (temperature); "
+        "none: the strokes alone say what it looks like.")
+    # fmt: on
 
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
         return _State(self, tasks)

@@ -42,44 +42,21 @@ from napari_saf.problem import Problem
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractFlow(AbstractMethod):
-    """A method that integrates a flow in log coordinates.
-
-    Parameters
-    ----------
-    rho : float
-        > 0; the smaller, the more the features count against the neighbours.
-    stepper : AbstractStepper
-        Time stepping.
-    stop : StoppingRule
-        When to stop.
-    device, dtype
-        As for every method: `AbstractMethod`.
-    """
+    """A method that integrates a flow in log coordinates."""
 
     _n_fields: ClassVar[int] = 12
 
+    # fmt: off
     rho: float = parameter(
-        0.1,
-        label="Selectivity",
-        help="How much likeness counts against the neighbours: a smaller number, more (rho).",
-        bounds=(1e-3, 100),
-        step=0.05,
-        advanced=True,
-    )
+        0.1, label="Selectivity", bounds=(1e-3, 100), step=0.05, advanced=True,
+        help="How much likeness counts against the neighbours: a smaller number, more (rho).")
     stepper: AbstractStepper = parameter(
-        AdamsBashforthMoulton(),
-        label="Time stepping",
-        help="How the flow is integrated: adaptive (adams, bogacki-shampine) or fixed (euler).",
-        variants=STEPPERS,
-        advanced=True,
-    )
+        AdamsBashforthMoulton(), label="Time stepping", variants=STEPPERS, advanced=True,
+        help="How the flow is integrated: adaptive (adams, bogacki-shampine) or fixed (euler).")
     stop: StoppingRule = parameter(
-        StoppingRule(),
-        label="Stop",
-        help="When the run ends.",
-        variants={"flow": StoppingRule},
-        advanced=True,
-    )
+        StoppingRule(), label="Stop", advanced=True, variants={"flow": StoppingRule},
+        help="When the run ends.")
+    # fmt: on
 
 
 def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
@@ -149,55 +126,31 @@ class SelfAssignmentFlow(AbstractFlow):
     name: ClassVar[str] = "saf"
     title: ClassVar[str] = "Self-assignment flow"
 
+    # fmt: off
     max_labels: int = parameter(
-        16,
-        label="Labels up to",
-        help="Most labels that may come out; the image decides how many survive (c).",
-        bounds=(2, 255),
-        at_start=True,
-    )
+        16, label="Labels up to", bounds=(2, 255), at_start=True,
+        help="Most labels that may come out; the image decides how many survive (c).")
     s: float = parameter(
-        0.0,
-        label="Detail",
-        help="From smooth regions of similar size to fine features (s).",
-        bounds=(0, 1),
-        step=0.05,
-        ends=("smooth regions", "fine features"),
-    )
+        0.0, label="Detail", bounds=(0, 1), step=0.05, ends=("smooth regions", "fine features"),
+        help="From smooth regions of similar size to fine features (s).")
     start: Literal["features", "spectral"] = parameter(
-        "features",
-        label="Start",
-        help="Where labels begin: at the most different pixels, or at spectral clusters, whose "
-        "first labels come later and follow whole regions (k-centre in features or eigenvectors).",
+        "features", label="Start", advanced=True, at_start=True,
         choice_labels={"features": "most different pixels", "spectral": "spectral clusters"},
-        advanced=True,
-        at_start=True,
-    )
+        help="Where labels begin: at the most different pixels, or at spectral clusters, whose "
+        "first labels come later and follow whole regions (k-centre in features or eigenvectors).")
     epsilon: float = parameter(
-        1.0,
-        label="Head start",
+        1.0, label="Head start", bounds=(1e-4, 100), step=0.1, advanced=True, at_start=True,
         help="How decided the start is: near 0 all labels begin equal and rounding decides "
-        "(epsilon).",
-        bounds=(1e-4, 100),
-        step=0.1,
-        advanced=True,
-        at_start=True,
-    )
+        "(epsilon).")
     affinity: GaussianAffinity | KernelAffinity = parameter(
-        GaussianAffinity(),
-        label="Affinity",
-        help="Which pixels count as alike.",
+        GaussianAffinity(), label="Affinity", advanced=True,
         variants={"gaussian": GaussianAffinity},
-        advanced=True,
-    )
+        help="Which pixels count as alike.")
     seed: int = seed_parameter()
     new_labels: bool = parameter(
-        True,
-        label="New labels",
-        help="With strokes: whether labels that no stroke has may come out too.",
-        advanced=True,
-        for_seeds=True,
-    )
+        True, label="New labels", advanced=True, for_seeds=True,
+        help="With strokes: whether labels that no stroke has may come out too.")
+    # fmt: on
 
     @property
     def accepts_any_initial(self) -> bool:

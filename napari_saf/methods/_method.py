@@ -43,30 +43,17 @@ U = TypeVar("U")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 # Fields of several methods.
+# fmt: off
 seed_parameter = functools.partial(
-    parameter,
-    0,
-    label="Random seed",
-    help="The same seed gives the same labels.",
-    bounds=(0, 2**31 - 1),
-    advanced=True,
-)
+    parameter, 0, label="Random seed", bounds=(0, 2**31 - 1), advanced=True,
+    help="The same seed gives the same labels.")
 tolerance_parameter = functools.partial(
-    parameter,
-    label="Tolerance",
-    help="Stop once an iteration improves the objective by a smaller share than this.",
-    bounds=(0, 0.1),
-    step=1e-5,
-    advanced=True,
-)
+    parameter, label="Tolerance", bounds=(0, 0.1), step=1e-5, advanced=True,
+    help="Stop once an iteration improves the objective by a smaller share than this.")
 limit_parameter = functools.partial(
-    parameter,
-    label="Most steps",
-    help="Stop after so many iterations in any case.",
-    bounds=(1, 100_000),
-    step=10,
-    advanced=True,
-)
+    parameter, label="Most steps", bounds=(1, 100_000), step=10, advanced=True,
+    help="Stop after so many iterations in any case.")
+# fmt: on
 
 
 def map_steps(steps: Generator[S, None, T], change: Callable[[S], U]) -> Generator[U, None, T]:
@@ -137,32 +124,20 @@ class AbstractMethod(ABC):
 
     Subclasses set `name`, the key in `METHODS`, and `title`, the name in the app. Their state is
     a field (n_nodes, n_columns) on a torch device.
-
-    Parameters
-    ----------
-    device : {"auto", "cpu", "cuda", "mps"}
-        Where to compute.
-    dtype : {"float32", "float64"}
-        Precision of the fields.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    _n_fields: ClassVar[int]
-    """How many fields (n_nodes, n_columns) a run holds at most."""
+    _n_fields: ClassVar[int]  # how many fields (n_nodes, n_columns) a run holds at most
 
+    # fmt: off
     device: DeviceName = parameter(
-        "auto",
-        label="Device",
-        help="Where to compute; auto takes the graphics card if there is one.",
-        advanced=True,
-    )
+        "auto", label="Device", advanced=True,
+        help="Where to compute; auto takes the graphics card if there is one.")
     dtype: FloatName = parameter(
-        "float32",
-        label="Precision",
-        help="float64 takes twice the memory and time.",
-        advanced=True,
-    )
+        "float32", label="Precision", advanced=True,
+        help="float64 takes twice the memory and time.")
+    # fmt: on
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -226,8 +201,33 @@ class AbstractMethod(ABC):
         ComputeError
             If memory or a device is missing.
         """
+        began = time.perf_counter()
+        if not isinstance(problem, Problem):
+            raise InvalidInput(
+                "problem: expected a Problem, such as Problem.from_image makes of an image, "
+                f"got {type(problem).__name__}"
+            )
+        limit = as_whole(max_iterations)
+        if max_iterations is not None and (limit is None or limit < 1):
+            raise InvalidInput(
+                f"max_iterations: expected at least 1, a whole number, got {max_iterations!r}"
+            )
+        if initial is not None and np.ndim(initial) != 2:
+            raise InvalidInput(
+                f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
+            )
         with memory_errors_translated():
-            call = self._checked(problem, initial, max_iterations, cancelled)
+            device = resolve_device(self.device)
+            dtype = float_type(self.dtype, device)
+            check_features(problem.features, dtype)
+            self._check_memory(problem, initial, device, dtype.itemsize)
+            features = torch.from_numpy(problem.features)
+            offset = torch.zeros(features.shape[1], dtype=torch.float64)
+            if self._takes_mean(features, dtype):
+                offset = features.double().mean(dim=0)
+                features = features - offset.to(features.dtype)
+            features = features.to(dtype).to(device)
+            call = Call(problem, features, initial, limit, cancelled, began, offset)
             return (yield from self._iterate(call))
 
     def run(
@@ -253,40 +253,6 @@ class AbstractMethod(ABC):
                 "torch": torch.__version__,
             },
         }
-
-    def _checked(
-        self,
-        problem: Problem,
-        initial: ArrayLike | None,
-        max_iterations: int | None,
-        cancelled: Callable[[], bool],
-    ) -> Call:
-        began = time.perf_counter()
-        if not isinstance(problem, Problem):
-            raise InvalidInput(
-                "problem: expected a Problem, such as Problem.from_image makes of an image, "
-                f"got {type(problem).__name__}"
-            )
-        limit = as_whole(max_iterations)
-        if max_iterations is not None and (limit is None or limit < 1):
-            raise InvalidInput(
-                f"max_iterations: expected at least 1, a whole number, got {max_iterations!r}"
-            )
-        device = resolve_device(self.device)
-        dtype = float_type(self.dtype, device)
-        if initial is not None and np.ndim(initial) != 2:
-            raise InvalidInput(
-                f"initial: expected shape ({problem.n_nodes}, n_labels), got {np.shape(initial)}"
-            )
-        given = torch.from_numpy(problem.features)
-        check_features(problem.features, dtype)
-        self._check_memory(problem, initial, device, dtype.itemsize)
-        offset = torch.zeros(given.shape[1], dtype=torch.float64)
-        if self._takes_mean(given, dtype):
-            offset = given.double().mean(dim=0)
-            given = given - offset.to(given.dtype)
-        features = given.to(dtype).to(device)
-        return Call(problem, features, initial, limit, cancelled, began, offset)
 
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
         """Return whether the mean is taken from the features, which a narrower type needs."""

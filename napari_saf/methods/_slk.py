@@ -79,41 +79,27 @@ class SLK(AbstractClustering):
     name: ClassVar[str] = "slk"
     title: ClassVar[str] = "Laplacian K-modes"
 
+    # fmt: off
     prototypes: PrototypeUpdate = parameter(
-        "bo",
-        label="Prototypes",
-        help="What stands for a label: its most typical pixel (bo), the peak of its density "
-        "(ms, mean shift), or its mean.",
+        "bo", label="Prototypes",
         choice_labels={"bo": "typical pixel", "ms": "density peak", "means": "mean"},
-    )
+        help="What stands for a label: its most typical pixel (bo), the peak of its density (ms, "
+        "mean shift), or its mean.")
     laplacian_weight: float = parameter(
-        1.0,
-        label="Smoothness",
-        help="How much the labels of neighbours count (lambda).",
-        bounds=(0, 1000),
-        step=0.1,
-    )
+        1.0, label="Smoothness", bounds=(0, 1000), step=0.1,
+        help="How much the labels of neighbours count (lambda).")
     laplacian: Laplacian = parameter(
-        "contrast",
-        label="Neighbours",
+        "contrast", label="Neighbours", advanced=True,
+        choice_labels={"contrast": "near, within edges", "graph": "near",
+                       "features": "similar, anywhere"},
         help="Whose labels count: pixels within the scale, but not across edges (contrast), all "
-        "of them (graph), or those with the most similar features, wherever they are (features).",
-        choice_labels={
-            "contrast": "near, within edges",
-            "graph": "near",
-            "features": "similar, anywhere",
-        },
-        advanced=True,
-    )
+        "of them (graph), or those with the most similar features, wherever they are (features).")
     n_neighbors: int = neighbours_parameter(5)
     sigma2: float | None = parameter(
-        None,
-        label="Kernel width",
+        None, label="Kernel width", bounds=(1e-12, 1e12), advanced=True,
         help="Squared distance at which features no longer count as alike; none estimates it "
-        "(sigma squared).",
-        bounds=(1e-12, 1e12),
-        advanced=True,
-    )
+        "(sigma squared).")
+    # fmt: on
 
     @property
     def uses_window(self) -> bool:
