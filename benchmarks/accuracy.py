@@ -89,9 +89,10 @@ def start_assignment(problem: saf.Problem, n_labels: int = 16) -> np.ndarray:
     import torch
 
     from napari_saf.flow import k_centres
+    from napari_saf.points import distances
 
     features = torch.from_numpy(problem.features).double()
-    table = k_centres(features, n_labels, np.random.default_rng(0)).distances(features)
+    table = distances(features, k_centres(features, n_labels, np.random.default_rng(0))[0])
     return torch.softmax(-table, dim=1).numpy()
 
 

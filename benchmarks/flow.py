@@ -22,6 +22,7 @@ import napari_saf as saf
 from napari_saf.device import DeviceName, resolve_device
 from napari_saf.flow import AffinityOperator, GaussianAffinity, SelfAssignmentField, k_centres
 from napari_saf.methods import SelfAssignmentFlow
+from napari_saf.points import distances
 from napari_saf.samples import read_sample
 
 N_LABELS = 16
@@ -76,7 +77,7 @@ def make_field(
     problem = saf.Problem.from_image(image, window=window, features=image)
     features = torch.from_numpy(problem.features).to(device)
     rng = np.random.default_rng(0)
-    v = -k_centres(features, N_LABELS, rng).distances(features)
+    v = -distances(features, k_centres(features, N_LABELS, rng)[0])
     operator = GaussianAffinity().bind(features, rng)
     averager = problem.graph.averager(device, torch.float32)
     return SelfAssignmentField(operator, averager, features, N_LABELS, s=s, rho=0.1), v

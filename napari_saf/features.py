@@ -186,7 +186,10 @@ def image_groups(
         shapes = [array.shape[:-1] for array in arrays]
         return [np.full(shape, k, dtype=np.int64) for k, shape in enumerate(shapes, start=1)]
     if kind == "axis":
-        return [_positions_along(number, array.shape[:-1]) for array in arrays]
+        n_axes = min(array.ndim for array in arrays) - 1
+        if not 0 <= number < n_axes:
+            raise InvalidInput(f"groups: expected an axis from 0 to {n_axes - 1}, got {number}")
+        return [np.indices(array.shape[:-1])[number] + 1 for array in arrays]
     for array in arrays:
         if not 0 <= number < array.shape[-1]:
             raise InvalidInput(
@@ -200,12 +203,6 @@ def image_groups(
             raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
         threshold = float(threshold_otsu(seen + np.uint8(0)))  # bools have no histogram
     return [np.where(channel > threshold, 2, 1) for channel in channels]
-
-
-def _positions_along(axis: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    if not 0 <= axis < len(shape):
-        raise InvalidInput(f"groups: expected an axis from 0 to {len(shape) - 1}, got {axis}")
-    return np.broadcast_to(np.indices(shape, sparse=True)[axis] + 1, shape).copy()
 
 
 def _parse_groups(source: str) -> tuple[str, int, float | None]:

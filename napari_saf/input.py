@@ -5,30 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
 from napari_saf.errors import InvalidInput, NotFinite
-from napari_saf.features import (
-    FEATURES,
-    Scaling,
-    channels_last,
-    check_group_source,
-    image_groups,
-)
-from napari_saf.graph import (
-    CoarseGrid,
-    GridGraph,
-    coarse_mask,
-    coarse_means,
-    coarse_shape,
-)
+from napari_saf.features import FEATURES, Scaling, channels_last, check_group_source, image_groups
+from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, from_plain, parameter
 
-__all__ = ["GIVEN_FEATURES", "ImageOptions", "PreparedImages", "prepare_images"]
+__all__ = ["GIVEN_FEATURES", "ImageOptions", "prepare_images"]
 
 Weights = Literal["uniform", "nonlocal", "contrast"]
 GIVEN_FEATURES = "array"
@@ -57,11 +45,6 @@ class ImageOptions:
     The arguments of `Problem.from_image`, with ``"array"`` for features that were given and None
     for groups that were. `rescale` says that `scaling` was found from the image, so that any other
     image is scaled by its own values.
-
-    Raises
-    ------
-    InvalidInput
-        If one is not among the choices or not a whole number.
     """
 
     features: str = parameter(
@@ -149,7 +132,7 @@ class ImageOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which `Problem.from_image` does the same again."""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "rescale"]
+        names = {field.name for field in dataclasses.fields(self)} - {"rescale"}
         return {name: getattr(self, name) for name in names}
 
     def to_plain(self) -> dict[str, Any]:
@@ -158,13 +141,7 @@ class ImageOptions:
 
     @classmethod
     def from_plain(cls, plain: object) -> ImageOptions:
-        """Return the options that `to_plain` wrote.
-
-        Raises
-        ------
-        InvalidInput
-            If an entry is unknown or malformed, as ``input.NAME``.
-        """
+        """Return the options that `to_plain` wrote; errors name an entry as ``input.NAME``."""
         scaling = plain.get("scaling") if isinstance(plain, dict) else None
         if isinstance(plain, dict) and scaling is not None:
             if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
@@ -203,27 +180,17 @@ def _scaling_of(given: Any) -> Scaling | None:
     return Scaling.given(float(bounds[0]), float(bounds[1]))
 
 
-class PreparedImages(NamedTuple):
-    """Images on graphs of their pixels, or of blocks of them, which know the way back.
-
-    The groups are image-shaped, None where the options do not say what makes them. The options
-    hold the scaling, given or found; `clipped` is the share of values outside a given one.
-    """
-
-    grids: list[GridGraph]
-    features: list[NDArray[np.floating]]
-    groups: list[NDArray[np.int64]] | None
-    options: ImageOptions
-    clipped: float
-
-
 def prepare_images(
     images: list[ArrayLike],
     masks: list[Any],
     given: list[NDArray[np.floating]] | None,
     options: ImageOptions,
-) -> PreparedImages:
-    """Scale images, compute or check their features, make their graphs."""
+) -> tuple[list[GridGraph], dict[str, Any]]:
+    """Scale images, compute or check their features; return the graphs and fields of a problem.
+
+    The features (n_nodes, n_features), the groups, image-shaped, None where the options do not say
+    what makes them, the options with the scaling, given or found, and the share that is clipped.
+    """
     arrays = [channels_last(image, options.channel_axis)[0] for image in images]
     if len({array.shape[-1] for array in arrays}) > 1:
         counts = [array.shape[-1] for array in arrays]
@@ -239,7 +206,8 @@ def prepare_images(
     clipped = scaling.share_outside(seen) if is_scaled and options.scaling is not None else 0.0
     options = dataclasses.replace(options, scaling=scaling, rescale=options.scaling is None)
     groups = None if options.groups is None else image_groups(options.groups, arrays, inside)
-    found = PreparedImages([], [], groups, options, clipped)
+    grids: list[GridGraph] = []
+    rows: list[NDArray[np.generic]] = []
     for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
         values = array if mask is None else np.where(mask[..., None], array, scaling.low)
         scaled, small = scaling.apply(values), mask
@@ -248,14 +216,15 @@ def prepare_images(
         if is_coarse:
             scaled = coarse_means(scaled, shape, mask)
             features = None if features is None else coarse_means(features, shape, mask)
-            small = None if mask is None else coarse_mask(mask, shape)
+            small = None if mask is None else coarse_means(mask, shape) > 1e-6
         if features is None:
             features = FEATURES[options.features](scaled)
         grid = _grid_of(scaled, small, options)
         grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
-        found.grids.append(grid)
-        found.features.append(np.asarray(grid.gather(features)))
-    return found
+        grids.append(grid)
+        rows.append(grid.gather(features))
+    nodes = rows[0] if len(rows) == 1 else np.concatenate(rows)
+    return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
 
 
 def _grid_of(

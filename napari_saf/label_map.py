@@ -27,20 +27,9 @@ class LabelMap:
     Immutable. Made once the numbers of a run are fixed (by size, by seeds, by given prototypes)
     and carried along: nobody else translates between columns and labels.
 
-    Parameters
-    ----------
-    numbers : array of int of shape (n_columns,)
-        Label of each column, 1, 2, ...; 0 where the column owns no label. Gaps are allowed, and
-        several columns may share a label.
-    names : mapping of int to str, optional
-        Name by label number.
-    colors : mapping of int to (float, float, float, float), optional
-        Red, green, blue and alpha in [0, 1] by label number.
-
-    Raises
-    ------
-    InvalidInput
-        If the numbers are no row of whole numbers from 0 on.
+    `numbers` (n_columns,) are the labels of the columns, 1, 2, ...; 0 where a column owns none.
+    Gaps are allowed, and several columns may share a label. `names` and `colors` (red, green,
+    blue and alpha in [0, 1]) are by label number.
     """
 
     numbers: NDArray[np.int64]
@@ -67,10 +56,7 @@ class LabelMap:
     def by_size(cls, sizes: ArrayLike) -> LabelMap:
         """Return the map that numbers columns by size, largest first; an empty one owns no label.
 
-        Parameters
-        ----------
-        sizes : array of shape (n_columns,)
-            Nodes of each column, or their share of all. Of equal columns the first comes first.
+        Of columns of equal size the first comes first.
         """
         given = np.asarray(sizes)
         order = np.argsort(-given, kind="stable")
@@ -130,15 +116,11 @@ class LabelMap:
         return np.where(matches, table[place], table.dtype.type(0))
 
     def rows(self, prototypes: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Return prototypes of columns in rows by label: row l - 1 stands for label l.
+        """Return prototypes (n_columns, n_features) in rows by label: row l - 1 is that of label l.
 
         Rows of labels that no column has are NaN, and of several columns with one label the mean
-        of those that are finite. Labels above `MOST_LABELS` are left out.
-
-        Parameters
-        ----------
-        prototypes : array of shape (n_columns, n_features)
-            Columns beyond those of the map are left out.
+        of those that are finite. Labels above `MOST_LABELS` and columns beyond those of the map
+        are left out.
         """
         numbers = self.numbers[: len(prototypes)]
         known = (numbers > 0) & (numbers <= MOST_LABELS)
@@ -153,10 +135,7 @@ class LabelMap:
             return np.asarray(sums / counts[:, None], dtype=np.float32)
 
     def extended(self, n_columns: int) -> LabelMap:
-        """Return the map of at least so many columns: those without a label come after all others.
-
-        Names and colours stay.
-        """
+        """Return the map of at least so many columns: those without label come last."""
         n_more = max(0, n_columns - self.n_columns)
         numbers = np.concatenate([self.numbers, np.zeros(n_more, dtype=np.int64)])
         free = np.flatnonzero(numbers == 0)

@@ -180,38 +180,30 @@ def _walk(
 
 
 def check_bounds(method: object) -> None:
-    """Check kind and bounds of every field; call it from ``__post_init__``.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the field, what was expected and what came.
-    """
+    """Raise InvalidInput for a field of another kind or out of bounds; for ``__post_init__``."""
     for item in _fields_of(type(method)):
         value = getattr(method, item.name)
         if item.variants:
             if not isinstance(value, item.hint):
                 known = [f"{cls.__name__}(...)" for cls in item.variants.values()]
                 raise InvalidInput(f"{item.name}: expected {' or '.join(known)}, got {value!r}")
-        elif item.kind in ("array", "list"):
-            if value is not None or not item.optional:
-                _check_array(item.name, value)
-        elif value is not None or not item.optional:
+        elif value is None and item.optional:
+            continue
+        elif item.kind not in ("array", "list"):
             _check_scalar(item, value)
-
-
-def _check_array(name: str, value: Any) -> None:
-    if isinstance(value, (str, bytes, dict, bool)):
-        raise InvalidInput(f"{name}: expected an array, got {value!r}")
-    array = as_array(value, name)
-    if array.dtype.kind not in "biuf" or not array.ndim or not array.size:
-        raise InvalidInput(f"{name}: expected an array of finite numbers, got {value!r:.60}")
+        elif isinstance(value, (str, bytes, dict, bool)):
+            raise InvalidInput(f"{item.name}: expected an array, got {value!r}")
+        else:
+            array = as_array(value, item.name)
+            if array.dtype.kind not in "biuf" or not array.ndim or not array.size:
+                raise InvalidInput(
+                    f"{item.name}: expected an array of finite numbers, got {value!r:.60}"
+                )
 
 
 def _check_scalar(item: Parameter, value: Any) -> None:
-    if isinstance(value, np.ndarray) and any(
-        typing.get_origin(member) is np.ndarray for member in typing.get_args(item.hint)
-    ):
+    origins = [typing.get_origin(member) for member in typing.get_args(item.hint)]
+    if isinstance(value, np.ndarray) and np.ndarray in origins:
         return
     plain = value.item() if isinstance(value, np.generic) else value
     is_number = item.kind in ("int", "float")
@@ -252,13 +244,7 @@ def _adapter(
 
 
 def build(cls: type[T], values: Mapping[str, object]) -> T:
-    """Make a method from values given by dotted name; what is absent keeps its default.
-
-    Raises
-    ------
-    InvalidInput
-        If a name is unknown or a value is of the wrong kind or out of bounds.
-    """
+    """Make a method from values given by dotted name; what is absent keeps its default."""
     known = sorted(item.name for item in describe(cls))
     unknown = sorted(set(values).difference(known))
     if unknown:
@@ -284,10 +270,7 @@ def _build(cls: type[T], values: Mapping[str, object], prefix: str) -> T:
 def values_of(method: object) -> dict[str, object]:
     """Return the values of a method by dotted name, of which `build` makes the same again.
 
-    Raises
-    ------
-    InvalidInput
-        If it holds something that is no named variant, such as a given affinity.
+    Raises InvalidInput if it holds what is no named variant, such as a given affinity.
     """
     values: dict[str, object] = {}
     for item in _fields_of(type(method)):
@@ -322,13 +305,7 @@ def to_plain(method: object) -> dict[str, Any]:
 
 
 def from_plain(cls: type[T], plain: object, where: str = "parameters") -> T:
-    """Make a dataclass of parameters from what `to_plain` returned.
-
-    Raises
-    ------
-    InvalidInput
-        If a name is unknown or a value is of the wrong kind or out of bounds.
-    """
+    """Make a dataclass of parameters from what `to_plain` returned."""
     if not isinstance(plain, dict):
         raise InvalidInput(f"{where}: expected an object, got {type(plain).__name__}")
     fields = {item.name: item for item in _fields_of(cls)}

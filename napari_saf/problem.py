@@ -279,15 +279,10 @@ def _read_images(
         groups=groups if isinstance(groups, str) else None,
         **options,
     )
-    grids, rows, found, used, clipped = prepare_images(images, masks, given, wanted)
-    own_groups = groups if isinstance(groups, list) else found or []
-    return grids, {
-        "features": rows[0] if len(rows) == 1 else np.concatenate(rows),
-        "seeds": _at_nodes(grids, seeds, "seeds"),
-        "groups": _at_nodes(grids, own_groups, "groups"),
-        "options": used,
-        "clipped": clipped,
-    }
+    grids, fields = prepare_images(images, masks, given, wanted)
+    own_groups = groups if isinstance(groups, list) else fields["groups"] or []
+    fields["groups"] = _at_nodes(grids, own_groups, "groups")
+    return grids, fields | {"seeds": _at_nodes(grids, seeds, "seeds")}
 
 
 def _each(values: Any, count: int, name: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -243,16 +242,24 @@ class Recording:
 
     def watch(self, snapshot: Snapshot) -> None:
         """Record the present step of a run; call it for each, in the thread of the run."""
-        if not self._append(snapshot.record):
-            return
+        own, (time_before, n_before) = snapshot.record, self._start
+        record = dataclasses.replace(
+            own, time=own.time + time_before, n_evaluations=own.n_evaluations + n_before
+        )
+        if self._records and record.time <= self._records[-1].time:
+            if not math.isnan(self._records[-1].objective):
+                return
+            # The first snapshot of a run comes before its objective is known.
+            self._records.pop()
+        self._records.append(record)
         step = len(self._records) - 1
         if self._clock is None:
             self._clock = time.thread_time() - snapshot.seconds
-        at, seconds = self._records[-1].time, time.thread_time() - self._clock
+        at, seconds = record.time, time.thread_time() - self._clock
         self._labels.offer(step, seconds, lambda: _pack_labels(at, step, snapshot.labels))
         if snapshot.has_assignment:
-            pack = functools.partial(_pack_state, at, step, is_logarithm=True)
-            self._states.offer(step, seconds, lambda: pack(snapshot.read_logarithm()))
+            read = snapshot.read_logarithm
+            self._states.offer(step, seconds, lambda: _pack_state(at, step, read(), np.asarray))
 
     def finish(self, result: Segmentation) -> None:
         """Record how the run ended."""
@@ -262,7 +269,7 @@ class Recording:
         images = result.labels if isinstance(result.labels, list) else [result.labels]
         self._labels.add(_pack_labels(at, step, list(map(result.label_map.unpaint, images))))
         if self.states and self.states[-1].step < step:
-            self._states.add(_pack_state(at, step, result.assignment, is_logarithm=False))
+            self._states.add(_pack_state(at, step, result.assignment, _logarithm))
 
     def until(self, state: RecordedState) -> Recording:
         """Return a recording up to a state, for a run that goes on from there."""
@@ -274,19 +281,6 @@ class Recording:
         other._start = (last.time, last.n_evaluations)
         return other
 
-    def _append(self, record: Record) -> bool:
-        """Append a record if it is of a new step; return whether it is."""
-        at, count = record.time + self._start[0], record.n_evaluations + self._start[1]
-        record = dataclasses.replace(record, time=at, n_evaluations=count)
-        if self._records and record.time <= self._records[-1].time:
-            if not math.isnan(self._records[-1].objective):
-                return False
-            # The first snapshot of a run comes before its objective is known.
-            self._records[-1] = record
-        else:
-            self._records.append(record)
-        return True
-
 
 def _pack_labels(at: float, step: int, labels: LabelImage | list[LabelImage]) -> RecordedLabels:
     images = labels if isinstance(labels, list) else [labels]
@@ -294,12 +288,15 @@ def _pack_labels(at: float, step: int, labels: LabelImage | list[LabelImage]) ->
 
 
 def _pack_state(
-    at: float, step: int, state: NDArray[np.floating], *, is_logarithm: bool
+    at: float,
+    step: int,
+    state: NDArray[np.floating],
+    convert: Callable[[NDArray[np.floating]], NDArray[np.floating]],
 ) -> RecordedState:
-    def to_half(rows: NDArray[np.floating]) -> NDArray[np.float16]:
-        if not is_logarithm:
-            rows = np.log(rows.clip(_FLOOR))
-            rows -= rows.max(axis=1, keepdims=True)
-        return rows.astype(np.float16)
+    packed = PackedArray.of(state, _STATE_CODEC, lambda rows: convert(rows).astype(np.float16))
+    return RecordedState(at, step, (packed,))
 
-    return RecordedState(at, step, (PackedArray.of(state, _STATE_CODEC, to_half),))
+
+def _logarithm(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    logarithm = np.log(rows.clip(_FLOOR))
+    return np.asarray(logarithm - logarithm.max(axis=1, keepdims=True))

@@ -32,15 +32,7 @@ SAMPLES = {
 
 
 def sample_path(name: str) -> Path:
-    """Return the file of a sample.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no sample of that name.
-    FormatError
-        If the file is not there.
-    """
+    """Return the file of a sample, or raise InvalidInput or FormatError if there is none."""
     if name not in SAMPLES:
         raise InvalidInput(f"sample: expected one of {', '.join(SAMPLES)}, got {name!r}")
     package = Path(__file__).parent
@@ -53,22 +45,8 @@ def sample_path(name: str) -> Path:
 
 
 def read_sample(name: str) -> ImageFile:
-    """Read a sample image.
+    """Read a sample image by its key in `SAMPLES`.
 
-    Parameters
-    ----------
-    name : str
-        Key of `SAMPLES`.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no sample of that name.
-    FormatError
-        If the file is not there or damaged.
-
-    Examples
-    --------
     >>> read_sample("nuclei").array.shape
     (24, 96, 96)
     """

@@ -5,17 +5,10 @@ from napari_saf.flow._affinity import (
     Basis,
     GaussianAffinity,
     KernelAffinity,
-    leading_vectors,
     spectral_points,
 )
-from napari_saf.flow._field import (
-    AssignmentField,
-    Cancelled,
-    SelfAssignmentField,
-    not_cancelled,
-    self_assignment_gradient,
-)
-from napari_saf.flow._loop import Flow, FlowRun, StoppingRule, StopWatch, update_labels
+from napari_saf.flow._field import AssignmentField, Cancelled, SelfAssignmentField, not_cancelled
+from napari_saf.flow._loop import Flow, FlowRun, StoppingRule, update_labels
 from napari_saf.flow._simplex import (
     FLOOR,
     Start,
@@ -56,7 +49,6 @@ __all__ = [
     "KernelAffinity",
     "SelfAssignmentField",
     "Start",
-    "StopWatch",
     "StoppingRule",
     "check_seeds_fit",
     "class_means",
@@ -64,13 +56,11 @@ __all__ = [
     "entropy",
     "from_assignment",
     "k_centres",
-    "leading_vectors",
     "normalize_",
     "not_cancelled",
     "one_hot_",
     "row_blocks",
     "row_maxima",
-    "self_assignment_gradient",
     "softmax",
     "spectral_points",
     "update_labels",

@@ -163,7 +163,14 @@ class GaussianAffinity:
             right = _right(scaled)
             return _FullRank(lambda field: _kernel_product(scaled, right, field, _CHUNK_BYTES))
         drawn = torch.from_numpy(self._draw(len(features), rng)).to(scaled.device)
-        return _Sketch(scaled[drawn]).basis(scaled)
+        right, whitening = _right(scaled[drawn]), _whitening(scaled[drawn])
+        blocks = []
+        # In one block on a graphics card, as all that is computed there.
+        for some in scaled.split(_SHARING_ROWS if scaled.device.type == "cpu" else len(scaled)):
+            groups = _shared_rows(some, whitening.shape[1])
+            rows = some if groups is None else some[groups.first]
+            blocks.append((_kernel_product(rows, right, whitening, _SKETCH_CHUNK_BYTES), groups))
+        return Basis(blocks)
 
     def sketch_width(
         self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
@@ -182,7 +189,7 @@ class GaussianAffinity:
             # Between nodes lie the features of an image that is reduced.
             share = torch.linspace(0, 1, rank, dtype=dtype)[:, None]
             rank, mixed = (
-                _Sketch((some - some.mean(dim=0)) / self.sigma2**0.5).rank
+                _whitening((some - some.mean(dim=0)) / self.sigma2**0.5).shape[1]
                 for some in (chosen, chosen.lerp(chosen.roll(1, 0), share))
             )
             most = max(rank, mixed) + 2
@@ -242,33 +249,17 @@ class KernelAffinity:
         return 0, 0
 
 
-class _Sketch:
-    """Phi with Phi Phi' ~ K, exact on the landmarks (n_landmarks, n_features) up to the tolerance.
+def _whitening(landmarks: torch.Tensor) -> torch.Tensor:
+    """Return U Lambda^(-1/2), from the eigenpairs of the landmarks' block of K, in float64.
 
-    Phi = C U Lambda^(-1/2) with the eigenpairs (Lambda, U) of the landmarks' block, in float64.
+    With C the landmarks' columns, Phi = C U Lambda^(-1/2) has Phi Phi' ~ K, exact on the landmarks
+    (n_landmarks, n_features) up to the tolerance.
     """
-
-    def __init__(self, landmarks: torch.Tensor) -> None:
-        self._right = _right(landmarks)
-        block = (_left(landmarks).cpu().double() @ self._right.cpu().double().T).exp()
-        values, vectors = torch.linalg.eigh((block + block.T) / 2)
-        large = values > _EIGENVALUE_TOLERANCE * values[-1]
-        whitening = vectors[:, large] / values[large].sqrt()
-        self._whitening = whitening.to(landmarks.dtype).to(landmarks.device)
-        self.rank = len(whitening.T)
-
-    def basis(self, scaled: torch.Tensor) -> Basis:
-        """Return Phi for nodes with these features, scaled."""
-        if scaled.device.type != "cpu":  # one block, as all that is computed there
-            return Basis([(self._rows(scaled), None)])
-        blocks = []
-        for some in torch.split(scaled, _SHARING_ROWS):
-            groups = _shared_rows(some, self.rank)
-            blocks.append((self._rows(some if groups is None else some[groups.first]), groups))
-        return Basis(blocks)
-
-    def _rows(self, scaled: torch.Tensor) -> torch.Tensor:
-        return _kernel_product(scaled, self._right, self._whitening, _SKETCH_CHUNK_BYTES)
+    block = (_left(landmarks).cpu().double() @ _right(landmarks).cpu().double().T).exp()
+    values, vectors = torch.linalg.eigh((block + block.T) / 2)
+    large = values > _EIGENVALUE_TOLERANCE * values[-1]
+    whitening: torch.Tensor = vectors[:, large] / values[large].sqrt()
+    return whitening.to(landmarks.dtype).to(landmarks.device)
 
 
 def _left(scaled: torch.Tensor) -> torch.Tensor:

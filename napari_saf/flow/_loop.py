@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Generator
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -122,11 +121,9 @@ class StopWatch:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Flow:
-    """A flow that is ready to start.
+    """A flow that is ready to start; its right-hand side is made once the first labels are out.
 
-    The log coordinates of its start and its right-hand side, by `make_field`, are made after the
-    first labels are out. `fixed_meaning`: whether label l is column l - 1, rather than the l-th
-    largest; so it is with seeds.
+    `fixed_meaning`: whether label l is column l - 1, rather than the l-th largest.
     """
 
     start: Start
@@ -135,18 +132,6 @@ class Flow:
     stop: StoppingRule
     notes: tuple[str, ...] = ()
     fixed_meaning: bool = False
-
-
-class FlowResult(NamedTuple):
-    """Assignment, prototypes and uncertainty of all columns of the start.
-
-    Prototypes are NaN for a column that died, and None where the flow ended before it began.
-    """
-
-    assignment: NDArray[np.float32]
-    prototypes: NDArray[np.float32] | None
-    uncertainty: NDArray[np.float32]
-    n_evaluations: int
 
 
 class _SeedConstraint:
@@ -191,6 +176,7 @@ class FlowRun:
     ) -> None:
         start = flow.start
         self.records: list[Record] = []
+        self.n_evaluations = 0
         self.n_columns = start.n_columns
         self._flow, self._cancelled = flow, cancelled
         every = torch.arange(start.n_columns, device=start.labels.device)
@@ -234,9 +220,12 @@ class FlowRun:
             status = Status.CANCELLED
         return status
 
-    def finish(self) -> FlowResult:
-        """Return the result, and release the memory of the fields."""
-        v, n_active = self._log_coordinates(), len(self._active)
+    def finish(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.float32]]:
+        """Return assignment, prototypes and uncertainty, and release the memory of the fields.
+
+        Of all columns of the start; prototypes are NaN where one died, None before the flow began.
+        """
+        v = self._log_coordinates()
         time = self.records[-1].time if self.records else 0.0
         if time == 0:
             _prefer_labels_where_undecided_(v, self._labels)
@@ -247,25 +236,21 @@ class FlowRun:
             uncertainty = self._uncertainty.mul_(scale / time)
         else:
             uncertainty = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).mul_(scale)
-        prototypes, n_evaluations = None, 0
+        prototypes = None
         if self._run is not None:
-            n_evaluations = self._run.field.n_evaluations
+            self.n_evaluations = self._run.field.n_evaluations
             own = self._run.field.prototypes(assignment)
             prototypes = np.full((self.n_columns, own.shape[1]), np.nan, dtype=np.float32)
             prototypes[self._active.cpu().numpy()] = own
-        if n_active < self.n_columns:
+        if len(self._active) < self.n_columns:
             if self._run is not None and self.n_possible == self.n_columns:
                 whole = with_columns(self._run.field.scratch[0], self.n_columns)
             else:
                 whole = v.new_empty((len(v), self.n_columns))
             whole.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
-        return FlowResult(
-            whole.float().cpu().numpy(),
-            prototypes,
-            uncertainty.clamp_(0, 1).float().cpu().numpy(),
-            n_evaluations,
-        )
+        shares = uncertainty.clamp_(0, 1).float().cpu().numpy()
+        return whole.float().cpu().numpy(), prototypes, shares
 
     def _log_coordinates(self) -> torch.Tensor:
         """Return those of the active columns, which are made when they are first asked for."""

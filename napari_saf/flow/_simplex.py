@@ -165,38 +165,16 @@ class Start:
         return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda: logarithm)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Centres:
-    """Points (n_centres, n_features), and the number of the first that is nearest to each node."""
-
-    points: torch.Tensor
-    nearest: torch.Tensor
-
-    def start(self, features: torch.Tensor, epsilon: float) -> Start:
-        """Return the start at V = -epsilon D, D the distances of the nodes to the centres."""
-        return Start(
-            self.nearest,
-            len(self.points),
-            lambda: normalize_(self.distances(features).mul_(-epsilon)),
-        )
-
-    def distances(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the distances (n_nodes, n_centres) of the nodes to the centres."""
-        table = features.new_empty((len(features), len(self.points)))
-        for rows in row_blocks(table):
-            table[rows] = distances(features[rows], self.points)
-        return table
-
-
 def k_centres(
     features: torch.Tensor,
     n_centres: int,
     rng: np.random.Generator,
     given: torch.Tensor | None = None,
-) -> Centres:
-    """Return centres chosen greedily: each the node farthest from all before.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return points chosen greedily, each the node farthest from all before, and the nearest.
 
-    There are fewer where there are fewer distinct features. `rng` draws the first where no points
+    Of each node the number of the first point (n_centres, n_features) that is nearest. There are
+    fewer centres where there are fewer distinct features. `rng` draws the first where no points
     (n_given, n_features) are `given` that are centres already.
 
     Gonzalez, https://doi.org/10.1016/0304-3975(85)90224-5: within a factor 2 of the smallest
@@ -221,7 +199,7 @@ def k_centres(
         if number == len(points) < n_centres and float(radius.max()) > 0:
             rows = blocks[int(radius.argmax())]
             points.append(features[rows.start + int(distance[rows].argmax())])
-    return Centres(torch.stack(points), nearest)
+    return torch.stack(points), nearest
 
 
 def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -33,14 +33,17 @@ _ACCEPTED = 1.5
 class AbstractRun(ABC):
     """A scheme under way: the log coordinates `v` of its state, which it takes over, and its time.
 
-    `assignment` is softmax(v), valid until the next call of `advance` or `keep_columns`.
+    `assignment` is softmax(v), valid until the next call of `advance` or `keep_columns`; `scheme`
+    is the dataclass of the parameters.
     """
 
     n_fields: ClassVar[int]
     """Fields (n_nodes, n_columns) that a step needs besides `v`."""
 
-    def __init__(self, field: AbstractField, v: torch.Tensor, constrain: Constraint) -> None:
-        self.field, self.v, self.constrain = field, v, constrain
+    def __init__(
+        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, scheme: Any
+    ) -> None:
+        self.field, self.v, self.constrain, self.scheme = field, v, constrain, scheme
         self._constrain_all()
         self.assignment = field.assignment
         self.time = 0.0
@@ -65,14 +68,8 @@ class AbstractRun(ABC):
 class _EulerRun(AbstractRun):
     n_fields = 1
 
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, step: float
-    ) -> None:
-        super().__init__(field, v, constrain)
-        self._step = step
-
     def advance(self) -> None:
-        (slope,), step = self.memory, self._step
+        (slope,), step = self.memory, self.scheme.step
         self.field(self.v, slope)
         self.assignment = self.field.scratch[0]
         for rows in row_blocks(self.v):
@@ -92,15 +89,15 @@ class _AbstractAdaptiveRun(AbstractRun):
     """The order of the fields of the memory in the next step."""
 
     def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, tolerance: float
+        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, scheme: Any
     ) -> None:
-        super().__init__(field, v, constrain)
-        self._tolerance, self._step, self._step_before = tolerance, _FIRST_STEP, 0.0
+        super().__init__(field, v, constrain, scheme)
+        self._step, self._step_before = _FIRST_STEP, 0.0
         field(self.v, self.memory[0])
 
     def advance(self) -> None:
         while True:
-            step, tolerance = self._step, self._tolerance
+            step, tolerance = self._step, self.scheme.tolerance
             error = self._attempt(step)
             factor = _SAFETY * (tolerance / max(error, 1e-12)) ** (1 / 3)
             longer = step * min(self.largest_growth, max(0.3, factor))
@@ -186,21 +183,22 @@ def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
     return float(torch.sub(left, right, out=out).abs_().sum())
 
 
-def _normalized(v: torch.Tensor, rows: slice) -> torch.Tensor:
-    return normalize_(v)
-
-
 class AbstractStepper(ABC):
     """A time stepping scheme: a frozen dataclass of its parameters."""
+
+    _run: ClassVar[type[AbstractRun]]
 
     def __post_init__(self) -> None:
         check_bounds(self)
 
-    @abstractmethod
     def start(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
+        self,
+        field: AbstractField,
+        v: torch.Tensor,
+        constrain: Constraint = lambda v, rows: normalize_(v),
     ) -> AbstractRun:
         """Return a run of the scheme from log coordinates `v`, which it takes over."""
+        return self._run(field, v, constrain, self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -215,6 +213,8 @@ class GeometricEuler(AbstractStepper):
         Step size h in flow time, > 0.
     """
 
+    _run = _EulerRun
+
     step: float = parameter(
         0.1,
         label="Step",
@@ -223,12 +223,6 @@ class GeometricEuler(AbstractStepper):
         step=0.05,
         advanced=True,
     )
-
-    def start(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
-    ) -> AbstractRun:
-        """Return a run of the scheme."""
-        return _EulerRun(field, v, constrain, self.step)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -242,8 +236,6 @@ class _AbstractAdaptiveStepper(AbstractStepper):
         assignments of two formulas of different order.
     """
 
-    run: ClassVar[type[_AbstractAdaptiveRun]]
-
     tolerance: float = parameter(
         1e-3,
         label="Tolerance",
@@ -252,12 +244,6 @@ class _AbstractAdaptiveStepper(AbstractStepper):
         step=5e-4,
         advanced=True,
     )
-
-    def start(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint = _normalized
-    ) -> AbstractRun:
-        """Return a run of the scheme."""
-        return self.run(field, v, constrain, self.tolerance)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -271,7 +257,7 @@ class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
     Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
     """
 
-    run = _AdamsRun
+    _run = _AdamsRun
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -283,7 +269,7 @@ class BogackiShampine(_AbstractAdaptiveStepper):
     Bogacki and Shampine, https://doi.org/10.1016/0893-9659(89)90079-7.
     """
 
-    run = _BogackiShampineRun
+    _run = _BogackiShampineRun
 
 
 STEPPERS: dict[str, type[AbstractStepper]] = {

@@ -5,7 +5,6 @@ from napari_saf.graph._distances import (
     mean_nearest_distance,
     nearest_neighbours,
     path_costs,
-    path_lengths,
 )
 from napari_saf.graph._graph import (
     AbstractGraph,
@@ -17,7 +16,7 @@ from napari_saf.graph._graph import (
     symmetric_part,
 )
 from napari_saf.graph._grid import GridGraph, coarse_shape
-from napari_saf.graph._images import CoarseGrid, GraphUnion, coarse_mask, coarse_means
+from napari_saf.graph._images import CoarseGrid, GraphUnion, coarse_means
 
 __all__ = [
     "AbstractGraph",
@@ -29,13 +28,11 @@ __all__ = [
     "Neighbours",
     "SparseProduct",
     "check_symmetric",
-    "coarse_mask",
     "coarse_means",
     "coarse_shape",
     "mean_nearest_distance",
     "nearest_neighbours",
     "path_costs",
-    "path_lengths",
     "square_matrix",
     "symmetric_part",
 ]

@@ -8,7 +8,7 @@ at the speed of the matrix library.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -36,8 +36,12 @@ class BoxSum:
     ) -> None:
         self._n_pixels = int(np.prod(shape, dtype=np.int64))
         self._inside = inside
+
+        def to_device(band: NDArray[np.float64]) -> torch.Tensor:
+            return torch.from_numpy(band.copy()).to(dtype).to(device)
+
         self._axes = [
-            _AxisSum(shape, axis, side // 2, device, dtype, mean=mean and inside is None)
+            _AxisSum(shape, axis, side // 2, mean and inside is None, to_device)
             for axis, side in enumerate(window)
             if side > 1 and shape[axis] > 1
         ]
@@ -79,10 +83,8 @@ class _AxisSum:
         shape: Sequence[int],
         axis: int,
         radius: int,
-        device: torch.device,
-        dtype: torch.dtype,
-        *,
         mean: bool,
+        to_device: Callable[[NDArray[np.float64]], torch.Tensor],
     ) -> None:
         self._before = int(np.prod(shape[:axis], dtype=np.int64))
         self._length = shape[axis]
@@ -95,10 +97,6 @@ class _AxisSum:
         band = (distance <= self._radius).astype(np.float64)
         if mean:
             band /= band.sum(axis=1, keepdims=True)
-
-        def to_device(matrix: NDArray[np.float64]) -> torch.Tensor:
-            return torch.from_numpy(matrix.copy()).to(dtype).to(device)
-
         if self._n_blocks == 0:
             self._whole = to_device(band)
             return
@@ -148,10 +146,7 @@ class WeightedAverage:
     """
 
     def __init__(
-        self,
-        weights: torch.Tensor,
-        offsets: Sequence[Sequence[int]],
-        inside: torch.Tensor | None,
+        self, weights: torch.Tensor, offsets: Sequence[Sequence[int]], inside: torch.Tensor | None
     ) -> None:
         self._weights, self._inside = weights, inside
         self._rims = np.max(offsets, axis=0).tolist()
@@ -160,10 +155,8 @@ class WeightedAverage:
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         shape = self._weights.shape[1:]
         full = _scatter(values, self._inside, shape.numel())
-        padded = full.new_zeros(
-            full.shape[1],
-            *(side + 2 * rim for side, rim in zip(shape, self._rims, strict=True)),
-        )
+        sides = (side + 2 * rim for side, rim in zip(shape, self._rims, strict=True))
+        padded = full.new_zeros(full.shape[1], *sides)
         columns = full.T.view(-1, *shape)
         self._moved(padded, self._rims).copy_(columns)
         total = torch.zeros_like(columns, memory_format=torch.contiguous_format)

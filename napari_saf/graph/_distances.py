@@ -1,4 +1,4 @@
-"""Distances: nearest neighbours in feature space, and paths through a graph.
+"""Distances: nearest neighbours in feature space, and steps of paths through a graph.
 
 Neighbours are found by the library that suits the data. Measured on two cores with k = 5, in
 seconds (share of the neighbours found):
@@ -25,7 +25,6 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import KDTree
 from sklearn.neighbors import NearestNeighbors
 
@@ -145,13 +144,3 @@ def path_costs(steps: sparse.csr_array, features: NDArray[np.floating]) -> spars
         squares += np.square(column[ends.row] - column[ends.col])
     lengths = np.sqrt(squares) / max(spread, 1e-30) + _WHOLE_IMAGE * ends.data + _LEAST
     return sparse.csr_array((lengths, (ends.row, ends.col)), shape=ends.shape)
-
-
-def path_lengths(costs: sparse.csr_array, sources: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the length of the shortest path from the nearest source to every node.
-
-    Infinite where no path leads. Geodesic distances to strokes: Bai and Sapiro,
-    https://doi.org/10.1007/s11263-008-0191-z.
-    """
-    found = dijkstra(costs, directed=False, indices=sources, min_only=True)
-    return np.asarray(found, dtype=np.float64)

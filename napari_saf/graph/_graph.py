@@ -253,9 +253,10 @@ class AffinityGraph(AbstractGraph):
 
     def in_order(self, nodes: NDArray[np.integer]) -> AffinityGraph:
         """Return the graph with its nodes in another order, each of them once."""
-        # Not checked again: the symmetric part of symmetric weights is the same weights.
         weights = self.weights[nodes][:, nodes]
-        return AffinityGraph(weights, self_weight=self._self_weight, symmetric=False)
+        graph = AffinityGraph(weights, self_weight=self._self_weight, symmetric=False)
+        graph._is_symmetric = self._is_symmetric  # without checking it again
+        return graph
 
     def local_order(self) -> NDArray[np.int64]:
         """Return the nodes (n_nodes,) in an order in which neighbours lie close together.
@@ -284,7 +285,6 @@ class AffinityGraph(AbstractGraph):
         return SparseProduct(weights, device, dtype)
 
     def steps(self) -> sparse.csr_array:
-        """Return steps of length 0 between nodes that have a weight."""
         found = sparse.triu(self.weights + self.weights.T, k=1, format="csr")
         return sparse.csr_array(
             (np.zeros(found.nnz), found.indices, found.indptr), shape=found.shape

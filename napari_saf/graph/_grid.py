@@ -71,7 +71,16 @@ class GridGraph(AbstractGraph):
             raise InvalidInput(f"stride: expected 1, or more with weights, got {stride!r}")
         self.mask = check_mask(mask, self.shape)
         self._n_nodes = int(np.prod(self.shape) if self.mask is None else self.mask.sum())
-        self.weights = None if weights is None else self._check_weights(weights)
+        self.weights: NDArray[np.float32] | None = None
+        if weights is not None:
+            given = own_floats(weights, "weights")
+            array = np.array(given, dtype=np.float32, order="F")  # window positions one by one
+            expected = (self.n_nodes, len(self._offsets()))
+            if array.shape != expected:
+                raise InvalidInput(f"weights: expected shape {expected}, got {array.shape}")
+            if not np.isfinite(array).all() or (array < 0).any():
+                raise InvalidInput("weights: expected finite numbers that are not negative")
+            self.weights = self._normalize_(array)
 
     @classmethod
     def nonlocal_means(
@@ -153,21 +162,22 @@ class GridGraph(AbstractGraph):
         return self._n_nodes
 
     def averager(self, device: torch.device, dtype: torch.dtype) -> Averager:
+        inside = self._inside(device)
         if self.weights is None:
-            return self._box_sum(device, dtype, mean=True)
+            return BoxSum(self.shape, self.window, device, dtype, mean=True, inside=inside)
         # An image of weights for each position of the window.
         weights = self.weights
         if self.mask is not None:
             weights = np.zeros((self.mask.size, weights.shape[1]), np.float32, order="F")
             weights[self.mask.ravel()] = self.weights
         images = torch.from_numpy(weights.T).view(-1, *self.shape).to(device, dtype)
-        return WeightedAverage(images, self._offsets(), self._inside(device))
+        return WeightedAverage(images, self._offsets(), inside)
 
     def neighbour_sum(self, device: torch.device, dtype: torch.dtype) -> Averager:
-        """Return the product with the symmetric part of the weights, 1 where none are given."""
         if self.weights is not None:
             return SparseProduct(symmetric_part(self._matrix(self.weights)), device, dtype)
-        box = self._box_sum(device, dtype, mean=False)
+        inside = self._inside(device)
+        box = BoxSum(self.shape, self.window, device, dtype, mean=False, inside=inside)
 
         def sum_of_others(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
             box(values, out, scratch)
@@ -231,10 +241,6 @@ class GridGraph(AbstractGraph):
         own = self.weights[:, self.weights.shape[1] // 2, None]
         return np.asarray(self.average(values) - own * own_floats(values, "values"))
 
-    def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
-        """Return node values as an image, `fill` outside the mask."""
-        return self.spread(values, fill)
-
     def spread(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:
         """Return node values in the shape of the grid, `fill` outside the mask."""
         values = np.asarray(values)
@@ -244,6 +250,8 @@ class GridGraph(AbstractGraph):
         image[self.mask] = values
         return image
 
+    to_image = spread
+
     def positions(self, nodes: ArrayLike) -> NDArray[np.int64]:
         """Return the pixels (n, n_axes) that nodes of the given indices are."""
         flat = self._check_nodes(nodes)
@@ -251,17 +259,15 @@ class GridGraph(AbstractGraph):
             flat = np.flatnonzero(self.mask)[flat]
         return np.stack(np.unravel_index(flat, self.shape), axis=-1)
 
-    def from_image(self, image: ArrayLike) -> NDArray[np.generic]:
-        """Return the values of an image at the nodes, channels last."""
-        return self.gather(image)
-
     def gather(self, image: ArrayLike) -> NDArray[np.generic]:
-        """Return the values at the nodes of an array in the shape of the grid."""
+        """Return the values at the nodes of an array in the shape of the grid, channels last."""
         image = np.asarray(image)
         if image.shape[: len(self.shape)] != self.shape:
             raise InvalidInput(f"expected an image of shape {self.shape}, got {image.shape}")
         trailing = image.shape[len(self.shape) :]
         return image.reshape(-1, *trailing) if self.mask is None else image[self.mask]
+
+    from_image = gather
 
     def smaller(self, share: float) -> str:
         allowed = share * math.prod(self.shape)
@@ -278,20 +284,6 @@ class GridGraph(AbstractGraph):
         if self.mask is None:
             return None
         return torch.from_numpy(np.flatnonzero(self.mask)).to(device)
-
-    def _box_sum(self, device: torch.device, dtype: torch.dtype, *, mean: bool) -> BoxSum:
-        inside = self._inside(device)
-        return BoxSum(self.shape, self.window, device, dtype, mean=mean, inside=inside)
-
-    def _check_weights(self, weights: ArrayLike) -> NDArray[np.float32]:
-        given = own_floats(weights, "weights")
-        array = np.array(given, dtype=np.float32, order="F")  # window positions one by one
-        expected = (self.n_nodes, len(self._offsets()))
-        if array.shape != expected:
-            raise InvalidInput(f"weights: expected shape {expected}, got {array.shape}")
-        if not np.isfinite(array).all() or (array < 0).any():
-            raise InvalidInput("weights: expected finite numbers that are not negative")
-        return self._normalize_(array)
 
     def _new_weights(self, bytes_each: int = 4) -> NDArray[np.float32]:
         """Return zeros for each node and position of the window, if so much memory is free."""

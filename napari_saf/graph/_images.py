@@ -18,10 +18,7 @@ from napari_saf.graph._grid import GridGraph
 
 
 class CoarseGrid(GridGraph):
-    """A grid whose nodes each stand for a block of pixels of a larger image.
-
-    Images go in and come out at the size of the large image, whose shape comes without channels.
-    """
+    """A grid whose nodes are blocks of pixels of a larger image; images are of the large size."""
 
     def __init__(
         self, grid: GridGraph, image_shape: Sequence[int], image_mask: ArrayLike | None = None
@@ -141,26 +138,17 @@ def coarse_means(
     image: NDArray[np.generic], shape: tuple[int, ...], mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float32]:
     """Return the means of an image, channels last, over blocks; over the mask if there is one."""
-    has_channels = image.ndim > len(shape)
-    values = np.asarray(image if has_channels else image[..., None], dtype=np.float32)
+    if image.ndim == len(shape):
+        return coarse_means(image[..., None], shape, mask)[..., 0]
+    values = image.astype(np.float32, copy=False)
     if mask is not None:
         values = np.where(mask[..., None], values, 0)
-    means = _block_means(values, shape)
+    means: NDArray[np.float32] = resize_local_mean(
+        values, shape, grid_mode=True, preserve_range=True, channel_axis=-1
+    ).astype(np.float32, copy=False)
     if mask is not None:
-        means /= np.maximum(_block_means(mask[..., None].astype(np.float32), shape), 1e-6)
-    return means if has_channels else means[..., 0]
-
-
-def coarse_mask(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return where blocks hold a pixel of the mask."""
-    return np.asarray(_block_means(mask[..., None].astype(np.float32), shape)[..., 0] > 1e-6)
-
-
-def _block_means(values: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return np.asarray(
-        resize_local_mean(values, shape, grid_mode=True, preserve_range=True, channel_axis=-1),
-        dtype=np.float32,
-    )
+        means /= np.maximum(coarse_means(mask, shape)[..., None], 1e-6)
+    return means
 
 
 class GraphUnion(AbstractGraph):
@@ -170,11 +158,8 @@ class GraphUnion(AbstractGraph):
         if not grids:
             raise InvalidInput("expected at least one image")
         self.grids = tuple(grids)
-        ends = np.cumsum([grid.n_nodes for grid in self.grids])
-        self.slices = tuple(
-            slice(int(end) - grid.n_nodes, int(end))
-            for grid, end in zip(self.grids, ends, strict=True)
-        )
+        ends = itertools.accumulate((grid.n_nodes for grid in self.grids), initial=0)
+        self.slices = tuple(slice(begin, end) for begin, end in itertools.pairwise(ends))
         self._own = tuple(zip(self.grids, self.slices, strict=True))
 
     @property
@@ -191,7 +176,6 @@ class GraphUnion(AbstractGraph):
         return self._join([grid.neighbour_sum(device, dtype) for grid in self.grids])
 
     def steps(self) -> sparse.csr_array:
-        """Return the steps of all grids; none leads from one into another."""
         return sparse.csr_array(sparse.block_diag([grid.steps() for grid in self.grids]))
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
+from scipy.sparse.csgraph import dijkstra
 
 from napari_saf.arrays import as_array, as_whole, check_size
 from napari_saf.errors import InvalidInput
@@ -24,13 +25,7 @@ from napari_saf.flow import (
     count_classes,
     from_assignment,
 )
-from napari_saf.graph import (
-    GraphUnion,
-    GridGraph,
-    mean_nearest_distance,
-    path_costs,
-    path_lengths,
-)
+from napari_saf.graph import GraphUnion, GridGraph, mean_nearest_distance, path_costs
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.parameters import parameter
@@ -396,7 +391,9 @@ def _stroke_costs(call: Call, n_classes: int, n_nearest: int, paths: float) -> N
     costs = relative(lambda own: mean_nearest_distance(features[own], features, n_nearest))
     if paths > 0:
         edges = problem.remember("paths", lambda: path_costs(problem.graph.steps(), features))
-        costs += paths * relative(lambda own: path_lengths(edges, own))
+        # Geodesic distances: Bai and Sapiro, https://doi.org/10.1007/s11263-008-0191-z.
+        shortest = functools.partial(dijkstra, edges, directed=False, min_only=True)
+        costs += paths * relative(lambda own: np.asarray(shortest(indices=own)))
     return costs
 
 

@@ -26,6 +26,7 @@ from napari_saf.flow import (
     count_classes,
     from_assignment,
     k_centres,
+    normalize_,
     spectral_points,
 )
 from napari_saf.methods._method import (
@@ -37,6 +38,7 @@ from napari_saf.methods._method import (
     seed_parameter,
 )
 from napari_saf.parameters import parameter
+from napari_saf.points import distances
 from napari_saf.problem import Problem
 
 
@@ -77,18 +79,14 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
         records=run.records,
     )
     status = yield from map_steps(run.steps(), reporter.snapshot)
-    result = run.finish()
-    if result.prototypes is None:
-        prototypes = reporter.mean_features()
-    else:
-        prototypes = result.prototypes + call.offset.numpy()
+    assignment, prototypes, uncertainty = run.finish()
     return reporter.finish(
         status,
-        result.assignment,
-        prototypes,
-        n_evaluations=result.n_evaluations,
+        assignment,
+        reporter.mean_features() if prototypes is None else prototypes + call.offset.numpy(),
+        n_evaluations=run.n_evaluations,
         notes=flow.notes,
-        uncertainty=result.uncertainty,
+        uncertainty=uncertainty,
     )
 
 
@@ -174,7 +172,12 @@ class SelfAssignmentFlow(AbstractFlow):
                     operator, features, n_labels, graph, rng, cancelled=call.cancelled
                 )
             means = None if call.seeds is None else class_means(points, call.seeds)
-            start = k_centres(points, n_labels, rng, means).start(points, self.epsilon)
+            centres, nearest = k_centres(points, n_labels, rng, means)
+            start = Start(
+                nearest,
+                len(centres),
+                lambda: normalize_(distances(points, centres).mul_(-self.epsilon)),
+            )
             if start.n_columns < n_labels:
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 

@@ -4,7 +4,7 @@ import torch
 from scipy import sparse
 
 import napari_saf as saf
-from napari_saf.flow import leading_vectors
+from napari_saf.flow._affinity import leading_vectors
 
 CPU = torch.device("cpu")
 

@@ -69,7 +69,7 @@ def gradient_s1(w, kernel):
 def start_of(features):
     rng = np.random.default_rng(0)
     nodes = torch.from_numpy(features)
-    table = k_centres(nodes, N_LABELS, rng).distances(nodes).numpy()
+    table = distances(nodes, k_centres(nodes, N_LABELS, rng)[0]).numpy()
     return lift(np.full(table.shape, 1 / N_LABELS), -table), -table
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from napari_saf.flow import self_assignment_gradient
+from napari_saf.flow._field import self_assignment_gradient
 
 S_VALUES = (0.0, 0.1, 0.25, 0.5, 0.9, 1.0)
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import napari_saf as saf
-from napari_saf.flow import STEPPERS, Cancelled, StopWatch
+from napari_saf.flow import STEPPERS, Cancelled
+from napari_saf.flow._loop import StopWatch
 
 
 class LinearField:
