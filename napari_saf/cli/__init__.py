@@ -34,8 +34,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"napari_saf.cli._{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        file = "compare" if cmd_name == "fair-sweep" else cmd_name
+        module = importlib.import_module(f"napari_saf.cli._{file}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,4 +1,4 @@
-"""``napari-saf compare``."""
+"""``napari-saf compare`` and ``fair-sweep``: several results for the same images."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import Any
 
 import click
 import numpy as np
+import pandas
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from napari_saf import io
 from napari_saf.batch import check_outputs, save_labels
-from napari_saf.cli._options import (
+from napari_saf.cli._methods import (
     DEBUG,
+    IMAGES,
     PATH,
+    ParameterValue,
     flag_of,
     given_parameters,
     image_options,
     make_method,
     method_options,
+    output,
+    overwrite,
     problem_source,
 )
 from napari_saf.cli._progress import run_with_progress
@@ -38,25 +45,14 @@ from napari_saf.comparison import (
 )
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.io import (
-    LABELS_MARK,
-    ImageFile,
-    file_stem,
-    make_folder,
-    mask_stem,
-    read_image,
-    read_labels,
-    save_recipe,
-)
-from napari_saf.methods import METHODS, map_steps
+from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps
 from napari_saf.problem import ImageOptions, Problem
 
 _SUFFIXES = ", ".join(COMPARISON_SUFFIXES)
-_OPTIONS = [
+_COMPARE_OPTIONS = [
     click.Argument(["image"], type=PATH),
-    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="OUT",
-                 help=f"A page, picture or table ({_SUFFIXES}), or a folder for all "
-                 "three, with a mask and a recipe for each result."),
+    output("OUT", f"A page, picture or table ({_SUFFIXES}), or a folder for all three, with a mask "
+           "and a recipe for each result."),
     click.Option(["--method", "methods"], type=click.Choice(list(METHODS)), multiple=True,
                  help="A method; may be given several times. [default: saf]"),
     click.Option(["--grid"], multiple=True, metavar="NAME=VALUE,...",
@@ -69,16 +65,32 @@ _OPTIONS = [
                  show_default=True,
                  help="Labels in the mean colour of the image, or in clear colours."),
     *image_options(),
-    click.Option(["--overwrite"], is_flag=True, help="Replace what is there."),
+    overwrite("what is there"),
+    DEBUG,
+]  # fmt: skip
+_SWEEP_NAME, _SWEEP = next(
+    (name, method) for name, method in METHODS.items() if issubclass(method, SweepMethod)
+)
+_GROUPS, _WINDOW = image_options("groups", "window")
+_GROUPS.help = f"{_GROUPS.help} [default for several images: image]"
+_WINDOW.help = "Side of the window of neighbours, for ncut. [default: 3]"
+_SWEEP_OPTIONS = [
+    IMAGES,
+    output("FOLDER", "Where the table (.csv), the plot (.png) and the masks go."),
+    click.Option(["--weights"], type=ParameterValue(["list"], optional=True), metavar="FLOAT,...",
+                 help="Fairness weights. [default: 0, and nine up to ten times the objective]"),
+    _GROUPS,
+    *image_options("features"),
+    _WINDOW,
+    *image_options("channel_axis", "scaling", "mask"),
+    click.Option(["--masks"], is_flag=True, help="Save the labels of every weight, too."),
+    overwrite("what is there"),
     DEBUG,
 ]  # fmt: skip
 
 
-@click.command("compare", params=method_options(_OPTIONS))
-@click.pass_context
-def command(
-    ctx: click.Context,
-    /,
+@click.command("compare", params=method_options(_COMPARE_OPTIONS))
+def compare(
     image: Path,
     out: Path,
     methods: tuple[str, ...],
@@ -100,12 +112,12 @@ def command(
     elif out.suffix.lower() not in COMPARISON_SUFFIXES:
         raise InvalidInput(f"{out}: expected a folder, or a name that ends in {_SUFFIXES}")
     source = problem_source(values)
-    variants = _variants(methods or ("saf",), given_parameters(ctx), grid, source.options)
-    stems = [f"{mask_stem(image)}_{file_stem(name)}" for name in short_names(variants)]
-    masks = [(out / f"{stem}{LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
+    variants = _variants(methods or ("saf",), given_parameters(values), grid, source.options)
+    stems = [f"{io.mask_stem(image)}_{io.file_stem(name)}" for name in short_names(variants)]
+    masks = [(out / f"{stem}{io.LABELS_MARK}.tif", out / f"{stem}.recipe.json") for stem in stems]
     each = dict(zip(variants, masks, strict=True)) if is_folder else {}
     check_outputs([*places, *itertools.chain(*each.values())], [image], overwrite=overwrite)
-    file = read_image(image)
+    file = io.read_image(image)
     channel_axis = source.options_for(file).channel_axis
     regions = None if truth is None else _read_truth(truth, file, channel_axis)
 
@@ -115,7 +127,7 @@ def command(
     steps = map_steps(iterate_comparison(variants, read), lambda step: step.snapshot)
     found = run_with_progress(steps, image.name)
     for place in places:
-        make_folder(place.parent)
+        io.make_folder(place.parent)
         save_comparison(
             place,
             found,
@@ -128,7 +140,7 @@ def command(
     for one in found.results if each else ():
         mask, recipe = each[one.variant]
         save_labels(file, one.labels, mask, channel_axis)
-        save_recipe(recipe, one.recipe | {"images": [image.name]})
+        io.save_recipe(recipe, one.recipe | {"images": [image.name]})
     for failure in found.failures:
         click.echo(f"napari-saf: not run: {failure.variant.name}: {failure.error}", err=True)
     for row in comparison_table(found, regions):
@@ -138,9 +150,9 @@ def command(
         click.echo(place)
 
 
-def _read_truth(path: Path, image: ImageFile, channel_axis: int | None) -> NDArray[Any]:
+def _read_truth(path: Path, image: io.ImageFile, channel_axis: int | None) -> NDArray[Any]:
     """Read the truth; whether it fits is known before anything is run."""
-    truth: NDArray[Any] = read_labels(path).array
+    truth: NDArray[Any] = io.read_labels(path).array
     shape = channels_last(image.array, channel_axis)[0].shape[:-1]
     if truth.shape != shape or not truth.any():
         raise InvalidInput(f"{path}: expected regions of shape {shape}, got {truth.shape}")
@@ -168,3 +180,76 @@ def _variants(
             raise click.UsageError(f"--grid: expected NAME=VALUE,..., each name once, got {entry}")
         axes[name] = read_values(name, text, types)
     return variants_of(methods, axes, options)
+
+
+@click.command("fair-sweep", params=method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))
+def fair_sweep(
+    images: tuple[Path, ...],
+    out: Path,
+    weights: Any,
+    masks: bool,
+    overwrite: bool,
+    debug: bool,
+    **values: Any,
+) -> None:
+    """Cluster images together at one fairness weight after another.
+
+    Show what an even spread of the labels over groups costs.
+    """
+    weights = None if isinstance(weights, str) else weights
+    paths = io.find_images(images)
+    values["groups"] = values["groups"] or ("image" if len(paths) > 1 else None)
+    if values["groups"] is None:
+        raise click.UsageError("--groups: one image needs groups; see --help")
+    source = problem_source(values, len(paths))
+    table, plot = out / "fair_sweep.csv", out / "fair_sweep.png"
+    mask_places = [
+        [out / f"{io.mask_stem(path)}{io.LABELS_MARK}_{number}.tif" for path in paths]
+        for number in range(count_points(weights) if masks else 0)
+    ]
+    check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
+    method = make_method(_SWEEP, given_parameters(values))
+    assert isinstance(method, SweepMethod)
+    files, problem, axis = source.read(paths)
+    title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
+    found = run_with_progress(method.iterate_sweep(problem, weights), title)
+    io.make_folder(out)
+    _save_table(table, found)
+    _save_plot(plot, found, title)
+    for point, places in zip(found.points, mask_places, strict=False):
+        labels = point.segmentation.labels
+        each = labels if isinstance(labels, list) else [labels]
+        for image, one, place in zip(files, each, places, strict=True):
+            save_labels(image, one, place, axis)
+    click.echo(f"{table}\n{plot}")
+
+
+def _save_table(path: Path, found: TradeOff) -> None:
+    columns = {
+        "fairness_weight": [point.weight for point in found.points],
+        "objective": [point.objective for point in found.points],
+        "fairness_error": [point.fairness_error for point in found.points],
+        "balance": [point.balance for point in found.points],
+        "labels": [point.segmentation.n_labels for point in found.points],
+    }
+    layout = {"index_label": "number", "lineterminator": "\r\n"}
+    with io.atomic_write(path) as temporary:
+        pandas.DataFrame(columns).to_csv(temporary, float_format="%.8g", na_rep="nan", **layout)
+
+
+def _save_plot(path: Path, found: TradeOff, title: str) -> None:
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    weights = [point.weight for point in found.points]
+    places = [(point.fairness_error, point.objective) for point in found.points]
+    left.plot(*zip(*places, strict=True), "o-")
+    for weight, place in zip(weights, places, strict=True):
+        if np.isfinite(place[0]):
+            left.annotate(f"{weight:.3g}", place, xytext=(4, 4), textcoords="offset points")
+    left.set(xlabel="fairness error (nats, sum over labels)", ylabel="objective")
+    left.set_title(io.printable(title), parse_math=False)
+    right.plot(weights, [point.balance for point in found.points], "o-")
+    right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
+    right.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
+    with io.atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")

@@ -10,46 +10,36 @@ import click
 import numpy as np
 from matplotlib.figure import Figure
 
-from napari_saf.cli._options import DEBUG, PATH
+from napari_saf import io
+from napari_saf.cli._methods import DEBUG, output
 from napari_saf.cli._progress import run_with_progress
-from napari_saf.io import (
-    ImageFile,
-    atomic_write,
-    make_folder,
-    middle_plane,
-    save_masks,
-    save_recipe,
-    show_image,
-)
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation
 from napari_saf.samples import SAMPLES, read_sample
 
-_OPTIONS: list[click.Parameter] = [
-    click.Option(["-o", "--output", "out"], type=PATH, default="demo", show_default=True,
-                 metavar="FOLDER", help="Where mask, figure and recipe go."),
+
+@click.command("demo", params=[
+    output("FOLDER", "Where mask, figure and recipe go.",
+           required=False, default="demo", show_default=True),
     click.Option(["--sample"], type=click.Choice(list(SAMPLES)), default="astronaut",
                  show_default=True, help="Which sample image."),
     click.Option(["--headless"], is_flag=True, help="Open no window, even if there is a screen."),
     DEBUG,
-]  # fmt: skip
-
-
-@click.command("demo", params=_OPTIONS)
-def command(out: Path, sample: str, headless: bool, debug: bool) -> None:
+])  # fmt: skip
+def demo(out: Path, sample: str, headless: bool, debug: bool) -> None:
     """Label a sample image with the defaults and show what came out."""
     image = read_sample(sample)
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
     steps = SelfAssignmentFlow().iterate(Problem.from_image(image.array))
     result = run_with_progress(steps, sample)
     click.echo(f"{result.n_labels} labels, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
-    make_folder(out)
+    io.make_folder(out)
     mask = out / f"{sample}_labels.tif"
     figure, recipe = out / f"{sample}.png", out / f"{sample}_labels.recipe.json"
-    save_masks(mask, result.labels, scale=image.scale, units=image.units, axes=image.label_axes)
+    io.save_masks(mask, result.labels, scale=image.scale, units=image.units, axes=image.label_axes)
     save_run_figure(figure, image, result, SAMPLES[sample].title)
-    save_recipe(recipe, result.recipe)
+    io.save_recipe(recipe, result.recipe)
     click.echo(f"mask    {mask}\nfigure  {figure}\nrecipe  {recipe}")
     has_screen = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
@@ -65,7 +55,7 @@ def command(out: Path, sample: str, headless: bool, debug: bool) -> None:
     show(image, result, sample)
 
 
-def save_run_figure(path: Path, image: ImageFile, result: Segmentation, title: str) -> None:
+def save_run_figure(path: Path, image: io.ImageFile, result: Segmentation, title: str) -> None:
     """Save image, labels, prototypes and entropy side by side as PNG.
 
     The prototypes are intensities; of a stack the middle plane is shown.
@@ -74,8 +64,8 @@ def save_run_figure(path: Path, image: ImageFile, result: Segmentation, title: s
     colours = points if points.shape[1] == 3 else np.repeat(points[:, :1], 3, axis=1)
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     original, labelled, prototypes, entropy = figure.subplots(1, 4)
-    show_image(original, middle_plane(image.array, labels.ndim), title)
-    labelled.imshow(np.vstack([np.zeros((1, 3)), colours])[middle_plane(labels, labels.ndim)])
+    io.show_image(original, io.middle_plane(image.array, labels.ndim), title)
+    labelled.imshow(np.vstack([np.zeros((1, 3)), colours])[io.middle_plane(labels, labels.ndim)])
     labelled.set_title(f"{result.n_labels} labels, colours of the prototypes")
     labelled.set_axis_off()
     shares = np.bincount(labels.ravel(), minlength=len(colours) + 1)[1:] / labels.size
@@ -86,5 +76,5 @@ def save_run_figure(path: Path, image: ImageFile, result: Segmentation, title: s
     prototypes.invert_yaxis()
     entropy.semilogy(result.history.time, result.history.entropy)
     entropy.set(xlabel="flow time", ylabel="mean entropy (nats)", title="certainty of the labels")
-    with atomic_write(path) as temporary:
+    with io.atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

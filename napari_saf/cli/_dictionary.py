@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from matplotlib.figure import Figure
 
+from napari_saf import io
 from napari_saf.batch import DictionaryTask, check_outputs, run_batch
-from napari_saf.cli._options import (
+from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
     PATH,
@@ -20,6 +20,8 @@ from napari_saf.cli._options import (
     image_options,
     make_method,
     method_options,
+    output,
+    overwrite,
 )
 from napari_saf.cli._progress import print_failure, run_with_progress
 from napari_saf.dictionary import (
@@ -30,92 +32,67 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.io import (
-    MASK_SUFFIXES,
-    atomic_write,
-    find_images,
-    make_folder,
-    printable,
-    read_image,
-)
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 
-
-def _overwrite(what: str) -> click.Option:
-    return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what} that is there.")
-
-
-_DICTIONARY = click.Argument(["dictionary"], type=PATH, metavar="DICTIONARY")
-_WINDOW = click.Option(
-    ["--window"],
-    type=int,
-    default=3,
-    show_default=True,
-    metavar="ODD",
-    help="Side of the averaging window in pixels, the scale (N).",
-)
+_DICTIONARY = click.Argument(["path"], type=PATH, metavar="DICTIONARY")
+_WINDOW = click.Option(["--window"], type=int, default=3, show_default=True, metavar="ODD",
+                       help="Side of the averaging window in pixels, the scale (N).")  # fmt: skip
 _CHANNELS = image_options("channel_axis")[0]
-_LEARN: Sequence[click.Parameter] = [
+_LEARN = [
     IMAGES,
-    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="DICTIONARY",
-                 help=f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
+    output("DICTIONARY", f"Where the dictionary goes ({DICTIONARY_SUFFIX})."),
     _WINDOW,
     _CHANNELS,
-    _overwrite("a dictionary"),
+    overwrite("a dictionary that is there"),
     DEBUG,
-]  # fmt: skip
-_SHOW: list[click.Parameter] = [
+]
+_SHOW = [
     _DICTIONARY,
-    click.Option(["-o", "--output", "out"], type=PATH, metavar="SHEET.png",
-                 help="Where a picture of the atoms goes."),
-    _overwrite("a picture"),
+    output("SHEET.png", "Where a picture of the atoms goes.", required=False),
+    overwrite("a picture that is there"),
     DEBUG,
-]  # fmt: skip
-_APPLY: list[click.Parameter] = [
+]
+_APPLY = [
     _DICTIONARY,
     IMAGES,
-    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="FOLDER",
-                 help="Where masks, reconstructions and the table (.csv) go."),
+    output("FOLDER", "Where masks, reconstructions and the table (.csv) go."),
     _WINDOW,
     click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
                  show_default=True, help="How images are rebuilt: atoms at the matched "
                  "centres; beside them the nearest atom of each pixel; each with a contrast "
                  "and brightness of its own."),
     _CHANNELS,
-    click.Option(["--format", "mask_format"], type=click.Choice(list(MASK_SUFFIXES)),
+    click.Option(["--format", "mask_format"], type=click.Choice(list(io.MASK_SUFFIXES)),
                  default=".tif", show_default=True, help="Format of the masks."),
     click.Option(["--device"], default="auto", show_default=True,
                  help="Where to compute: auto, cpu, cuda or mps."),
-    _overwrite("everything"),
+    overwrite("everything that is there"),
     DEBUG,
 ]  # fmt: skip
 
 
 @click.group("dictionary")
-def command() -> None:
+def dictionary() -> None:
     """Learn, show and apply patch dictionaries."""
 
 
-@command.command("learn", params=method_options(_LEARN, {"dictionary": PatchDictionaryLearning}))
-@click.pass_context
+@dictionary.command("learn", params=method_options(_LEARN, {"dictionary": PatchDictionaryLearning}))
 def _learn(
-    ctx: click.Context,
-    /,
     images: tuple[Path, ...],
     out: Path,
     window: int,
     channel_axis: int | None,
     overwrite: bool,
-    **_: Any,
+    **values: Any,
 ) -> None:
     """Learn a dictionary from one or several images, or a folder of them."""
     if out.suffix.lower() != DICTIONARY_SUFFIX:
         raise InvalidInput(f"{out}: expected a name that ends in {DICTIONARY_SUFFIX}")
     check_outputs([out], overwrite=overwrite)
-    method = make_method(PatchDictionaryLearning, given_parameters(ctx))
-    paths = find_images(images)
-    files = [read_image(path) for path in paths]
+    method = make_method(PatchDictionaryLearning, given_parameters(values))
+    paths = io.find_images(images)
+    files = [io.read_image(path) for path in paths]
     axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
     arrays = [file.array for file in files]
     problem = Problem.from_images(arrays, window=window, channel_axis=axis)
@@ -123,27 +100,26 @@ def _learn(
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
     assert isinstance(result, LearnedDictionary) and result.dictionary is not None
-    names = tuple(path.name for path in paths)
-    dictionary = dataclasses.replace(result.dictionary, images=names)
-    make_folder(out.parent)
-    dictionary.save(out)
+    found = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
+    io.make_folder(out.parent)
+    found.save(out)
     seconds, status = time.perf_counter() - began, STATUS_TEXTS[result.status]
-    click.echo(f"{out}: {_summary(dictionary)}, {status}, {seconds:.1f} s")
+    click.echo(f"{out}: {_summary(found)}, {status}, {seconds:.1f} s")
     for note in result.notes:
         click.echo(f"napari-saf: note: {note}", err=True)
 
 
-@command.command("show", params=_SHOW)
-def _show(dictionary: Path, out: Path | None, overwrite: bool, debug: bool) -> None:
+@dictionary.command("show", params=_SHOW)
+def _show(path: Path, out: Path | None, overwrite: bool, debug: bool) -> None:
     """Say what a dictionary is, and draw its atoms."""
-    found = PatchDictionary.load(dictionary)
-    click.echo(f"{dictionary}: {_summary(found)}")
+    found = PatchDictionary.load(path)
+    click.echo(f"{path}: {_summary(found)}")
     click.echo(f"learned from {', '.join(found.images) or 'unknown images'}")
     click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
     if out is not None:
         check_outputs([out], overwrite=overwrite)
-        make_folder(out.parent)
-        _save_atoms(out, found, dictionary.name)
+        io.make_folder(out.parent)
+        _save_atoms(out, found, path.name)
         click.echo(out)
 
 
@@ -153,33 +129,26 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
     rows = -(-dictionary.n_atoms // columns)
     figure = Figure(figsize=(0.9 * columns + 0.3, 1.1 * rows + 0.6), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    atoms = dictionary.atoms.clip(0, 1)
-    total = max(int(dictionary.usage.sum()), 1)
     for panel in panels:
         panel.set_axis_off()
-    for k, panel in zip(range(dictionary.n_atoms), panels, strict=False):
-        picture = atoms[k] if atoms.shape[-1] == 3 else atoms[k].mean(axis=-1)
-        panel.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        panel.set_title(f"{k + 1}: {100 * dictionary.usage[k] / total:.1f} %", fontsize=7)
-    text = printable(f"{title}: {_summary(dictionary)}")
+    shares = 100 * dictionary.usage / max(int(dictionary.usage.sum()), 1)
+    for k, atom in enumerate(dictionary.atoms.clip(0, 1)):
+        picture = atom if atom.shape[-1] == 3 else atom.mean(axis=-1)
+        panels[k].imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        panels[k].set_title(f"{k + 1}: {shares[k]:.1f} %", fontsize=7)
+    text = io.printable(f"{title}: {_summary(dictionary)}")
     figure.suptitle(text, fontsize=8, parse_math=False)
-    with atomic_write(path) as temporary:
+    with io.atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
 
 
-@command.command("apply", params=_APPLY)
-def _apply(
-    dictionary: Path,
-    images: tuple[Path, ...],
-    out: Path,
-    debug: bool,
-    **options: Any,
-) -> int:
+@dictionary.command("apply", params=_APPLY)
+def _apply(path: Path, images: tuple[Path, ...], out: Path, debug: bool, **options: Any) -> int:
     """Label images with a dictionary and rebuild them from its atoms.
 
     What an earlier run has done is not done again.
     """
-    found, paths = PatchDictionary.load(dictionary), find_images(images)
+    found, paths = PatchDictionary.load(path), io.find_images(images)
     task = DictionaryTask(dictionary=found, folder=out, **options)
     began, n_done, failed = time.perf_counter(), 0, []
     for k, outcome in enumerate(run_batch(task, task.plan(paths)), start=1):
@@ -202,7 +171,6 @@ def _apply(
 
 
 def _summary(dictionary: PatchDictionary) -> str:
-    count, size = dictionary.n_atoms, dictionary.patch_size
-    channels = dictionary.n_channels
+    count, size, channels = dictionary.n_atoms, dictionary.patch_size, dictionary.n_channels
     kind = f", {channels} channels" if channels > 1 else ""
     return f"{count} atom{'s' * (count != 1)} of {size} × {size}{kind}"

@@ -1,22 +1,307 @@
-"""``napari-saf methods``."""
+"""Methods and images as options of the command line; ``napari-saf methods`` lists the methods."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+import numpy as np
 
-from napari_saf.cli._options import DEBUG, summary
-from napari_saf.methods import METHODS
-from napari_saf.parameters import describe
+from napari_saf.batch import ProblemSource
+from napari_saf.errors import FormatError
+from napari_saf.features import Scaling, check_group_source
+from napari_saf.io import PrototypeSet, load_prototypes, read_array
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import Parameter, build, describe, values_of
+from napari_saf.problem import ImageOptions
 
-_NAMES = click.Argument(
-    ["names"], nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]..."
-)
+T = TypeVar("T", bound=AbstractMethod)
+PATH: Any = click.Path(path_type=Path)
+DEBUG = click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
+IMAGES = click.Argument(["images"], nargs=-1, required=True, type=PATH, metavar="IMAGE...")
+_PREFIX = "parameter__"
+_NONE = "none"
 
 
-@click.command("methods", params=[_NAMES, DEBUG])
-def command(names: tuple[str, ...], debug: bool) -> None:
+def output(metavar: str, text: str, **more: Any) -> click.Option:
+    described = {"required": True, "type": PATH, "metavar": metavar, "help": text} | more
+    return click.Option(["-o", "--output", "out"], **described)
+
+
+def overwrite(what: str) -> click.Option:
+    return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what}.")
+
+
+def _read_list(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
+
+
+def _read_range(text: str) -> Scaling:
+    low, high = _read_list(text)
+    return Scaling.given(low, high)
+
+
+def _read_rows(path: str) -> object:
+    """Read an array, or prototypes with what is known of them."""
+    return load_prototypes(path) if Path(path).suffix.lower() == ".json" else read_array(path)
+
+
+def _read_window(text: str) -> int | tuple[int, ...]:
+    sides = tuple(int(side) for side in text.split(","))
+    return sides if len(sides) > 1 else sides[0]
+
+
+_KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
+    "int": ("INT", "a whole number", int),
+    "float": ("FLOAT", "a number", float),
+    "list": ("FLOAT,...", "numbers with commas between", lambda text: np.array(_read_list(text))),
+    "array": ("FILE", "a file", _read_rows),
+    "window": ("ODD[,ODD...]", "a number such as 5, or numbers such as 3,5,5", _read_window),
+    "range": ("LOW,HIGH", "two numbers, the lower first, such as 0,255", _read_range),
+    "text": ("TEXT", "text", str),
+}
+"""What the help and an error call a value, and what reads it; the first that can does."""
+
+
+class ParameterValue(click.ParamType):  # type: ignore[type-arg]
+    """A choice, ``none``, or what the kinds say: numbers, a range, the path of an array."""
+
+    name = "value"
+
+    def __init__(
+        self, kinds: Collection[str], optional: bool = False, choices: Sequence[str] = ()
+    ) -> None:
+        self.kinds = [values for kind, values in _KINDS.items() if kind in kinds]
+        self.choices, self.none = [*choices], [_NONE] * optional
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return what the help calls the value."""
+        return "|".join([*self.choices, *(metavar for metavar, _, _ in self.kinds), *self.none])
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        """Return the value as the first kind that takes it; a choice and ``none`` stay texts."""
+        if value in self.choices or value.lower() in self.none:
+            return value if value in self.choices else _NONE
+        for _, _, read in self.kinds:
+            try:
+                return read(value)
+            except FormatError:
+                raise
+            except ValueError:
+                continue
+        expected = " or ".join([*self.choices, *(text for _, text, _ in self.kinds), *self.none])
+        return self.fail(f"{value!r} is not {expected}", param, ctx)
+
+
+_IMAGE_NAMES = ("features", "window", "weights", "channel_axis", "scaling", "max_side")
+_FILES: dict[str, dict[str, Any]] = {
+    "mask": {
+        "metavar": "FILE|finite",
+        "help": "Label only where the file is not 0, or where pixels are finite.",
+    },
+    "seeds": {
+        "type": PATH,
+        "metavar": "FILE",
+        "help": "Labels given by hand: 1, 2, ... in an image of that size, 0 elsewhere.",
+    },
+    "groups": {
+        "metavar": "image|axis:N|channel:N[:T]|FILE",
+        "help": "Groups that labels are to be spread over: the images, the slices along an axis, "
+        "the pixels above a threshold in a channel (T, or found), or a label image.",
+    },
+}
+"""Options of an image that may name a file."""
+
+
+def image_options(*names: str) -> list[click.Option]:
+    """Return the options that say how images become problems; a value of None is not given.
+
+    `names` are fields of `ImageOptions` and those of `_FILES`, by default all.
+    """
+    known = {item.name: item for item in describe(ImageOptions)}
+    options = []
+    for name in names or (*_IMAGE_NAMES, *_FILES):
+        described = _FILES.get(name)
+        if described is None:
+            item = known[name]
+            default = "" if item.default is None else f" [default: {item.default}]"
+            described = {"type": ParameterValue([item.kind]), "help": f"{item.help}{default}"}
+            if item.kind == "choice":
+                described["type"] = click.Choice(item.choices)
+            elif item.kind == "int" and item.minimum is not None:
+                described |= {"type": click.IntRange(int(item.minimum)), "metavar": "PIXELS"}
+        options.append(click.Option([flag_of(name)], **described))
+    return options
+
+
+def problem_source(
+    values: Mapping[str, Any],
+    n_images: int = 1,
+    base: ImageOptions | None = None,
+    *,
+    axis_from_file: bool = True,
+) -> ProblemSource:
+    """Return how files become problems: as the options that were given say, else as `base` does.
+
+    `axis_from_file` says whether the file's own axis of channels counts where none is given.
+    Raise UsageError if a file belongs to one image and there are several.
+    """
+    options = base or ImageOptions()
+    changes = {name: values[name] for name in _IMAGE_NAMES if values.get(name) is not None}
+    groups: str | None = values.get("groups")
+    groups_file: Path | None = None
+    if groups is not None:
+        if groups == "image" or groups.partition(":")[0] in ("axis", "channel"):
+            changes["groups"] = check_group_source(groups)
+        else:
+            changes["groups"], groups_file = None, Path(groups)
+    options = dataclasses.replace(options, **changes)
+    from_file = axis_from_file and options.channel_axis is None
+    mask, seeds = values.get("mask"), values.get("seeds")
+    source = ProblemSource(options, from_file, mask, seeds, groups_file)
+    for name in source.files if n_images > 1 else ():
+        only = "; only 'finite' suits several" if name == "mask" else ""
+        raise click.UsageError(f"--{name}: one file for {n_images} images{only}")
+    return source
+
+
+def method_options(
+    fixed: Sequence[click.Parameter],
+    methods: Mapping[str, type[AbstractMethod]] = METHODS,
+    without: Collection[str] = (),
+) -> list[click.Parameter]:
+    """Return options with, after them, one for every parameter of every method.
+
+    The flags of `fixed` are no short forms of others; `without` are dotted names of parameters
+    that are not offered.
+    """
+    taken = {flag for option in fixed for flag in option.opts} | {"--help", "--version"}
+    found: dict[str, dict[str, Parameter]] = {}
+    for method_name, method in methods.items():
+        for item in describe(method):
+            if item.name not in without:
+                found.setdefault(item.name, {})[method_name] = item
+    last_names = Counter(dotted.rpartition(".")[2] for dotted in found)
+    options = list(fixed)
+    for dotted, known in found.items():
+        last = dotted.rpartition(".")[2]
+        flags = list(dict.fromkeys([flag_of(dotted), flag_of(last)]))
+        if last_names[last] > 1 or flags[-1] in taken:
+            del flags[1:]
+        options.append(_option(flags, dotted, known, is_shared=len(known) == len(methods)))
+    return options
+
+
+def _option(
+    flags: list[str], name: str, known: Mapping[str, Parameter], *, is_shared: bool
+) -> click.Option:
+    """Return the option of a parameter that some methods have."""
+    dest, items = _PREFIX + name.replace(".", "__"), list(known.values())
+    kinds = {item.kind for item in items}
+    optional = any(item.optional for item in items)
+    texts: dict[str, list[str]] = {}
+    for method, item in known.items():
+        texts.setdefault(f"{item.help} [{summary(item)}]", []).append(method)
+    each = [f"{', '.join(owners)}: {text}" for text, owners in texts.items()]
+    described = next(iter(texts)) if is_shared and len(texts) == 1 else " / ".join(each)
+    if kinds == {"bool"}:
+        flags = [f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags]
+        return click.Option([*flags, dest], default=None, help=described)
+    choices = list(dict.fromkeys(choice for item in items for choice in item.choices))
+    value: click.ParamType[Any] = ParameterValue(kinds, optional, choices)
+    if kinds == {"choice"}:
+        value = click.Choice([*choices, *[_NONE] * optional])
+    return click.Option([*flags, dest], type=value, help=described)
+
+
+def given_parameters(values: Mapping[str, Any]) -> dict[str, object]:
+    """Return those of the values that parameters of methods were given, by dotted name."""
+    given = {
+        key.removeprefix(_PREFIX).replace("__", "."): value
+        for key, value in values.items()
+        if key.startswith(_PREFIX) and value is not None
+    }
+    is_none = {key for key, value in given.items() if isinstance(value, str) and value == _NONE}
+    return {key: None if key in is_none else value for key, value in given.items()}
+
+
+def make_method(
+    method: type[T], given: Mapping[str, object], base: AbstractMethod | None = None
+) -> T:
+    """Make a method from the given parameters, the others as in `base` or by default.
+
+    Raise UsageError if the method, or the variant that was chosen, has no such parameter.
+    """
+    values = {} if base is None else values_of(base)
+    known = {item.name: item for item in describe(method)}
+    given = _own_names(method, given, known)
+    if "prototypes" in given:  # labels that a recipe has for others go with those
+        values.pop("prototype_labels", None)
+    values |= given
+    for key in given:
+        if key not in known:
+            raise click.UsageError(f"{flag_of(key)}: the method {method.name!r} has no such option")
+        if known[key].kind == "array" and isinstance(given[key], str):
+            raise click.UsageError(f"{flag_of(key)}: expected a file, got {given[key]!r}")
+        need = known[key].depends_on
+        if need is not None and values.get(need[0], known[need[0]].default) not in need[1]:
+            raise click.UsageError(f"{flag_of(key)}: goes with {_condition(need)}")
+    return build(method, values)
+
+
+def _own_names(
+    method: type[AbstractMethod], given: Mapping[str, object], known: Collection[str]
+) -> dict[str, object]:
+    """Return what is given by the names that a method has for it.
+
+    Prototypes of a file come first, as the parameters that they are; a name that only another
+    method has stands for the one parameter whose dotted name ends in it.
+    """
+    found: dict[str, object] = {}
+    for key, value in given.items():
+        if isinstance(value, PrototypeSet):
+            found |= value.arguments()
+            if not found.keys() <= set(known):
+                raise click.UsageError(
+                    f"{flag_of(key)}: the method {method.name!r} takes no file of prototypes"
+                )
+    for key, value in given.items():
+        if not isinstance(value, PrototypeSet):
+            meant = [own for own in known if own.rpartition(".")[2] == key]
+            found[meant[0] if key not in known and len(meant) == 1 else key] = value
+    return found
+
+
+def summary(item: Parameter) -> str:
+    """Return default, bounds and condition of a parameter in a few words."""
+    texts = [f"default {_NONE if item.default is None else item.default}"]
+    texts += [f"at least {item.minimum:.10g}"] if item.minimum is not None else []
+    texts += [f"at most {item.maximum:.10g}"] if item.maximum is not None else []
+    texts += ["or none"] if item.optional and item.default is not None else []
+    texts += [f"with {_condition(item.depends_on)}"] if item.depends_on else []
+    return ", ".join(texts)
+
+
+def _condition(need: tuple[str, tuple[str, ...]]) -> str:
+    return f"{flag_of(need[0])} {' or '.join(need[1])}"
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace(".", "-").replace("_", "-")
+
+
+@click.command("methods", params=[
+    click.Argument(["names"], nargs=-1, type=click.Choice(list(METHODS)), metavar="[METHOD]..."),
+    DEBUG,
+])  # fmt: skip
+def methods(names: tuple[str, ...], debug: bool) -> None:
     """List the methods and their parameters."""
     from rich import box
     from rich.console import Console
@@ -24,9 +309,8 @@ def command(names: tuple[str, ...], debug: bool) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     for name in names or METHODS:
-        table = Table(
-            title=f"{name}: {METHODS[name].title}", title_justify="left", box=box.SIMPLE_HEAD
-        )
+        title = f"{name}: {METHODS[name].title}"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("parameter", no_wrap=True)
         table.add_column("values")
         table.add_column("meaning")

@@ -13,16 +13,17 @@ from typing import Any, Literal
 import click
 
 from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, run_batch
-from napari_saf.cli._options import (
+from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
     PATH,
     ParameterValue,
-    check_one_file_each,
     given_parameters,
     image_options,
     make_method,
     method_options,
+    output,
+    overwrite,
     problem_source,
 )
 from napari_saf.cli._progress import print_failure, progress_bar
@@ -35,8 +36,7 @@ from napari_saf.result import STATUS_TEXTS
 
 _OPTIONS = [
     IMAGES,
-    click.Option(["-o", "--output", "out"], required=True, type=PATH, metavar="OUT",
-                 help=f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
+    output("OUT", f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
     click.Option(["--method"], type=click.Choice(list(METHODS)), help="Method. [default: saf]"),
     *image_options("features", "window", "weights", "channel_axis"),
     click.Option(["--scaling"], type=ParameterValue(["range"], choices=["each", "first"]),
@@ -50,9 +50,9 @@ _OPTIONS = [
                  help="Repeat what a recipe says; options given beside it take precedence."),
     click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
                  default=".tif", show_default=True, help="Format of the masks in a folder."),
-    click.Option(["--overwrite"], is_flag=True, help="Replace masks and recipes that are there."),
+    overwrite("masks and recipes that are there"),
     click.Option(["--jobs", "n_processes"], type=click.IntRange(min=1), default=1,
-                 show_default=True,
+                 show_default=True, metavar="N",
                  help="Images at a time, each in a process of its own with a share of the threads; "
                  "to start one takes seconds; sums over other threads round otherwise, which "
                  "may turn single pixels."),
@@ -61,10 +61,7 @@ _OPTIONS = [
 
 
 @click.command("segment", params=method_options(_OPTIONS))
-@click.pass_context
-def command(
-    ctx: click.Context,
-    /,
+def segment(
     images: tuple[Path, ...],
     out: Path,
     suffix: str,
@@ -78,9 +75,8 @@ def command(
     Beside each mask goes a recipe that repeats it; a mask whose recipe says the same is not made
     again, so that a run that was stopped goes on.
     """
-    task = _task(values, given_parameters(ctx))
     paths = find_images(images)
-    check_one_file_each(task.source, len(paths))
+    task = _task(values, len(paths))
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     began, outcomes = time.perf_counter(), []
     for outcome in run_batch(task, jobs, n_processes=n_processes, progress=_bar):
@@ -101,31 +97,49 @@ def command(
     return 1 if failed else 0
 
 
-def _task(values: dict[str, Any], given: dict[str, object]) -> LabelTask:
+def _task(values: dict[str, Any], n_images: int) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
-    prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
+    given = given_parameters(values)
+    found = (value for value in given.values() if isinstance(value, PrototypeSet))
+    prototypes = next(found, None)
     recipe = _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
     if recipe is not None:
         options, method = recipe.options or options, METHODS[recipe.method.name]
     made: AbstractMethod = make_method(method, given, None if recipe is None else recipe.method)
-    known = None if prototypes is None else prototypes.options
     features = values["features"] or options.features
+    known = None if prototypes is None else prototypes.options
     if known is not None and known.features != features:
         raise click.UsageError(
             f"--prototypes: those of the file are made of {known.features!r}, not of {features!r}"
         )
-    source = problem_source(
-        values | {"scaling": None},
-        _scaled(options, values["scaling"]),
-        axis_from_file=values["recipe"] is None,
-    )
+    options = _with_scaling(options, values["scaling"])
+    is_new = values["recipe"] is None
+    values = values | {"scaling": None}
+    source = problem_source(values, n_images, options, axis_from_file=is_new)
     names = {} if prototypes is None else prototypes.names
     colors = {} if prototypes is None else prototypes.colors
     return LabelTask(made, source, names, colors, values["overwrite"])
 
 
-def _scaled(
+def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recipe | None:
+    """Return what is to be repeated: the recipe of a file, or that of prototypes."""
+    path, name = values["recipe"], values["method"]
+    if path is not None:
+        recipe = load_recipe(path)
+        if name not in (None, recipe.method.name):
+            raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
+        if recipe.options is None:
+            raise FormatError(f"{path}: the recipe of a run on a graph, not on an image")
+        return recipe
+    if prototypes is None:
+        return None
+    options = prototypes.options or ImageOptions()
+    recipe = dataclasses.replace(prototypes, options=options).recipe()
+    return recipe if name in (None, recipe.method.name) else None
+
+
+def _with_scaling(
     options: ImageOptions, wanted: Scaling | Literal["each", "first"] | None
 ) -> ImageOptions:
     """Return the options with the scaling of the images that are to be labelled."""
@@ -134,23 +148,6 @@ def _scaled(
     if wanted == "first" and options.scaling is None:
         raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
     return options.for_others(None if wanted is None else wanted == "each")
-
-
-def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recipe | None:
-    """Return what is to be repeated: the recipe of a file, or that of prototypes."""
-    if values["recipe"] is not None:
-        recipe = load_recipe(values["recipe"])
-        if values["method"] not in (None, recipe.method.name):
-            raise click.UsageError(f"--method: the recipe is one of {recipe.method.name!r}")
-        if recipe.options is None:
-            path = values["recipe"]
-            raise FormatError(f"{path}: the recipe of a run on a graph, not on an image")
-        return recipe
-    if prototypes is None:
-        return None
-    options = prototypes.options or ImageOptions()
-    recipe = dataclasses.replace(prototypes, options=options).recipe()
-    return recipe if values["method"] in (None, recipe.method.name) else None
 
 
 def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:

@@ -86,6 +86,18 @@ def test_masks_that_are_there_are_not_replaced(cli, picture, tmp_path):
     assert read_image("out/b_labels_2.tif").array.shape == (12, 16)
 
 
+def test_the_help_names_defaults_and_units(cli):
+    words = " ".join(cli("fair-sweep", "--help").out.split())
+    assert "or a label image. [default for several images: image]" in words
+    assert "--max-side PIXELS Work at a reduced size" in " ".join(cli("segment", "-h").out.split())
+
+
+def test_no_weights_are_those_of_the_method(cli, picture):
+    images = [picture("a.png"), picture("b.png", seed=1)]
+    assert cli("fair-sweep", *images, "-o", "out", *FEW, "--weights", "none").code == 0
+    assert len(table("out/fair_sweep.csv")) == 10
+
+
 def test_the_weight_that_is_swept_is_no_option(cli, picture):
     images = [picture("a.png"), picture("b.png", seed=1)]
     outcome = cli("fair-sweep", *images, "-o", "out", *FEW, "--fairness-weight", "5")
