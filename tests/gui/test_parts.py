@@ -10,8 +10,7 @@ from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
 from napari_saf._gui.layers.view import deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
-from napari_saf._gui.prototypes.labels import FileSource
-from napari_saf._gui.prototypes.other_images import create_job
+from napari_saf._gui.prototypes.labels import FileSource, create_job
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.methods import not_cancelled
 

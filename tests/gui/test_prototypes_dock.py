@@ -160,6 +160,30 @@ def test_merge_and_undo_beside_the_brush_lose_no_stroke(dock, press, settle):
     assert dock.table.rows[1].name == "grass"
 
 
+def test_what_is_named_and_locked_while_an_edit_computes_stays_so(dock, settle):
+    dock.table.select([2, 4])
+    dock.edit("merge")
+    dock.rename(1, "sky")
+    dock.lock(3)
+    settle(dock)
+    assert dock.source.state.names == {1: "sky"}
+    assert dock.source.state.locked == {3}
+    dock.undo()
+    settle(dock)
+    assert dock.source.state.names == {1: "sky"}
+    np.testing.assert_array_equal(labels_of(dock), QUADRANTS)
+
+
+def test_rows_chosen_while_the_halves_of_a_label_become_smooth_stay_chosen(dock, qtbot, settle):
+    dock.table.select([1])
+    with qtbot.waitSignal(dock.controller.began, timeout=TIMEOUT):
+        dock.edit("split")
+    dock.table.select([3])
+    settle(dock)
+    settle(dock, PAINTED)
+    assert dock.table.selected() == [3]
+
+
 def test_split_delete_refine_and_all_of_them_undone(dock, press):
     dock.source.layer.data[4:10, 4:10] = 2  # in the block of label 1
     start = labels_of(dock).copy()
@@ -187,7 +211,7 @@ def test_painted_labels_have_rows_and_say_what_they_lack(open_dock, press):
     for name in ("split", "refine"):
         assert not dock.buttons[name].isEnabled()
         assert "recipe" in dock.buttons[name].toolTip()
-    assert not dock.other_images.use.isEnabled()
+    assert not dock.buttons["use"].isEnabled()
     press(dock, "delete", 1)
     np.testing.assert_array_equal(labels_of(dock), np.where(QUADRANTS == 1, 0, QUADRANTS))
     press(dock, "merge", 2, 3)
@@ -229,8 +253,8 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     dock.rename(1, "brick")
     press(dock, "merge", 1, 4)
     model.add_image(blocks()[:16], name="upper", rgb=True)
-    dock.other_images.image.choose(model.layers["upper"])
-    qtbot.mouseClick(dock.other_images.use, LEFT)
+    dock.other_image.choose(model.layers["upper"])
+    qtbot.mouseClick(dock.buttons["use"], LEFT)
     settle(dock)
     made = model.layers["upper [AF]"]
     assert (made.data == QUADRANTS[:16]).mean() > 0.98
@@ -241,7 +265,7 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     assert "upper [AF]" not in model.layers
     press(dock, "redo")
     assert "upper [AF]" in model.layers
-    dock.other_images.image.choose(model.add_image(stack(1)[0], name="grey"))
+    dock.other_image.choose(model.add_image(stack(1)[0], name="grey"))
     dock.use()
     assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
 
@@ -250,7 +274,7 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, mod
     volume = stack()
     dock = open_dock(volume, 1 + (volume > 0.5).astype(np.uint8))
     few = model.add_image(volume[2:4], name="few", scale=(3, 1, 1))
-    dock.other_images.image.choose(few)
+    dock.other_image.choose(few)
     dock.use()
     settle(dock)
     made = model.layers["few [AF]"]
@@ -261,7 +285,7 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, mod
 def test_pixels_that_are_no_numbers_can_be_left_out(dock, model, settle):
     holes = blocks().astype(np.float32)
     holes[3, 5:9] = np.nan
-    dock.other_images.image.choose(model.add_image(holes, name="holes", rgb=True))
+    dock.other_image.choose(model.add_image(holes, name="holes", rgb=True))
     dock.use()
     settle(dock)
     assert "4 of 1024 pixels" in dock.status.text
@@ -284,7 +308,7 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
     np.testing.assert_allclose(dock.table.rows[1].color[:3], layer.get_color(2)[:3], atol=1e-4)
     press(dock, "merge", 1, 4)
     assert [row.number for row in dock.table.rows] == [1, 2, 3]
-    dock.other_images.image.choose(model.layers["blocks"])
+    dock.other_image.choose(model.layers["blocks"])
     dock.use()
     settle(dock)
     made = model.layers["blocks [AF]"]
@@ -304,7 +328,7 @@ def test_a_layer_removed_under_way_ends_the_run(dock, model, qtbot, settle, gone
     model.layers.remove(gone)
     settle(dock)
     assert len(dock.table.rows) == (4 if gone == "blocks" else 0)
-    assert bool(dock.sources.history.past) == (gone == "blocks")
+    assert bool(dock.history.past) == (gone == "blocks")
     assert not dock.buttons["refine"].isEnabled()
 
 

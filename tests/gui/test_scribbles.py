@@ -350,8 +350,8 @@ def test_all_ways_to_another_image_give_the_same_labels(
         applied = model.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
         prototypes = open_on(model, PrototypesWidget)
         prototypes.load_from(str(tmp_path / "t.json"))
-        prototypes.other_images.image.choose(other)
-        assert prototypes.other_images.brightness.value == by_itself
+        prototypes.other_image.choose(other)
+        assert prototypes.brightness.value == by_itself
         with qtbot.waitSignal(prototypes.controller.finished, timeout=TIMEOUT):
             prototypes.use()
         used = model.layers["dim [AF]" + " [1]" * (not by_itself)].data

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import napari
-import numpy as np
 from napari.layers import Image, Labels
-from numpy.typing import NDArray
+from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import (
@@ -20,27 +19,29 @@ from napari_saf._gui.docks.run_dock import (
     rescale_action,
     suggested_action_for,
 )
-from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import json_path
+from napari_saf._gui.docks.undo import UndoHistory
+from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
 from napari_saf._gui.prototypes import edits
-from napari_saf._gui.prototypes.edits import Edited, EditTarget
+from napari_saf._gui.prototypes.edits import EditedStart, EditTarget
 from napari_saf._gui.prototypes.labels import (
     FileSource,
     LabelState,
-    SourceList,
+    LayerSource,
+    Source,
     UndoStep,
+    create_job,
     prototype_set,
     rows_of,
 )
-from napari_saf._gui.prototypes.other_images import OtherImagesSection, create_job
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
-from napari_saf.io import load_prototypes, save_prototypes
+from napari_saf.io import file_stem, load_prototypes, save_prototypes
 from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
@@ -56,7 +57,11 @@ _HELP = {
     "split": "Divide the chosen label in two: by its features, then by the flow.",
     "delete": "Take the chosen labels away; the flow gives their pixels to the others.",
     "refine": "Let the flow go on from the labels as they are now; locked ones stay (W).",
+    "use": "Label that image with these prototypes, in the same features (f*).",
+    "save": "Keep prototypes, names, colours, features and scaling in a small file.",
+    "load": "Open prototypes from a file, to use them on an image.",
 }
+_DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
 _EDITS = {
     "merge": (edits.merge, "merging", "merge"),
     "split": (edits.split, "splitting", "split of {}"),
@@ -64,7 +69,7 @@ _EDITS = {
     "refine": (edits.refine, "preparing", "refinement"),
 }
 """What a button calls in a thread, and the words for it while it lasts and after."""
-_DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
+_CHANGED_MEANWHILE = "the layer has changed meanwhile: nothing was done"
 
 
 class PrototypesWidget(RunDock):
@@ -73,63 +78,75 @@ class PrototypesWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.table = LabelTable(_COLUMNS, (44, 20), (6, 16), selects_several=True)
-        self.other_images, self.sources = OtherImagesSection(viewer), SourceList(viewer)
+        self.history: UndoHistory[UndoStep] = UndoHistory(
+            lambda step: 0 if step.pixels is None else step.pixels.n_bytes
+        )
+        self._files: list[FileSource] = []
         self._sizes: dict[int, int] = {}
-        self._select_next: tuple[int, ...] = ()
-        self._next_job: RunJob | None = None
-        self._pending: tuple[str, Callable[[Segmentation, Labels], None]] | None = None
+        self._pending: tuple[str, Source, RunJob] | None = None
+        self._restored: UndoStep | None = None
         self._finite_only = False
         self._watch = LayerWatch(self)
         self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._image = LayerChoice(viewer, self._fits_labels, none="none")
-        choices = FormSection()
-        choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
-        choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
-        self.buttons = {
-            name: create_button(name.capitalize(), on_clicked=partial(self.edit, name))
-            for name in _EDITS
-        }
-        for name, step in (("undo", self.undo), ("redo", self.redo)):
-            self.buttons[name] = create_button(name.capitalize(), on_clicked=step)
-        *edit_buttons, undo, redo = self.buttons.values()
-        fold = create_fold("Use elsewhere, save, load", self.other_images)
-        widgets = [choices, self.table, create_row(*edit_buttons), fold]
-        self._lay_out(widgets, [undo, redo, self._stop_button], [])
+        self.other_image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self.brightness = Choice(BRIGHTNESS)
+        self._add_controls()
         for signal, slot in (
             (self._labels.layer_changed, self._on_labels_changed),
             (self._labels.currentIndexChanged, self._on_labels_changed),
             (self._image.layer_changed, self._update_enabled),
+            (self.other_image.layer_changed, self._update_enabled),
             (self._watch.changed, self._count_pixels),
             (self.table.selection_changed, self._on_selection_changed),
             (self.table.renamed, self.rename),
             (self.table.lock_toggled, self.lock),
-            (self.other_images.use.clicked, self.use),
-            (self.other_images.save_requested, self.save_to),
-            (self.other_images.load_requested, self.load_from),
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (viewer.layers.events.inserted, self._on_layer_inserted),
         ):
             signal.connect(slot)
-        # Last: the sources forget the layer before.
-        viewer.layers.events.removed.connect(self._update_enabled, position="last")
+        # Last: the choices are of the layers that are left.
+        viewer.layers.events.removed.connect(self._on_layer_removed, position="last")
         active = viewer.layers.selection.active
         labels = [layer for layer in viewer.layers if isinstance(layer, Labels)]
         self.choose(active if active in labels else next(reversed(labels), None))
         self._on_labels_changed()
 
+    def _add_controls(self) -> None:
+        choices, others = FormSection(), FormSection()
+        choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
+        choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
+        others.add_row("Use on", self.other_image, "The image to label with these prototypes.")
+        others.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
+        steps = {"undo": self.undo, "redo": self.redo}
+        files = {"save": self._on_save_clicked, "load": self._on_load_clicked}
+        slots = {name: partial(self.edit, name) for name in _EDITS} | {"use": self.use}
+        texts = {"use": "Label it", "save": "Save …", "load": "Load …"}
+        self.buttons = {
+            name: create_button(texts.get(name, name.capitalize()), _HELP.get(name, ""), slot)
+            for name, slot in (slots | files | steps).items()
+        }
+        *edit_buttons, use, save, load, undo, redo = self.buttons.values()
+        others.layout().addWidget(create_row(use, save, load))
+        fold = create_fold("Use elsewhere, save, load", others)
+        widgets = [choices, self.table, create_row(*edit_buttons), fold]
+        self._lay_out(widgets, [undo, redo, self._stop_button], [])
+
     def _release(self) -> None:
         self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
-        self._viewer.layers.events.removed.disconnect(self._update_enabled)
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._watch.follow(None)
-        for choice in (self._labels, self._image, self.other_images.image):
+        for choice in (self._labels, self._image, self.other_image):
             choice.disconnect_viewer()
-        self.sources.release()
-        self._pending = self._next_job = None
+        self.history.clear()
+        self._pending = None
 
     @property
-    def source(self) -> Any:
+    def source(self) -> Source | None:
         """The layer or file that is chosen, or None."""
-        return self.sources.of(self._labels.value)
+        layer = self._labels.layer
+        source: Source | None = self._labels.value if layer is None else LayerSource(layer)
+        return source
 
     def choose(self, value: object) -> None:
         self._labels.choose(value)
@@ -148,8 +165,15 @@ class PrototypesWidget(RunDock):
         if isinstance(event.value, Labels) and self.source is None:
             self.choose(event.value)
 
+    def _on_layer_removed(self, event: Any) -> None:
+        gone, restored = event.value, self._restored
+        self.history.discard(
+            lambda step: step is not restored and gone in (step.source.layer, step.added)
+        )
+        self._update_enabled()
+
     def _on_labels_changed(self, *changed: object) -> None:
-        layer = self._labels.layer
+        layer, source = self._labels.layer, self.source
         if layer is None or layer != self._watch.layer:
             self._watch.follow(layer)
             self._sizes = {}
@@ -157,6 +181,9 @@ class PrototypesWidget(RunDock):
             self._image.refresh()
             if layer is not None:
                 self._image.choose(labelled_image(self._viewer, layer, self._fits_labels))
+            options = None if source is None else source.options
+            if options is not None:
+                self.brightness.choose(options.rescale or options.scaling is None)
             self._show_rows()
         self._count_pixels()
         self._update_enabled()
@@ -168,17 +195,14 @@ class PrototypesWidget(RunDock):
     def _count_pixels(self) -> None:
         """Count the pixels of each label in the background, and show the rows."""
         layer = self._labels.layer
-        if layer is None or self.controller.is_running:
+        if layer is None or self.is_busy:
             return
         target = EditTarget.of(layer)
 
         def show(sizes: dict[int, int]) -> None:
-            if self._labels.layer == layer:
+            if self._labels.layer == layer and not self.is_busy:
                 self._sizes = sizes
                 self._show_rows()
-                if self._select_next and sizes.keys() >= {*self._select_next}:
-                    self.table.select(self._select_next)
-                    self._select_next = ()
                 self._update_enabled()
 
         self.run_in_background("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
@@ -204,135 +228,137 @@ class PrototypesWidget(RunDock):
         )
 
     def rename(self, number: int, name: str) -> None:
-        state = self.source.state
-        if state.name(number) != name.strip():
-            self._edit_state(f"name of label {number}", state.renamed(number, name))
+        if self.source is not None and self.source.state.name(number) != name.strip():
+            self._edit_state(f"name of label {number}", lambda old: old.renamed(number, name))
 
     def lock(self, number: int, locked: bool = True) -> None:
-        self._edit_state(f"lock of label {number}", self.source.state.with_lock(number, locked))
+        self._edit_state(f"lock of label {number}", lambda old: old.with_lock(number, locked))
 
-    def _edit_state(self, name: str, state: LabelState) -> None:
-        """Change the metadata of the labels, not their pixels."""
-        self.sources.edit(self.source, name, state)
-        self._show_rows()
-        self._update_enabled()
+    def _edit_state(self, name: str, change: Callable[[LabelState], LabelState]) -> None:
+        """Change what is known of the labels, not their pixels."""
+        source = self.source
+        if source is not None:
+            self.history.push(UndoStep(name, source, source.state))
+            source.state = change(source.state)
+            self._show_rows()
+            self._update_enabled()
 
     def edit(self, how: str, checked: bool = False) -> None:
-        """Merge, split or delete the selected labels, or refine all; of a file only its state.
-
-        A layer is edited in a thread, then the flow continues.
-        """
+        """Merge, split or delete selected labels, or refine all; in a thread, but of a file."""
         source, image, selected = self.source, self._image.layer, self.table.selected()
         if source is None or self.is_busy:
             return
         edit, text, name = _EDITS[how]
         name = name.format(*selected)
-        if source.layer is None:
-            state = source.state
-            is_merge = how == "merge"
-            new = state.merged(selected, selected[0]) if is_merge else state.deleted(selected)
-            self._edit_state(name, new)
+        layer = source.layer
+        if layer is None:
+            merge = partial(LabelState.merged, numbers=selected, into=selected[0])
+            delete = partial(LabelState.deleted, numbers=selected)
+            self._edit_state(name, merge if how == "merge" else delete)
             return
-        target = EditTarget.of(
-            source.layer,
-            image,
-            state=source.state,
-            selected=selected,
-            reader=self.controller.reader,
-        )
+        live, reader = EditedLayer(self._viewer, image, layer), self.controller.reader
+        target = EditTarget.of(layer, image, state=source.state, selected=selected, reader=reader)
 
         def compute(report: object, stop: Callable[[], bool]) -> tuple[Any, ...]:
             labels = target.read(stop)
             edited = edit(target, labels, stop)
-            return PackedArray.of(labels), edited, edited.labels != labels
+            sizes = edits.count_pixels(edited.labels)
+            return PackedArray.of(labels), edited.labels != labels, sizes, edited
 
-        def show(computed: tuple[PackedArray, Edited, NDArray[np.bool_]]) -> None:
-            layer = source.layer
-            if layer in self._viewer.layers and layer.data is target.data:
-                self.sources.edit(source, name, computed[1].state, computed[0])
-                self._show_edited(name, EditedLayer(self._viewer, image, layer), *computed[1:])
-            else:
-                self.status.reset("the layer has changed meanwhile: nothing was done")
-
-        self.begin_task(text, compute, show)
+        self.begin_task(text, compute, partial(self._show_edited, name, source, live))
 
     def _show_edited(
-        self, name: str, live: EditedLayer, edited: Edited, changed: NDArray[np.bool_]
+        self, name: str, source: Source, live: EditedLayer, computed: tuple[Any, ...]
     ) -> None:
+        before, changed, sizes, edited = computed
+        if live.is_lost:
+            self.status.reset(_CHANGED_MEANWHILE)
+            return
+        # Names and locks may have changed since the click.
+        self.history.push(UndoStep(name, source, source.state, before))
+        source.state = edited.change(source.state)
         if changed.any():
             live.write(edited.labels, changed)
-        self._select_next = edited.selection
-        self._show_rows()
+        if self._labels.layer == live.layer:
+            self._sizes = sizes
+            self._show_rows()
+            if edited.selection:
+                self.table.select(edited.selection)
         self.status.reset(f"done: {name}")
-        if edited.run is None:
-            return
-        job, method, start = edited.run
-        self._next_job = RunJob(live.image, job, method, live.placement, live=live, start=start)
-
-        def finish(result: Segmentation, layer: Labels) -> None:
-            # Without the other labels as seeds, a run has its prototypes from the state.
-            if start.others_are_seeds:
-                source = self.sources.of(layer)
-                source.state = source.state.after_run(start.numbers, result.prototypes)
-
-        self._pending = (name, finish)
+        if edited.run is not None:
+            job, method, start = edited.run
+            run = RunJob(live.image, job, method, live.placement, live=live, start=start)
+            self._pending = (name, source, run)
 
     def _on_task_finished(self) -> None:
         super()._on_task_finished()
-        job, self._next_job = self._next_job, None
-        if job is not None and job.image in self._viewer.layers:
-            self.controller.start(job)
+        if self._pending is not None and self._pending[2].image in self._viewer.layers:
+            self.controller.start(self._pending[2])
         else:
+            self._pending = None
             self._count_pixels()
 
     def use(self, finite_only: bool = False) -> None:
         """Label another image with these prototypes; perhaps without pixels that are not finite."""
         self._finite_only = finite_only
-        source, image = self.source, self.other_images.image.layer
+        source, image = self.source, self.other_image.layer
         if source is None or image is None or self.is_busy:
             return
-        state, name = source.state, f"use on {image.name}"
-
-        def finish(result: Segmentation, layer: Labels) -> None:
-            own = LabelState(state.names, prototypes=state.prototypes)
-            self.sources.of(layer).state = own
-            self.sources.history.push(UndoStep(name, source, added=layer))
-
         with self._showing_errors():
-            job = create_job(self._viewer, source, image, self.other_images.brightness.value)
-            self._pending = (name, finish)
+            job = create_job(self._viewer, source, image, self.brightness.value)
+            self._pending = (f"use on {image.name}", source, job)
             self.controller.start(job.masked() if finite_only else job)
 
     def save_to(self, path: str) -> None:
         if self.source is not None:
             with self._showing_errors():
-                found = prototype_set(self.source, self.other_images.brightness.value)
+                found = prototype_set(self.source, self.brightness.value)
                 self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
 
     def load_from(self, path: str) -> None:
         """Show the prototypes of a file as rows."""
         with self._showing_errors():
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
-            self.sources.files.append(loaded)
-            self._offer_files()
+            self._offer_files([*self._files, loaded])
             self.choose(loaded)
-            self.sources.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
+            self.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
             self._update_enabled()
 
-    def _offer_files(self) -> None:
-        self._labels.set_others([(one.title, one) for one in self.sources.files])
+    def _on_save_clicked(self) -> None:
+        title = "labels" if self.source is None else self.source.title
+        start = str(Path.cwd() / f"{file_stem(title)}.prototypes.json")
+        path, _ = QFileDialog.getSaveFileName(self, "Save prototypes", start, PROTOTYPE_FILTER)
+        if path:
+            self.save_to(path)
+
+    def _on_load_clicked(self) -> None:
+        start = str(Path.cwd())
+        path, _ = QFileDialog.getOpenFileName(self, "Load prototypes", start, PROTOTYPE_FILTER)
+        if path:
+            self.load_from(path)
+
+    def _offer_files(self, files: list[FileSource]) -> None:
+        self._files = files
+        self._labels.set_others([(one.title, one) for one in files])
         self._on_labels_changed()
 
     def _on_returned(self, result: Segmentation) -> None:
         live = self.controller.live
         if self._pending is None or live is None:
             return
-        name, finish = self._pending
+        name, source, job = self._pending
         text = f"{name}: {STATUS_TEXTS[result.status]} in {self.controller.seconds:.1f} s"
         text = self.controller.outcome_text(text, result)
         self.status.show_progress(1.0, text, rescale_action(self.controller))
-        if live.layer in self._viewer.layers:
-            finish(result, live.layer)
+        if live.layer not in self._viewer.layers:
+            return
+        if not isinstance(job.start, EditedStart):
+            own = LabelState(source.state.names, prototypes=source.state.prototypes)
+            LayerSource(live.layer).state = own
+            self.history.push(UndoStep(name, source, added=live.layer))
+        elif job.start.others_are_seeds:
+            # Without the other labels as seeds, a run has its prototypes from the state.
+            source.state = source.state.after_run(job.start.numbers, result.prototypes)
 
     def _on_finished(self) -> None:
         super()._on_finished()
@@ -345,19 +371,20 @@ class PrototypesWidget(RunDock):
     def _on_suggested_action_clicked(self) -> None:
         """Use the prototypes again, without the pixels or the scaling that were in the way."""
         if self.status.suggested_action == RESCALE:
-            self.other_images.brightness.choose(True)
+            self.brightness.choose(True)
             self.use(self._finite_only)
         else:
             self.use(finite_only=True)
 
     def undo(self) -> None:
-        self._restore(self.sources.history.past, is_undo=True)
+        self._restore(is_undo=True)
 
     def redo(self) -> None:
-        self._restore(self.sources.history.future, is_undo=False)
+        self._restore(is_undo=False)
 
-    def _restore(self, steps: Sequence[UndoStep], *, is_undo: bool) -> None:
+    def _restore(self, *, is_undo: bool) -> None:
         """Bring back what the last step holds; pixels in a thread."""
+        steps = self.history.past if is_undo else self.history.future
         if self.is_busy or not steps:
             return
         step = steps[-1]
@@ -365,7 +392,7 @@ class PrototypesWidget(RunDock):
         if layer is None or pixels is None:
             self._show_restored(step, None, is_undo=is_undo)
             return
-        target = EditTarget.of(layer)
+        target, live = EditTarget.of(layer), EditedLayer(self._viewer, None, layer)
 
         def compute(report: object, stop: Callable[[], bool]) -> tuple[Any, ...]:
             now, then = target.read(stop), pixels.unpack()
@@ -373,34 +400,49 @@ class PrototypesWidget(RunDock):
                 raise InvalidInput("the layer has another shape now: this cannot be undone")
             return PackedArray.of(now), then, now != then
 
-        def apply(computed: tuple[PackedArray, NDArray[Any], NDArray[np.bool_]]) -> None:
-            if layer in self._viewer.layers:
-                EditedLayer(self._viewer, None, layer).write(computed[1], computed[2])
-                self._show_restored(step, computed[0], is_undo=is_undo)
+        def show(computed: tuple[Any, ...]) -> None:
+            before, labels, changed = computed
+            if live.is_lost:
+                self.status.reset(_CHANGED_MEANWHILE)
+            else:
+                live.write(labels, changed)
+                self._show_restored(step, before, is_undo=is_undo)
 
-        self.begin_task("undoing" if is_undo else "redoing", compute, apply)
+        self.begin_task("undoing" if is_undo else "redoing", compute, show)
 
-    def _show_restored(self, step: UndoStep, pixels: PackedArray | None, *, is_undo: bool) -> None:
-        self.sources.restore(step, pixels, is_undo=is_undo)
-        if isinstance(step.added, FileSource):
-            self._offer_files()
-        if step.added is None:
+    def _show_restored(self, step: UndoStep, before: PackedArray | None, *, is_undo: bool) -> None:
+        """Restore all but the pixels of a step; `before` are those that were there until now."""
+        inverse, self._restored = step, step
+        layers, added = self._viewer.layers, step.added
+        if step.state is not None:
+            inverse = UndoStep(step.name, step.source, step.source.state, before)
+            step.source.state = step.state
+        if isinstance(added, FileSource):
+            others = [one for one in self._files if one is not added]
+            self._offer_files(others if is_undo else [*others, added])
+        elif is_undo and added is not None and added in layers:
+            layers.remove(added)
+        elif not is_undo and added is not None and added not in layers:
+            self._viewer.add_layer(added)
+        self._restored = None
+        self.history.exchange(step, inverse, is_undo=is_undo)
+        if added is None or added is step.source:
             self.choose(step.source.layer or step.source)
-        elif isinstance(step.added, FileSource) and not is_undo:
-            self.choose(step.added)
         self._show_rows()
         self._update_enabled()
         self.status.reset(f"{'undone' if is_undo else 'done again'}: {step.name}")
 
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
-        layer, busy = self._labels.layer, "wait for the end, or stop" if self.is_busy else ""
+        source, layer = self.source, self._labels.layer
+        busy = "wait for the end, or stop" if self.is_busy else ""
         target = None if layer is None else EditTarget.of(layer, self._image.layer)
-        for name, reason in edits.why_not(self.source, target, self.table.selected()).items():
+        reasons = edits.why_not(source, target, self.table.selected(), self.other_image.layer)
+        for name, reason in reasons.items():
             to_0 = name == "delete" and target is not None and target.reason
-            enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
-        past, future = self.sources.history.past, self.sources.history.future
+            why_not = reason if name == "save" else busy or reason
+            enable(self.buttons[name], why_not, _DELETE_TO_0 if to_0 else _HELP[name])
+        past, future = self.history.past, self.history.future
         for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
             text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""
             enable(self.buttons[name], busy or ("" if steps else "nothing was edited here"), text)
-        self.other_images.show_source(self.source, busy)

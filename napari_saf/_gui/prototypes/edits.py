@@ -81,10 +81,10 @@ class EditTarget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edited:
-    """The outcome of an edit: all labels, what to select, and the run that continues from here."""
+    """All labels after an edit, how their state changes, what to select, the run that follows."""
 
     labels: NDArray[Any]
-    state: LabelState
+    change: Callable[[LabelState], LabelState]
     selection: tuple[int, ...] = ()
     run: tuple[ImageJob, AbstractMethod, EditedStart] | None = None
 
@@ -155,7 +155,7 @@ def merge(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
     sizes, numbers = count_pixels(labels), target.selected
     into = max(sorted(numbers), key=lambda number: sizes.get(number, 0))
     merged = np.where(np.isin(labels, sorted(numbers)), labels.dtype.type(into), labels)
-    return Edited(merged, target.state.merged(numbers, into), selection=(into,))
+    return Edited(merged, lambda state: state.merged(numbers, into), selection=(into,))
 
 
 def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
@@ -164,19 +164,25 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     The flow sees these pixels and those around them, as far as the window reaches, and the
     prototypes of the labels that are left.
     """
-    state, free = target.state.deleted(target.selected), np.isin(labels, sorted(target.selected))
+    free = np.isin(labels, target.selected)
+    found: dict[int, NDArray[np.float32]] = {}
+
+    def change(state: LabelState) -> LabelState:
+        return state.deleted(target.selected).with_prototypes(found)
+
     left = sorted({*count_pixels(labels)} - {*target.selected})
     only = left[0] if len(left) == 1 and target.job is not None else 0
     edited = np.where(free, labels.dtype.type(only), labels)
     if target.job is None or len(left) < 2 or not free.any():
-        return Edited(edited, state)
-    unknown = sorted({*left} - {*state.prototypes})
+        return Edited(edited, change)
+    unknown = sorted({*left} - {*target.state.prototypes})
     if unknown:
         problem = target.reader.read(target.job_within(np.isin(labels, unknown)), cancelled)
         nodes = _grid(problem).from_image(labels)
         own = {number: problem.features[nodes == number] for number in unknown}
-        state = state.with_prototypes({n: _mean(rows) for n, rows in own.items() if len(rows)})
-    points = [state.prototypes[number] for number in left]
+        found |= {n: _mean(rows) for n, rows in own.items() if len(rows)}
+    prototypes = {**target.state.prototypes, **found}
+    points = [prototypes[number] for number in left]
     method = method_with_prototypes(np.concatenate(points), target.method)
     columns = np.repeat(left, [len(rows) for rows in points])
     start = EditedStart(columns, edited, free, others_are_seeds=False)
@@ -186,7 +192,7 @@ def delete(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     window = np.broadcast_to(options.window, free.ndim)
     sides = [2 * math.ceil(ratio * (side // 2)) + 1 for side in window]
     job = target.job_within((labels > 0) & ndimage.maximum_filter(free, size=sides))
-    return Edited(edited, state, run=(job, method, start))
+    return Edited(edited, change, run=(job, method, start))
 
 
 def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
@@ -194,8 +200,8 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
 
     Two means of the features, averaged over the window within the label: halves are connected.
     """
-    number, state = target.selected[0], target.state
-    new = free_number({*count_pixels(labels), *state.names}, labels.dtype)
+    number = target.selected[0]
+    new = free_number({*count_pixels(labels), *target.state.names}, labels.dtype)
     inside = labels == number
     job = target.job_within(inside)
     problem = target.reader.read(job, cancelled)
@@ -220,13 +226,15 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
     is_new = inside & (np.asarray(grid.to_image(nodes)) == 1)
     edited = np.where(is_new, labels.dtype.type(new), labels)
     features = problem.features[own]
-    state = state.renamed(new, f"{state.names[number]} 2" if number in state.names else "")
-    state = state.with_prototypes({number: _mean(features[halves == 0])})
-    state = state.with_prototypes({new: _mean(features[halves == 1])})
-    state = state.with_edit(f"split {number} into {number} and {new}")
+    means = {number: _mean(features[halves == 0]), new: _mean(features[halves == 1])}
     assert target.method is not None
     start = EditedStart(np.array(sorted([number, new])), edited, inside)
-    return Edited(edited, state, (number, new), (job, target.method, start))
+    return Edited(
+        edited,
+        lambda state: state.split(number, new, means),
+        (number, new),
+        (job, target.method, start),
+    )
 
 
 def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
@@ -240,7 +248,7 @@ def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], boo
     job = target.job_within(labels > 0)
     assert target.method is not None
     start = EditedStart(np.array(numbers), labels, free)
-    return Edited(labels, target.state.with_edit("refined"), run=(job, target.method, start))
+    return Edited(labels, lambda state: state.with_edit("refined"), run=(job, target.method, start))
 
 
 def count_pixels(labels: NDArray[Any]) -> dict[int, int]:
@@ -266,9 +274,9 @@ def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
 
 
 def why_not(
-    source: Source | None, target: EditTarget | None, selected: Sequence[int]
+    source: Source | None, target: EditTarget | None, selected: Sequence[int], other: Image | None
 ) -> dict[str, str]:
-    """Return why each edit has nothing to do; empty where it has."""
+    """Return why each button has nothing to do; empty where it has."""
     common = "run Segment, open a Labels layer, or load prototypes" if source is None else ""
     if isinstance(source, LayerSource):
         data = source.layer.data
@@ -282,11 +290,17 @@ def why_not(
     is_locked = source is not None and not source.state.locked.isdisjoint(selected)
     locked = "a chosen label is locked" if is_locked else ""
     few = "choose two rows or more, with Ctrl or Shift" if len(selected) < 2 else ""
+    none = "" if source is not None and source.state.prototypes else "these have no prototypes"
+    has_features = source is not None and source.options is not None
     return {
         "merge": common or few or locked,
         "split": common or ("choose one row" if len(selected) != 1 else no_flow) or locked,
         "delete": common or ("" if selected else "choose a row") or locked,
         "refine": common or no_flow,
+        "save": none,
+        "use": none
+        or ("" if has_features else "their features are not known")
+        or ("open an image first" if other is None else ""),
     }
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import napari
 import numpy as np
-from napari.layers import Labels
+from napari.layers import Image, Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.docks.label_table import LabelRow, colors_of
-from napari_saf._gui.docks.undo import UndoHistory
 from napari_saf._gui.forms.controls import fill_color
-from napari_saf._gui.layers.live import N_COLORS, label_colors
+from napari_saf._gui.layers.live import N_COLORS, LiveLayer, label_colors
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,
     NAMES_KEY,
@@ -26,13 +24,16 @@ from napari_saf._gui.layers.metadata import (
     raw_recipe,
     recipe_of,
 )
+from napari_saf._gui.layers.placement import labelled_axes
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet
 from napari_saf.problem import ImageOptions
 from napari_saf.recording import PackedArray
 
-_EDITS_KEY = "edits"
+_EDITS_KEY, _LOCKS_KEY = "edits", "locked_labels"
 Prototypes = Mapping[int, NDArray[np.float32]]
 
 
@@ -88,6 +89,12 @@ class LabelState:
         listed = ", ".join(map(str, sorted(numbers)))
         return self.without(numbers).with_edit(f"deleted {listed}")
 
+    def split(self, number: int, new: int, prototypes: Prototypes) -> LabelState:
+        """Divide a label in two, of these prototypes; the second is named after the first."""
+        name = f"{self.names[number]} 2" if number in self.names else ""
+        halves = self.renamed(new, name).with_prototypes(prototypes)
+        return halves.with_edit(f"split {number} into {number} and {new}")
+
     def after_run(self, numbers: NDArray[np.integer], rows: NDArray[np.floating]) -> LabelState:
         """Take over the prototypes of a run of some labels, row l - 1 for label l.
 
@@ -105,25 +112,12 @@ class LabelState:
     def with_edit(self, description: str) -> LabelState:
         return replace(self, edits=(*self.edits, description))
 
-    def mean_rows(self) -> NDArray[np.float32] | None:
-        """Return the mean prototype of label l in row l - 1, NaN where there is none."""
-        if not self.prototypes:
-            return None
-        width = next(iter(self.prototypes.values())).shape[1]
-        rows = np.full((max(self.prototypes), width), np.nan, dtype=np.float32)
-        for number, own in self.prototypes.items():
-            rows[number - 1] = own.mean(axis=0)
-        return rows
-
 
 @dataclass
 class LayerSource:
-    """The state of a Labels layer; all but the locks is stored in the metadata of the layer."""
+    """The state of a Labels layer, stored in the metadata of the layer."""
 
     layer: Labels
-    _locks: MutableMapping[Labels, frozenset[int]] = field(
-        default_factory=WeakKeyDictionary, compare=False
-    )
 
     @property
     def title(self) -> str:
@@ -132,18 +126,19 @@ class LayerSource:
     @property
     def state(self) -> LabelState:
         """The state now; runs and other docks change it, too."""
+        locked = frozenset(self.layer.metadata.get(_LOCKS_KEY, ()))
         edits = metadata_of(self.layer).get(_EDITS_KEY, ())
-        locked = self._locks.get(self.layer, frozenset())
         return LabelState(class_names(self.layer), locked, points_of(self.layer), edits)
 
     @state.setter
     def state(self, state: LabelState) -> None:
-        self._locks[self.layer] = state.locked
+        self.layer.metadata[_LOCKS_KEY] = state.locked
         self.layer.metadata[NAMES_KEY] = dict(state.names)
         if raw_recipe(self.layer) is not None:
+            own = state.prototypes
             self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | {
-                "prototypes": state.mean_rows(),
-                PARTS_KEY: {n: own for n, own in state.prototypes.items() if len(own) > 1},
+                "prototypes": _mean_rows(own) if own else None,
+                PARTS_KEY: {n: points for n, points in own.items() if len(points) > 1},
                 _EDITS_KEY: state.edits,
             }
 
@@ -197,60 +192,6 @@ class UndoStep:
     added: Any = None
 
 
-class SourceList:
-    """The layers and open files whose labels are edited, and the history of their edits."""
-
-    def __init__(self, viewer: napari.viewer.Viewer) -> None:
-        self._viewer = viewer
-        self._locks: MutableMapping[Labels, frozenset[int]] = WeakKeyDictionary()
-        self._restored: UndoStep | None = None
-        self.files: list[FileSource] = []
-        self.history: UndoHistory[UndoStep] = UndoHistory(
-            lambda step: 0 if step.pixels is None else step.pixels.n_bytes
-        )
-        viewer.layers.events.removed.connect(self._on_layer_removed)
-
-    def of(self, value: Any) -> Any:
-        """Return the source of a layer; a file, or None, as it is."""
-        is_layer = value is not None and not isinstance(value, FileSource)
-        return LayerSource(value, self._locks) if is_layer else value
-
-    def edit(
-        self, source: Source, name: str, state: LabelState, before: PackedArray | None = None
-    ) -> None:
-        """Change the state of a source, and note it with the pixels as they were."""
-        self.history.push(UndoStep(name, source, source.state, before))
-        source.state = state
-
-    def restore(self, step: UndoStep, pixels: PackedArray | None, *, is_undo: bool) -> None:
-        """Undo or redo a step whose pixels were restored already; `pixels` are those before."""
-        inverse, self._restored = step, step
-        if step.state is not None:
-            inverse = UndoStep(step.name, step.source, step.source.state, pixels)
-            step.source.state = step.state
-        layers, added = self._viewer.layers, step.added
-        if isinstance(added, FileSource):
-            self.files = [one for one in self.files if one is not added]
-            self.files += [] if is_undo else [added]
-        elif is_undo and added is not None and added in layers:
-            layers.remove(added)
-        elif not is_undo and added is not None and added not in layers:
-            self._viewer.add_layer(added)
-        self._restored = None
-        self.history.exchange(step, inverse, is_undo=is_undo)
-
-    def release(self) -> None:
-        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
-        self.files.clear()
-        self.history.clear()
-
-    def _on_layer_removed(self, event: Any) -> None:
-        gone = event.value
-        self.history.discard(
-            lambda step: step is not self._restored and gone in (step.source.layer, step.added)
-        )
-
-
 def prototype_set(source: Source, rescale: bool | None = None) -> PrototypeSet:
     """Return the prototypes of a layer or a file, as a file stores them.
 
@@ -298,3 +239,33 @@ def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
             row = replace(row, size=sizes[number], share=sizes[number] / total)
         rows.append(row)
     return rows
+
+
+def _mean_rows(prototypes: Prototypes) -> NDArray[np.float32]:
+    """Return the mean prototype of label l in row l - 1, NaN where there is none."""
+    width = next(iter(prototypes.values())).shape[1]
+    rows = np.full((max(prototypes), width), np.nan, dtype=np.float32)
+    for number, own in prototypes.items():
+        rows[number - 1] = own.mean(axis=0)
+    return rows
+
+
+def create_job(viewer: napari.Viewer, source: Source, image: Image, rescale: bool) -> RunJob:
+    """Return the run that labels an image with prototypes, in their colours.
+
+    InvalidInput if there are none, their features are not known, or the image has too few axes.
+    """
+    found = prototype_set(source)
+    if source.layer is not None:
+        n_axes = len(labelled_axes(source.layer))
+    elif found.options is not None and isinstance(found.options.window, tuple):
+        n_axes = len(found.options.window)
+    else:  # as on screen
+        has_channel_axis = getattr(found.options, "channel_axis", None) is not None
+        n_channel_axes = int(has_channel_axis and not image.rgb)
+        n_axes = min(int(viewer.dims.ndisplay), int(image.ndim) - n_channel_axes)
+    job = prototypes_job(viewer, found, image, n_axes, source.layer, rescale)
+    colors = np.zeros((N_COLORS + 1, 4), dtype=np.float32)
+    colors[1:] = source.colors(np.arange(1, N_COLORS + 1))
+    live = LiveLayer(viewer, image, job.method.name.upper(), job.placement, colors=colors)
+    return replace(job, live=live)
