@@ -47,68 +47,38 @@ class ImageOptions:
     image is scaled by its own values.
     """
 
+    # fmt: off
     features: str = parameter(
-        "intensity",
-        label="Features",
-        help="What describes a pixel.",
-        choices=tuple(FEATURES),
-        choice_labels={
-            "intensity": "intensity or colour",
-            "lab": "perceived colour (L*a*b*)",
-            "multiscale": "edges and texture",
-            "position": "colour and position",
-        },
-    )
+        "intensity", label="Features", choices=tuple(FEATURES),
+        choice_labels={"intensity": "intensity or colour", "lab": "perceived colour (L*a*b*)",
+                       "multiscale": "edges and texture", "position": "colour and position"},
+        help="What describes a pixel.")
     window: int | tuple[int, ...] = parameter(
-        3,
-        label="Scale",
-        help="Side of the averaging window in pixels, the scale (N).",
-        minimum=1,
-        step=2,
-    )
+        3, label="Scale", minimum=1, step=2,
+        help="Side of the averaging window in pixels, the scale (N).")
     weights: Weights = parameter(
-        "uniform",
-        label="Neighbours",
-        help="How much each pixel in the window counts (N).",
-        choice_labels={
-            "uniform": "all count alike",
-            "nonlocal": "similar places more",
-            "contrast": "similar pixels more",
-        },
-    )
+        "uniform", label="Neighbours",
+        choice_labels={"uniform": "all count alike", "nonlocal": "similar places more",
+                       "contrast": "similar pixels more"},
+        help="How much each pixel in the window counts (N).")
     channel_axis: int | None = parameter(
-        None,
-        label="Channel axis",
-        help="The axis that holds channels, not space, if the file does not say it.",
-        none="none",
-    )
+        None, label="Channel axis", none="none",
+        help="The axis that holds channels, not space, if the file does not say it.")
     scaling: Scaling | None = parameter(
-        None,
-        label="Scaling",
-        help="Values that become 0 and 1; by default the 0.1 and 99.9 percentiles.",
-        in_form=False,
-    )
+        None, label="Scaling", in_form=False,
+        help="Values that become 0 and 1; by default the 0.1 and 99.9 percentiles.")
     groups: str | None = parameter(
-        None,
-        label="Groups",
+        None, label="Groups", none="none",
         help="What each label should be spread over: the images, the slices along an axis, the "
-        "pixels above a threshold in a channel (V).",
-        none="none",
-    )
+        "pixels above a threshold in a channel (V).")
     max_side: int | None = parameter(
-        None,
-        label="Work at",
+        None, label="Work at", minimum=1, none="the size of the image",
         help="Work at a reduced size, no side longer: faster, and the window reaches farther; "
-        "labels still come out at the size of the image.",
-        minimum=1,
-        none="the size of the image",
-    )
+        "labels still come out at the size of the image.")
     rescale: bool = parameter(
-        False,
-        label="Scale by itself",
-        help="Whether another image is scaled by its own values.",
-        in_form=False,
-    )
+        False, label="Scale by itself", in_form=False,
+        help="Whether another image is scaled by its own values.")
+    # fmt: on
 
     def __post_init__(self) -> None:
         """Take whole numbers that are written as floats, and a scaling given by two values."""
@@ -230,44 +200,34 @@ def prepare_images(
 def _grid_of(
     scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, options: ImageOptions
 ) -> GridGraph:
-    shape = scaled.shape[:-1]
+    shape, n_channels = scaled.shape[:-1], scaled.shape[-1]
     if options.weights == "uniform":
         return GridGraph(shape, window=options.window, mask=mask)
-    if options.weights == "contrast":
-        return _contrast_grid(scaled, mask, check_window(options.window, shape))
-    return GridGraph.nonlocal_means(
-        scaled,
-        window=options.window,
-        patch_size=3,
-        rho=_PATCH_RHO * 3 ** len(shape) * scaled.shape[-1],
-        channel_axis=-1,
-        mask=mask,
-    )
-
-
-def _contrast_grid(
-    scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, window: tuple[int, ...]
-) -> GridGraph:
-    """Return a grid whose weights fall with contrast, in so far as noise does not make it."""
-    guide = FEATURES["lab"](scaled) if scaled.shape[-1] == 3 else scaled
-    stride = 1 if max(window) < _WIDE_WINDOW else 2
-    while stride > 1 and (
-        math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
-    ):
-        stride += 1
-    patch = tuple(3 if stride > 1 and side > 1 else 1 for side in window)
-    variances = _noise_variances(guide, [side > 1 for side in window], mask)
-    # A squared difference of two noisy values has the variance 8 sigma^4.
-    deviation = (8 * math.prod(patch) * np.square(variances).sum()) ** 0.5
+    window, guide, noise_variance = check_window(options.window, shape), scaled, 0.0
+    stride, patch = 1, (3,) * len(shape)
+    rho = _PATCH_RHO * math.prod(patch) * n_channels
+    if options.weights == "contrast":  # in so far as noise does not make it
+        guide = FEATURES["lab"](scaled) if n_channels == 3 else scaled
+        stride = 1 if max(window) < _WIDE_WINDOW else 2
+        while stride > 1 and (
+            math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
+        ):
+            stride += 1
+        patch = tuple(3 if stride > 1 and side > 1 else 1 for side in window)
+        variances = _noise_variances(guide, [side > 1 for side in window], mask)
+        # A squared difference of two noisy values has the variance 8 sigma^4.
+        deviation = (8 * math.prod(patch) * np.square(variances).sum()) ** 0.5
+        rho = _CONTRAST_RHO * math.prod(patch) + _NOISE_DEVIATIONS * deviation
+        noise_variance = float(variances.sum())
     return GridGraph.nonlocal_means(
         guide,
         window=window,
         patch_size=patch,
-        rho=_CONTRAST_RHO * math.prod(patch) + _NOISE_DEVIATIONS * deviation,
+        rho=rho,
         stride=stride,
         channel_axis=-1,
         mask=mask,
-        noise_variance=float(variances.sum()),
+        noise_variance=noise_variance,
     )
 
 

@@ -58,44 +58,33 @@ class Parameter:
     """
 
     label: str
-    help: str
-    """One or two sentences: the meaning, then the symbol."""
+    help: str  # One or two sentences: the meaning, then the symbol.
     default: object = None
     minimum: float | None = None
-    maximum: float | None = None
-    """Inclusive, as `minimum`."""
-    step: float | None = None
-    """Increment of the form's control."""
-    ends: tuple[str, str] | None = None
-    """Labels of the two ends of a slider."""
-    advanced: bool = False
-    """Whether the form hides the field at first."""
+    maximum: float | None = None  # Inclusive, as `minimum`.
+    step: float | None = None  # Increment of the form's control.
+    ends: tuple[str, str] | None = None  # Labels of the two ends of a slider.
+    advanced: bool = False  # Whether the form hides the field at first.
+    # The names of the dataclasses, for a field that holds one of several.
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
-    """The names of the dataclasses, for a field that holds one of several."""
+    # Values to offer, by default those of a literal type; the class says whether others do.
     choices: tuple[str, ...] = ()
-    """Values to offer, by default those of a literal type; the class says whether others do."""
+    # What the form says for choices that are no plain words.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What the form says for choices that are no plain words."""
-    none: str = "automatic"
-    """What the form says for None, where that is allowed."""
-    is_list: bool = False
-    """Whether an array is a few numbers in a row that a person can type."""
+    none: str = "automatic"  # What the form says for None, where that is allowed.
+    is_list: bool = False  # Whether an array is a few numbers in a row that a person can type.
+    # Whether a form asks for it; library, command line and recipe always take it.
     in_form: bool = True
-    """Whether a form asks for it; library, command line and recipe always take it."""
+    # Whether it changes nothing without seeds, so that a form asks for it only with strokes.
     for_seeds: bool = False
-    """Whether it changes nothing without seeds, so that a form asks for it only with strokes."""
-    at_start: bool = False
-    """Whether it changes nothing once an assignment to start from is given."""
-    name: str = ""
-    """Dotted path of the field, such as ``"affinity.sigma2"``."""
-    hint: Any = None
-    """The type by which values are validated."""
+    at_start: bool = False  # Whether it changes nothing once an assignment to start from is given.
+    name: str = ""  # Dotted path of the field, such as "affinity.sigma2".
+    hint: Any = None  # The type by which values are validated.
+    # A list is a short array, a window an odd side length or one an axis, a range low and high.
     kind: Kind = "array"
-    """A list is a short array, a window an odd side length or one an axis, a range low and high."""
-    optional: bool = False
-    """Whether None is allowed."""
+    optional: bool = False  # Whether None is allowed.
+    # The name of a choice, and those of its values under which alone this parameter exists.
     depends_on: Condition | None = None
-    """The name of a choice, and those of its values under which alone this parameter exists."""
 
     def variant_of(self, value: object) -> str | None:
         """Return the name of the variant that a value is, None if it is none of them."""

@@ -19,7 +19,6 @@ __all__ = [
     "distances",
     "equal_rows",
     "k_means",
-    "k_means_start",
     "squared_distances",
     "weighted_means",
     "weighted_medoid",
@@ -70,16 +69,6 @@ def weighted_means(
     return means if otherwise is None else torch.where(masses > 1e-12, means, otherwise)
 
 
-def k_means_start(
-    points: NDArray[np.floating], n_clusters: int, seed: int | np.random.RandomState = 0
-) -> NDArray[np.floating]:
-    """Return points (n_clusters, n_features) drawn by k-means++.
-
-    Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
-    """
-    return np.asarray(kmeans_plusplus(points, n_clusters, random_state=seed)[0])
-
-
 def k_means(
     points: NDArray[np.floating],
     clusters: int | NDArray[np.floating],
@@ -111,7 +100,7 @@ def k_means(
         if search.inertia_ < least:
             best, least = search.cluster_centers_, search.inertia_
         search.set_params(init="k-means++")
-    return k_means_start(points, count, draw) if best is None else best
+    return kmeans_plusplus(points, count, random_state=draw)[0] if best is None else best
 
 
 def weighted_medoid(
@@ -272,11 +261,6 @@ class EqualRows:
     order: torch.Tensor
     starts: torch.Tensor
     group: torch.Tensor
-
-    @property
-    def first(self) -> torch.Tensor:
-        """A row of each group."""
-        return self.order[self.starts]
 
     def sums(self, values: torch.Tensor, groups: slice) -> torch.Tensor:
         """Return the sums of values (n_rows, n_columns) over some consecutive groups."""

@@ -48,35 +48,16 @@ STATUS_TEXTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """The numbers of one recorded step.
+    """The numbers of one recorded step."""
 
-    Attributes
-    ----------
-    time : float
-        Flow time, or the number of the iteration.
-    n_evaluations : int
-        Right-hand sides (inner updates) evaluated so far.
-    entropy : float
-        Mean entropy of the rows of the assignment, in nats, 0 to log c.
-    objective : float
-        The objective that the method raises or lowers.
-    label_shares : array of shape (n_columns,)
-        Share of the nodes that prefer each column.
-    rank_bound : float
-        tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
-    changed : float
-        Share of the nodes whose label changed since the record before.
-    measures : mapping of str to float
-        What else the method reports, by name; the same names in every record of a run.
-    """
-
-    time: float
-    n_evaluations: int
-    entropy: float
-    objective: float
-    label_shares: NDArray[np.float64]
-    rank_bound: float
-    changed: float
+    time: float  # Flow time, or the number of the iteration.
+    n_evaluations: int  # Right-hand sides (inner updates) evaluated so far.
+    entropy: float  # Mean entropy of the rows of the assignment, in nats, 0 to log c.
+    objective: float  # The objective that the method raises or lowers.
+    label_shares: NDArray[np.float64]  # (n_columns,): share of the nodes that prefer each column.
+    rank_bound: float  # tr(C^-1 W'W), an upper bound of the effective number of labels, 1 to c.
+    changed: float  # Share of the nodes whose label changed since the record before.
+    # What else the method reports, by name; the same names in every record of a run.
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -108,10 +89,7 @@ class Snapshot:
     def labels(self) -> LabelImage | list[LabelImage]:
         """Label image of this step: column + 1, 0 outside the mask; a list for several images.
 
-        Raises
-        ------
-        SafError
-            If the run has moved on.
+        SafError if the run has moved on.
         """
         return self._read_labels()
 
@@ -132,11 +110,6 @@ class Snapshot:
         ----------
         assignment : bool
             Whether it holds the soft labels too, which take n_nodes * n_columns numbers.
-
-        Raises
-        ------
-        SafError
-            If the run has moved on.
         """
         labels, prototypes = self.labels, self.prototypes
         read_logarithm = None
@@ -157,14 +130,10 @@ class Snapshot:
 
     @property
     def assignment(self) -> NDArray[np.float32]:
-        """Soft labels (n_nodes, n_columns), rows sum to 1, a column that died is 0; as `labels`.
+        """Soft labels (n_nodes, n_columns), rows sum to 1, a column that died is 0.
 
-        `AbstractMethod.iterate` goes on from them.
-
-        Raises
-        ------
-        SafError
-            If the run has moved on, or has no soft labels on the way.
+        `AbstractMethod.iterate` goes on from them. SafError if the run has moved on, or has no
+        soft labels on the way.
         """
         return np.asarray(softmax(self.read_logarithm(), axis=1), dtype=np.float32)
 
@@ -185,13 +154,11 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The records of a run as arrays, one entry a recorded step.
+    """The records of a run as arrays, one entry a recorded step; see `Record` for their meaning.
 
     Attributes
     ----------
-    time, entropy, objective, rank_bound, changed : array of shape (n_steps,)
-        See `Record`.
-    n_evaluations : array of int of shape (n_steps,)
+    time, n_evaluations, entropy, objective, rank_bound, changed : array of shape (n_steps,)
     label_shares : array of shape (n_steps, n_columns)
     measures : mapping of str to array of shape (n_steps,)
         What else the method reports, such as the objective of the hard labels.
@@ -218,17 +185,12 @@ class History:
     def then(self, later: History) -> History:
         """Return this history with another behind it, whose clock and counter go on."""
         offsets = {"time": self.time[-1], "n_evaluations": self.n_evaluations[-1]}
-        joined = {
-            field.name: np.concatenate(
-                [getattr(self, field.name), getattr(later, field.name) + offsets.get(field.name, 0)]
-            )
-            for field in dataclasses.fields(self)
-            if field.name != "measures"
-        }
-        measures = {
-            name: np.concatenate([values, later.measures[name]])
-            for name, values in self.measures.items()
-        }
+        names = [field.name for field in dataclasses.fields(self) if field.name != "measures"]
+        joined = {}
+        for name in names:
+            own, other = getattr(self, name), getattr(later, name)
+            joined[name] = np.append(own, other + offsets.get(name, 0), axis=0)
+        measures = {name: np.append(x, later.measures[name]) for name, x in self.measures.items()}
         return History(**joined, measures=measures)
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ def check(table, groups):
     """Each row is in one group, and the rows of a group are equal."""
     order, starts, group = (part.numpy() for part in (groups.order, groups.starts, groups.group))
     assert sorted(order) == list(range(len(table)))
-    np.testing.assert_array_equal(table[groups.first[groups.group].numpy()], table)
+    np.testing.assert_array_equal(table[groups.order[groups.starts][groups.group].numpy()], table)
     for k, rows in enumerate(np.split(order, starts[1:])):
         assert (group[rows] == k).all()
 

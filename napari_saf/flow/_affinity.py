@@ -131,24 +131,15 @@ class GaussianAffinity:
     largest are dropped.
     """
 
+    # fmt: off
     sigma2: float = parameter(
-        0.1,
-        label="Colour tolerance",
+        0.1, label="Colour tolerance", bounds=(1e-6, None), step=0.01, advanced=True,
         help="How different two features may be and still be alike: larger joins more "
-        "(sigma squared).",
-        bounds=(1e-6, None),
-        step=0.01,
-        advanced=True,
-    )
+        "(sigma squared).")
     landmarks: int | NDArray[np.int64] | None = parameter(
-        100,
-        label="Landmarks",
-        help="How many sample pixels stand for all others; more is more exact and slower (ell).",
-        bounds=(2, 2000),
-        step=10,
-        advanced=True,
-        none="all",
-    )
+        100, label="Landmarks", bounds=(2, 2000), step=10, advanced=True, none="all",
+        help="How many sample pixels stand for all others; more is more exact and slower (ell).")
+    # fmt: on
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -168,7 +159,7 @@ class GaussianAffinity:
         # In one block on a graphics card, as all that is computed there.
         for some in scaled.split(_SHARING_ROWS if scaled.device.type == "cpu" else len(scaled)):
             groups = _shared_rows(some, whitening.shape[1])
-            rows = some if groups is None else some[groups.first]
+            rows = some if groups is None else some[groups.order[groups.starts]]
             blocks.append((_kernel_product(rows, right, whitening, _SKETCH_CHUNK_BYTES), groups))
         return Basis(blocks)
 

@@ -48,31 +48,18 @@ class StoppingRule:
         MAX_ITERATIONS after so many steps.
     """
 
+    # fmt: off
     entropy: float = parameter(
-        1e-3,
-        label="Stop at entropy",
-        help="Stop once labels are this certain on average (mean entropy in nats).",
-        bounds=(0, 1),
-        step=1e-3,
-        advanced=True,
-    )
+        1e-3, label="Stop at entropy", bounds=(0, 1), step=1e-3, advanced=True,
+        help="Stop once labels are this certain on average (mean entropy in nats).")
     changed: float = parameter(
-        1e-4,
-        label="Stop at change",
+        1e-4, label="Stop at change", bounds=(0, 1), step=1e-4, advanced=True,
         help="Stop once a smaller share of the pixels than this changes its label, and labels "
-        "no longer become more certain.",
-        bounds=(0, 1),
-        step=1e-4,
-        advanced=True,
-    )
+        "no longer become more certain.")
     max_steps: int = parameter(
-        2000,
-        label="Most steps",
-        help="Stop after this many steps in any case.",
-        bounds=(1, 1_000_000),
-        step=100,
-        advanced=True,
-    )
+        2000, label="Most steps", bounds=(1, 1_000_000), step=100, advanced=True,
+        help="Stop after this many steps in any case.")
+    # fmt: on
 
     def __post_init__(self) -> None:
         check_bounds(self)

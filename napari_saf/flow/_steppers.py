@@ -215,14 +215,11 @@ class GeometricEuler(AbstractStepper):
 
     _run = _EulerRun
 
+    # fmt: off
     step: float = parameter(
-        0.1,
-        label="Step",
-        help="Time step of the fixed scheme: smaller is more exact and slower (h).",
-        bounds=(1e-4, 10),
-        step=0.05,
-        advanced=True,
-    )
+        0.1, label="Step", bounds=(1e-4, 10), step=0.05, advanced=True,
+        help="Time step of the fixed scheme: smaller is more exact and slower (h).")
+    # fmt: on
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -236,14 +233,11 @@ class _AbstractAdaptiveStepper(AbstractStepper):
         assignments of two formulas of different order.
     """
 
+    # fmt: off
     tolerance: float = parameter(
-        1e-3,
-        label="Tolerance",
-        help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.",
-        bounds=(1e-7, 0.1),
-        step=5e-4,
-        advanced=True,
-    )
+        1e-3, label="Tolerance", bounds=(1e-7, 0.1), step=5e-4, advanced=True,
+        help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.")
+    # fmt: on
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.cluster import kmeans_plusplus
 
 from napari_saf.flow import (
     Cancelled,
@@ -40,7 +41,7 @@ from napari_saf.methods._method import (
     tolerance_parameter,
 )
 from napari_saf.parameters import parameter
-from napari_saf.points import MAX_EXACT_FEATURES, k_means_start, squared_distances, weighted_means
+from napari_saf.points import MAX_EXACT_FEATURES, squared_distances, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Record, Snapshot, Status
 
@@ -103,7 +104,9 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
         return points
     # Some may be drawn where one is given: draw as many as if none were.
     count = min(n_clusters, len(call.features))
-    for drawn in torch.from_numpy(k_means_start(call.features.cpu().numpy(), count, draw)):
+    # Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
+    drawn_points, _ = kmeans_plusplus(call.features.cpu().numpy(), count, random_state=draw)
+    for drawn in torch.from_numpy(drawn_points):
         point = drawn.to(points)
         if not (points == point).all(dim=1).any():
             points = torch.cat([points, point[None]])
