@@ -15,8 +15,8 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
+from napari_saf._gui.diagnostics.curves import _short_number
 from napari_saf._gui.docks.frame import frame_of
-from napari_saf._gui.forms.curves import Curve, CurvePlot, _short_number
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.runs.controller import RunRegistry, run_registry
 
@@ -31,9 +31,7 @@ def diagnostics(viewer, dock, monkeypatch):
 
 
 def open_diagnostics(viewer):
-    widget = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
-    widget._background["load"].wait(TIMEOUT / 1000)
-    return widget
+    return viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
 
 
 def settle(qtbot, widget):
@@ -166,7 +164,7 @@ def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
     dock.input.scale.set_value(3)
     run(dock)
     diagnostics._branch_fold.expand(animate=False)
-    assert diagnostics.branch._own.is_shown(diagnostics.branch.scale)
+    assert diagnostics.branch.is_shown(diagnostics.branch.scale)
     assert diagnostics.branch.scale.value == 3
     diagnostics.branch.scale.set_value(7)
     slide(qtbot, diagnostics, 1)
@@ -328,23 +326,6 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run)
     assert set(np.unique(result.data)) == {2, 5}
 
 
-def test_the_cursor_leaves_no_trace(qtbot):
-    plot, times = CurvePlot(), np.linspace(0, 9, 10)
-    qtbot.addWidget(plot)
-    curve = Curve("a", "", times**2, "{:.3g}".format)
-    plot.show_curves(times, [curve], lambda column: np.ones(4))
-    canvas = plot._rows[0].canvas
-    for width in range(250, 262):
-        canvas.resize(width, 38)
-        canvas.draw()
-        plot.move_cursor(3)
-        before = np.array(canvas.buffer_rgba())
-        for time in (9, 0, 3):
-            plot.move_cursor(time)
-        np.testing.assert_array_equal(np.array(canvas.buffer_rgba()), before)
-    assert plot.values_at_cursor == {"a": "9"}
-
-
 def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_run, qtbot):
     dock.window().show()
     frame, behind = frame_of(dock), frame_of(diagnostics)
@@ -360,15 +341,6 @@ def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_
     qtbot.waitUntil(lambda: bool(drawn), timeout=TIMEOUT)
     dock.controller.stop()
     qtbot.waitUntil(lambda: not dock.controller.is_running, timeout=TIMEOUT)
-
-
-def test_plots_are_there_before_the_first_run(dock, diagnostics, run, qtbot):
-    """To make them all takes 130 ms, which is too long a pause while something runs."""
-    qtbot.waitUntil(lambda: len(diagnostics.plot._rows) == 5, timeout=TIMEOUT)
-    rows = list(diagnostics.plot._rows)
-    assert not diagnostics.plot.values_at_cursor
-    run(dock)
-    assert diagnostics.plot._rows == rows and len(diagnostics.plot.values_at_cursor) == 5
 
 
 def test_a_run_ends_others_that_write_to_its_layer():
@@ -387,14 +359,6 @@ def test_a_run_ends_others_that_write_to_its_layer():
         registry.join(controller)
     registry.began(controllers[1])
     assert [controller.is_stopped for controller in controllers] == [True, False, False, False]
-
-
-def test_a_closed_dock_makes_no_more_plots(viewer, diagnostics, qtbot):
-    settle(qtbot, diagnostics)
-    viewer.window.remove_dock_widget(diagnostics)
-    n_rows = len(diagnostics.plot._rows)
-    qtbot.wait(300)
-    assert len(diagnostics.plot._rows) == n_rows < 5
 
 
 @pytest.mark.parametrize("value", [0, 0.0234, 1.5e-3, 12.34, 999.6, 2070, -2070, 9999.7, 1.234e8])

@@ -11,15 +11,16 @@ from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
+from superqt.utils import signals_blocked
 
+from napari_saf._gui.diagnostics.curves import CurvePlot, curves_of
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.sections import BranchForm, SeparabilityTable
 from napari_saf._gui.docks.run_dock import RunDock, count_labels
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.curves import CurvePlot, curves_of
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.metadata import METADATA_KEY, metadata_of
 from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.start import RecordedStart
 from napari_saf.metrics import class_separability, pairwise_separability
@@ -43,44 +44,44 @@ _TIME_HELP = (
 class DiagnosticsWidget(RunDock):
     """Record the runs of all docks, show any recorded state and branch from it.
 
-    Attributes
-    ----------
-    earlier : EarlierLayers
-        What shows labels and entropy at the time of the slider.
+    `times` are those that the slider goes through, `earlier` are layers of that time.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
+        self.times: NDArray[np.float64] = np.zeros(0)
         self._runs: list[RecordedRun] = []
         self._run: RecordedRun | None = None
-        self._history: History | None = None
-        self._times: NDArray[np.float64] = np.zeros(0)
         self._recorded_labels: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
         self.earlier = EarlierLayers(viewer)
         self.separability = SeparabilityTable()
         self.branch = BranchForm(viewer)
         self._create_controls()
-        self._connect()
+        for signal, slot in (
+            (self._choice.layer_changed, self._show_chosen),
+            (self._slider.valueChanged, self._on_slider_moved),
+            (self.plot.moved, self.go_to),
+            (self._entropy.toggled, self._show_entropy),
+            (self._apart.toggled, self._show_separability),
+            (self._branch_fold.toggled, self._show_branch),
+            (self.branch.button.clicked, self.start_branch),
+            (self._timer.timeout, self._on_timer),
+            (viewer.layers.events.removed, self._on_layer_removed),
+        ):
+            signal.connect(slot)
         self._show_chosen()
-        self.run_in_background("load", _load_plots, lambda _: self.plot.prepare())
         run_registry(viewer).watch(self)
 
     @property
     def time(self) -> float:
         """The time of the slider."""
         place = self._slider.value()
-        return float(self._times[place]) if 0 <= place < len(self._times) else 0.0
-
-    @property
-    def times(self) -> NDArray[np.float64]:
-        """The times that the slider goes through."""
-        return self._times
+        return float(self.times[place]) if place < len(self.times) else 0.0
 
     def go_to(self, time: float) -> None:
         """Put the slider at the recorded time that is nearest."""
-        if len(self._times):
-            self._slider.setValue(int(np.abs(self._times - time).argmin()))
+        self._slider.setValue(self._place_of(time))
 
     def choose(self, layer: Any) -> None:
         """Show the run that made a layer."""
@@ -88,23 +89,34 @@ class DiagnosticsWidget(RunDock):
 
     def resume(self) -> None:
         """Go on from the time of the slider as the run did, in its layer."""
-        run, recorded = self._run, self._state()
-        if run is None or recorded is None or not self._may_start(run):
-            return
-        self._start_from(run, recorded, dataclasses.replace(run.job, live=run.live))
-        run.live.layer.visible = True
+        self._start_from(is_branch=False)
 
     def start_branch(self) -> None:
         """Go on from the time of the slider with other parameters, in a layer of its own."""
+        self._start_from(is_branch=True)
+
+    def _start_from(self, *, is_branch: bool) -> None:
         run, recorded = self._run, self._state()
         if run is None or recorded is None or not self._may_start(run):
             return
-        self.branch.show_job(run.job)
         with self._showing_errors():
-            job = self.branch.job()
-            title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
-            live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
-            self._start_from(run, recorded, dataclasses.replace(job, live=live))
+            job, live = run.job, run.live
+            if is_branch:
+                job = self.branch.job()
+                title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
+                live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
+            self.earlier.show_result()
+            self.controller.start(
+                dataclasses.replace(
+                    job,
+                    live=live,
+                    is_sweep=False,
+                    start=RecordedStart(recorded),
+                    recording=run.recording.until(recorded),
+                )
+            )
+            if not is_branch:
+                live.layer.visible = True
 
     def run_began(self, controller: RunController) -> None:
         """Follow a run."""
@@ -114,8 +126,8 @@ class DiagnosticsWidget(RunDock):
         own_layer = [run for run in self._runs if run.live is live]
         self._forget_runs(own_layer)
         self._forget_runs(self._runs[: len(self._runs) - _MOST_RUNS + 1])
-        run = RecordedRun(controller, job, live, recording)
-        run.before = own_layer[-1] if own_layer else None
+        before = own_layer[-1] if own_layer else None
+        run = RecordedRun(controller, job, live, recording, before)
         self._runs.append(run)
         self._choice.set_others([("the run under way", run)])
         self._choice.choose(run)
@@ -180,41 +192,14 @@ class DiagnosticsWidget(RunDock):
             [],
         )
 
-    def _connect(self) -> None:
-        for signal, slot in (
-            (self._choice.layer_changed, self._show_chosen),
-            (self._slider.valueChanged, self._on_slider_moved),
-            (self.plot.moved, self.go_to),
-            (self._entropy.toggled, self._show_entropy),
-            (self._apart.toggled, self._show_separability),
-            (self._branch_fold.toggled, self._show_branch),
-            (self.branch.button.clicked, self.start_branch),
-            (self._timer.timeout, self._on_timer),
-        ):
-            signal.connect(slot)
-        self._viewer.layers.events.removed.connect(self._on_layer_removed)
-
     def _release(self) -> None:
         run_registry(self._viewer).unwatch(self)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._timer.stop()
-        self.plot.release()
         self._choice.disconnect_viewer()
         self.branch.release()
-        if self._lifetime.has_window:
-            self.earlier.forget()
-        self.earlier.let_go()
-        self._runs, self._run, self._history, self._recorded_labels = [], None, None, ()
-
-    def _start_from(self, run: RecordedRun, recorded: RecordedState, job: Any) -> None:
-        self.earlier.show_result()
-        job = dataclasses.replace(
-            job,
-            is_sweep=False,
-            start=RecordedStart(recorded),
-            recording=run.recording.until(recorded),
-        )
-        self.controller.start(job)
+        self.earlier.forget(keeps_layers=not self._lifetime.has_window)
+        self._runs, self._run, self._recorded_labels = [], None, ()
 
     def _may_start(self, run: RecordedRun) -> bool:
         return not (run.is_running or run.live.is_lost) and run.job.image in self._viewer.layers
@@ -232,8 +217,12 @@ class DiagnosticsWidget(RunDock):
         gone = [run for run in runs if not run.is_running]
         self._runs = [run for run in self._runs if run not in gone]
         if self._run in gone:
-            self.earlier.forget()
-            self._run = None
+            self._leave_run()
+
+    def _leave_run(self) -> None:
+        self.earlier.forget()
+        self.branch.release()
+        self._run = None
 
     def _state(self) -> RecordedState | None:
         """Return the recorded soft labels nearest to the time of the slider."""
@@ -246,18 +235,12 @@ class DiagnosticsWidget(RunDock):
     def _show_chosen(self, layer: object = None) -> None:
         """Show the run that is chosen, from its end."""
         chosen = self._choice.value
-        if isinstance(chosen, RecordedRun):
-            run: RecordedRun | None = chosen
-        else:
-            own = [r for r in self._runs if chosen is not None and r.live.layer == chosen]
-            run = own[-1] if own else None
+        own = [run for run in self._runs if chosen in (run, run.live.layer)]
+        run = own[-1] if own and chosen is not None else None
         if run is not self._run:
-            self.earlier.forget()
+            self._leave_run()
             self._entropy.setChecked(False)
-        if run is None or run is not self._run:
-            self.branch.release()
         self._run = run
-        self._history = None if chosen is None or run is not None else _history_of(chosen)
         self._show_branch()
         self._refresh(is_at_end=True)
         self._show_separability()
@@ -269,25 +252,28 @@ class DiagnosticsWidget(RunDock):
 
     def _refresh(self, *, is_at_end: bool) -> None:
         """Show curves, the range of the slider, and what is possible, as they are now."""
-        at = self.time
-        run, history = self._run, self._history
-        self._recorded_labels = () if run is None else run.recording.labels
+        at, run, layer = self.time, self._run, self._choice.layer
         if run is not None:
-            history = run.recording.history(_MOST_POINTS)
+            self._recorded_labels = run.recording.labels
+            history: History | None = run.recording.history(_MOST_POINTS)
+            self.times = np.array([recorded.time for recorded in self._recorded_labels])
+        else:
+            self._recorded_labels = ()
+            history = None if layer is None else _history_of(layer)
+            self.times = np.zeros(0) if history is None else history.time
         if history is None or not len(history):
-            self._times = np.zeros(0)
+            self.times = np.zeros(0)
             self.plot.hide()
         else:
-            times = np.array([recorded.time for recorded in self._recorded_labels])
-            self._times = times if run is not None else history.time
             self.plot.show_curves(history.time, curves_of(history), self._color)
-        blocked = self._slider.blockSignals(True)
-        self._slider.setRange(0, max(0, len(self._times) - 1))
-        end = self._slider.maximum()
-        place = end if is_at_end or not len(self._times) else np.abs(self._times - at).argmin()
-        self._slider.setValue(int(place))
-        self._slider.blockSignals(blocked)
+        with signals_blocked(self._slider):
+            self._slider.setRange(0, max(0, len(self.times) - 1))
+            self._slider.setValue(self._slider.maximum() if is_at_end else self._place_of(at))
         self._show_time()
+
+    def _place_of(self, time: float) -> int:
+        """Return the place of the slider whose time is nearest."""
+        return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
         if self._run is not None:
@@ -324,8 +310,8 @@ class DiagnosticsWidget(RunDock):
 
     def _describe(self) -> str:
         if self._run is None:
-            return _NOTHING if self._history is None else _NOT_RECORDED
-        if not len(self._times):
+            return _NOT_RECORDED if len(self.times) else _NOTHING
+        if not len(self.times):
             return "preparing …"
         recorded = self._recorded_labels[self._slider.value()]
         shares = self._run.recording.record(recorded.step).label_shares
@@ -340,17 +326,12 @@ class DiagnosticsWidget(RunDock):
             self.earlier.show_result()
             return
         recorded = self._recorded_labels[place]
-        self.run_in_background(
-            "labels",
-            lambda cancelled: (run, recorded, run.labels_at(recorded)),
-            self._on_labels_read,
-        )
 
-    def _on_labels_read(self, read: tuple[RecordedRun, RecordedLabels, LabelImage]) -> None:
-        run, recorded, labels = read
-        if run is not self._run or self._is_at_end or self._lifetime.has_ended:
-            return
-        self.earlier.show_labels(run, labels, recorded.time)
+        def show(labels: LabelImage) -> None:
+            if run is self._run and not self._is_at_end:
+                self.earlier.show_labels(run, labels, recorded.time)
+
+        self.run_in_background("labels", lambda cancelled: run.labels_at(recorded), show)
 
     def _show_entropy(self) -> None:
         run, state = self._run, self._state()
@@ -361,14 +342,13 @@ class DiagnosticsWidget(RunDock):
 
         def compute(cancelled: object) -> Any:
             image = graph.to_image(state.entropies())
-            return run, state.time, image[-1] if isinstance(image, list) else image
+            return image[-1] if isinstance(image, list) else image
 
-        self.run_in_background("entropy", compute, self._on_entropy_computed)
+        def show(image: NDArray[np.floating]) -> None:
+            if run is self._run and self._entropy.isChecked():
+                self.earlier.show_entropy(run, image, state.time)
 
-    def _on_entropy_computed(self, found: tuple[RecordedRun, float, NDArray[np.floating]]) -> None:
-        run, time, image = found
-        if run is self._run and self._entropy.isChecked() and not self._lifetime.has_ended:
-            self.earlier.show_entropy(run, image, time)
+        self.run_in_background("entropy", compute, show)
 
     def _show_separability(self) -> None:
         """Compute how far apart labels are, if anybody wants to see it."""
@@ -380,20 +360,18 @@ class DiagnosticsWidget(RunDock):
             return
         features = run.problem.features
 
-        def compute(cancelled: object) -> Any:
+        def compute(cancelled: object) -> tuple[float, NDArray[np.float64]]:
             labels = state.columns() + 1
             whole = class_separability(features, labels)
-            return run, whole, pairwise_separability(features, labels)
+            return whole, pairwise_separability(features, labels)
 
-        self.run_in_background("apart", compute, self._on_separability_computed)
+        def show(found: tuple[float, NDArray[np.float64]]) -> None:
+            whole, pairs = found
+            if run is self._run:
+                numbers = run.shown_numbers(len(pairs))
+                self.separability.show_separability(whole, pairs, numbers, run.color)
 
-    def _on_separability_computed(
-        self, found: tuple[RecordedRun, float, NDArray[np.float64]]
-    ) -> None:
-        run, whole, pairs = found
-        if run is self._run and not self._lifetime.has_ended:
-            numbers = run.shown_numbers(len(pairs))
-            self.separability.show_separability(whole, pairs, numbers, run.color)
+        self.run_in_background("apart", compute, show)
 
     def _on_layer_removed(self, event: Any) -> None:
         """Forget the runs of a layer that is gone."""
@@ -419,16 +397,9 @@ class DiagnosticsWidget(RunDock):
         self._resume.setEnabled(can_go_on)
         self.branch.button.setEnabled(can_go_on and not self.controller.is_running)
         self._entropy.setEnabled(state is not None)
-        self._slider.setEnabled(len(self._times) > 1)
+        self._slider.setEnabled(len(self.times) > 1)
 
 
 def _history_of(layer: Any) -> History | None:
-    entry = layer.metadata.get(METADATA_KEY)
-    history = entry.get("history") if isinstance(entry, dict) else None
+    history = metadata_of(layer).get("history")
     return history if isinstance(history, History) and len(history) else None
-
-
-def _load_plots(cancelled: object) -> None:
-    """Load what draws the curves: 0.4 s for which the screen should not have to wait."""
-    import matplotlib.backends.backend_qtagg
-    import matplotlib.figure  # noqa: F401

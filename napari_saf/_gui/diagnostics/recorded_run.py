@@ -19,36 +19,24 @@ from napari_saf.result import LabelImage
 
 @dataclasses.dataclass(slots=True, eq=False)
 class RecordedRun:
-    """A run of some dock, under way or over.
+    """A run of some dock: under way, while there is a controller, or over.
 
-    Attributes
-    ----------
-    controller : RunController or None
-        Whose run it is; None once it is over.
-    live : LiveLayer
-        Shows its labels.
-    problem : Problem or None
-        What was labelled, once it was read.
-    numbers : array of int
-        The numbers with which classes were painted.
-    columns : array of int or None
-        Entry l - 1 is the column of label l, once the run is over.
-    before : RecordedRun or None
-        The run that the same layer shows as long as this one has come to nothing.
+    The numbers are those with which classes were painted. Once the run is over, entry l - 1 of the
+    columns is that of label l. The run `before` is what the layer shows as long as this one has
+    come to nothing.
     """
 
     controller: RunController | None
     job: RunJob
     live: LiveLayer
     recording: Recording
+    before: RecordedRun | None = None
     problem: Problem | None = None
     numbers: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.arange(0))
     columns: NDArray[np.int64] | None = None
-    before: RecordedRun | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether it is under way."""
         return self.controller is not None
 
     def note(self) -> None:
@@ -63,12 +51,11 @@ class RecordedRun:
 
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
         """Return the number of each column on screen: painted, by size, or as it comes."""
-        if len(self.numbers):
-            return LabelMap(self.numbers).extended(n_columns).numbers[:n_columns]
-        numbers = np.zeros(n_columns, dtype=np.int64)
-        if self.columns is not None:
+        numbers = self.numbers
+        if self.columns is not None and not len(numbers):
+            numbers = np.zeros(int(self.columns.max(initial=-1)) + 1, dtype=np.int64)
             numbers[self.columns] = np.arange(1, len(self.columns) + 1)
-        return LabelMap(numbers).extended(n_columns).numbers
+        return LabelMap(numbers).extended(n_columns).numbers[:n_columns]
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
         """Return recorded labels, numbered as on screen."""
@@ -77,9 +64,9 @@ class RecordedRun:
 
     def color(self, column: int) -> NDArray[np.float32]:
         """Return the colour of a column."""
-        if len(self.numbers):
-            return self.live.color(int(self.shown_numbers(column + 1)[column]) - 1)
-        return self.live.color(column)
+        return self.live.color(
+            self.shown_numbers(column + 1)[column] - 1 if len(self.numbers) else column
+        )
 
 
 class EarlierLayers:
@@ -99,17 +86,12 @@ class EarlierLayers:
         """The layer of earlier labels that is shown, or None."""
         return None if self._result is None or self._labels is None else self._labels.layer
 
-    @property
-    def entropy(self) -> Any:
-        return None if self._entropy is None else self._entropy.layer
-
     def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
         """Show labels in place of the result of a run."""
         result = run.live.layer
         if result is None or run.live.is_lost:
             return
-        if self._labels is None or self._result not in (None, result) or self._labels.is_lost:
-            self._drop_labels()
+        if self._labels is None or self._labels.is_lost:
             # It takes the colours of the result and lies below it.
             image, place = run.job.image, run.live.placement
             self._labels = LiveLayer(self._viewer, image, "earlier", place, result)
@@ -126,20 +108,20 @@ class EarlierLayers:
         result, self._result = self._result, None
         if result is None or self._labels is None:
             return
-        if self._labels.layer in self._viewer.layers:
-            self._labels.layer.visible = False
-        if result in self._viewer.layers:
-            result.visible = True
+        for layer, is_visible in ((self._labels.layer, False), (result, True)):
+            if layer in self._viewer.layers:
+                layer.visible = is_visible
 
     def show_entropy(self, run: RecordedRun, values: NDArray[np.floating], time: float) -> None:
         """Show entropies, image-shaped, 0 to 1."""
         if self._entropy is None:
-            name = f"{run.job.image.name} entropy"
             place = run.live.placement
-            self._entropy = UncertaintyLayer(self._viewer, name, place, full=1.0, covers=True)
-        is_new = self.entropy is None or self.entropy not in self._viewer.layers
+            self._entropy = UncertaintyLayer(
+                self._viewer, f"{run.job.image.name} entropy", place, full=1.0, covers=True
+            )
+        is_new = self._entropy.layer not in self._viewer.layers
         self._entropy.show(values)
-        self.entropy.name = f"{run.job.image.name} entropy at t = {time:.3g}"
+        self._entropy.layer.name = f"{run.job.image.name} entropy at t = {time:.3g}"
         if is_new and run.live.layer in self._viewer.layers:
             self._viewer.layers.selection.active = run.live.layer
 
@@ -147,19 +129,11 @@ class EarlierLayers:
         if self._entropy is not None:
             self._entropy.hide()
 
-    def forget(self) -> None:
-        """Show the result again and take the layers away."""
-        self.show_result()
-        self._drop_labels()
-        if self.entropy is not None and self.entropy in self._viewer.layers:
-            self._viewer.layers.remove(self.entropy)
-        self._entropy = None
-
-    def let_go(self) -> None:
-        """Forget the layers and leave them as they are."""
+    def forget(self, *, keeps_layers: bool = False) -> None:
+        """Show the result again and take the layers away; or leave all as it is."""
+        if not keeps_layers:
+            self.show_result()
+            for own in (self._labels, self._entropy):
+                if own is not None and own.layer in self._viewer.layers:
+                    self._viewer.layers.remove(own.layer)
         self._labels = self._entropy = self._result = None
-
-    def _drop_labels(self) -> None:
-        labels, self._labels = self._labels, None
-        if labels is not None and labels.layer is not None and labels.layer in self._viewer.layers:
-            self._viewer.layers.remove(labels.layer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 
@@ -13,15 +14,18 @@ from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
 from napari_saf._gui.docks.label_table import ROW_HEIGHT, create_cell, create_table, table_texts
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import SafError
-from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import build, values_of
 
 _MOST_ROWS = 6
 _SCALE_HELP = "Side of the window over which labels are averaged (N)."
+_SUMMARY_HELP = (
+    "How far apart labels are in colour or whatever describes a pixel: the scatter between them "
+    "over the scatter within them; larger is better (tr S_B / tr S_W)."
+)
 
 
 class SeparabilityTable(QWidget):
@@ -31,10 +35,7 @@ class SeparabilityTable(QWidget):
         super().__init__()
         self._summary = QLabel()
         self._summary.setWordWrap(True)
-        self._summary.setToolTip(
-            "How far apart labels are in colour or whatever describes a pixel: the scatter "
-            "between them over the scatter within them; larger is better (tr S_B / tr S_W)."
-        )
+        self._summary.setToolTip(_SUMMARY_HELP)
         self._table = create_table(
             "Each label, the label it is least apart from, and how far apart they are."
         )
@@ -42,10 +43,7 @@ class SeparabilityTable(QWidget):
         self._table.setHorizontalHeaderLabels(["Label", "Most like", "Apart"])
         self._table.verticalHeader().hide()
         self._table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._summary)
-        layout.addWidget(self._table)
+        fill_layout(QVBoxLayout(self), self._summary, self._table)
         self.show_message("")
 
     def show_message(self, text: str) -> None:
@@ -66,16 +64,16 @@ class SeparabilityTable(QWidget):
             self.show_message("One label only: nothing to tell apart.")
             return
         nearest = np.nanargmin(pairs[present], axis=1)
-        apart = pairs[present, nearest]
-        order = np.argsort(apart, kind="stable")
-        self._table.setRowCount(len(order))
-        for row, k in enumerate(order):
-            for place, column in enumerate((int(present[k]), int(nearest[k]))):
+        order = np.argsort(pairs[present, nearest], kind="stable")
+        couples = [(int(present[k]), int(nearest[k])) for k in order]
+        self._table.setRowCount(len(couples))
+        for row, couple in enumerate(couples):
+            for place, column in enumerate(couple):
                 self._table.setItem(row, place, create_cell(f"{numbers[column]}", color(column)))
-            self._table.setItem(row, 2, create_cell(f"{apart[k]:.3g}"))
-        first, second = sorted(numbers[[present[order[0]], nearest[order[0]]]])
+            self._table.setItem(row, 2, create_cell(f"{pairs[couple]:.3g}"))
+        first, second = sorted(numbers[list(couples[0])])
         self._summary.setText(
-            f"All labels: {whole:.3g}. Least apart: {first} and {second} ({apart[order[0]]:.2g})."
+            f"All labels: {whole:.3g}. Least apart: {first} and {second} ({pairs[couples[0]]:.2g})."
         )
         header = self._table.horizontalHeader().sizeHint().height()
         self._table.setFixedHeight(header + min(len(order), _MOST_ROWS) * ROW_HEIGHT + 4)
@@ -87,25 +85,20 @@ class SeparabilityTable(QWidget):
         return str(self._summary.text()), rows
 
 
-class BranchForm(QWidget):
+class BranchForm(FormSection):
     """The parameters of a run, to be changed, and a button that continues with them."""
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
         self._job: RunJob | None = None
-        self._parameters: QWidget | None = None
         self.form: MethodForm | None = None
         self.scale = OddSlider(5)
-        self._own = FormSection()
-        self._own.add_row("Scale", self.scale, _SCALE_HELP)
+        self.add_row("Scale", self.scale, _SCALE_HELP)
         self.button = create_button(
             "Branch", "Go on from here with these parameters, in a layer of its own."
         )
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.addWidget(self._own)
-        self._layout.addWidget(self.button)
+        self.layout().addWidget(self.button)
 
     def show_job(self, job: RunJob) -> None:
         """Show the parameters of a run, unless they are those shown already."""
@@ -117,57 +110,39 @@ class BranchForm(QWidget):
             self._viewer, [type(job.method)], asks_prototypes=False, asks_start=False
         )
         self._parameters = QWidget()
-        layout = QVBoxLayout(self._parameters)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(form.basic)
-        layout.addWidget(create_fold("Advanced", form.advanced))
-        self._layout.insertWidget(1, self._parameters)
-        side = side_of(job.image_job.options.window)
-        if side is not None:
-            self.scale.set_value(side)
-        form.changed.connect(self._show_scale)
+        fold = create_fold("Advanced", form.advanced)
+        fill_layout(QVBoxLayout(self._parameters), form.basic, fold)
+        self.layout().insertWidget(1, self._parameters)
+        self.scale.set_value(side_of(job.image_job.options.window) or self.scale.value)
         try:
             form.set_values(values_of(job.method))
         except SafError:
             self.button.setEnabled(False)
+        form.changed.connect(self._show_scale)
         self._show_scale()
 
     def job(self) -> RunJob:
-        """Return what the run shown would be with the parameters as they are now.
-
-        Raises
-        ------
-        SafError
-            If a value is out of bounds.
-        """
-        assert self._job is not None
-        image_job = self._job.image_job
-        if self._own.is_shown(self.scale):
+        """Return the run with the parameters as they are now; SafError if one is out of bounds."""
+        assert self._job is not None and self.form is not None
+        method, image_job = self._job.method, self._job.image_job
+        method = build(type(method), values_of(method) | self.form.values())
+        if self.is_shown(self.scale):
             window = with_side(image_job.options.window, self.scale.value)
             options = dataclasses.replace(image_job.options, window=window)
             image_job = dataclasses.replace(image_job, options=options)
-        return dataclasses.replace(self._job, method=self._method(), image_job=image_job)
+        return dataclasses.replace(self._job, method=method, image_job=image_job)
 
     def release(self) -> None:
-        """Let go of the viewer and of the run."""
-        if self.form is not None and self._parameters is not None:
+        """Let go of the run and its form."""
+        if self.form is not None:
             self.form.release()
-            self._layout.removeWidget(self._parameters)
             self._parameters.hide()
             self._parameters.deleteLater()
-        self._job = self.form = self._parameters = None
-
-    def _method(self) -> AbstractMethod:
-        assert self._job is not None and self.form is not None
-        method = self._job.method
-        return build(type(method), values_of(method) | self.form.values())
+        self._job = self.form = None
 
     def _show_scale(self) -> None:
         """Ask for the scale where it matters and is one number."""
         assert self._job is not None
-        try:
-            uses_window = self._method().uses_window
-        except SafError:
-            return
         has_one = side_of(self._job.image_job.options.window) is not None
-        self._own.show_row(self.scale, has_one and uses_window)
+        with contextlib.suppress(SafError):
+            self.show_row(self.scale, has_one and self.job().method.uses_window)

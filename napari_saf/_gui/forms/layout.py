@@ -9,6 +9,7 @@ from magicgui.widgets import Widget
 from qtpy.QtCore import QSize, Qt
 from qtpy.QtWidgets import (
     QWIDGETSIZE_MAX,
+    QBoxLayout,
     QFrame,
     QHBoxLayout,
     QLabel,
@@ -33,9 +34,9 @@ class FormSection(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(_SPACING)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(_SPACING)
         self._rows: dict[QWidget | Widget, QWidget] = {}
 
     def add_row(self, text: str, field: QWidget | Widget, tooltip: str = "") -> None:
@@ -49,11 +50,8 @@ class FormSection(QWidget):
         control.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._rows[field] = row = QWidget()
         row.setToolTip(tooltip)
-        layout = QHBoxLayout(row)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(label)
-        layout.addWidget(control, stretch=1)
-        self._layout.addWidget(row)
+        fill_layout(QHBoxLayout(row), label, control)
+        self.layout().addWidget(row)
 
     def show_row(self, field: QWidget | Widget, visible: bool) -> None:
         """Show or hide a field with its label."""
@@ -66,7 +64,6 @@ class FormSection(QWidget):
     def clear(self) -> None:
         """Remove all rows."""
         for row in self._rows.values():
-            self._layout.removeWidget(row)
             row.hide()
             row.deleteLater()
         self._rows.clear()
@@ -112,13 +109,17 @@ def enable(button: QPushButton, why_not: str, tooltip: str) -> None:
     button.setToolTip(f"{why_not[:1].upper()}{why_not[1:]}." if why_not else tooltip)
 
 
-def create_row(*widgets: QWidget) -> QWidget:
-    """Return widgets side by side."""
-    row = QWidget()
-    layout = QHBoxLayout(row)
+def fill_layout(layout: QBoxLayout, *widgets: QWidget, stretch: int = 0) -> None:
+    """Put widgets into a layout without margins."""
     layout.setContentsMargins(0, 0, 0, 0)
     for widget in widgets:
-        layout.addWidget(widget, stretch=1)
+        layout.addWidget(widget, stretch=stretch)
+
+
+def create_row(*widgets: QWidget) -> QWidget:
+    """Return widgets side by side, as wide as each other."""
+    row = QWidget()
+    fill_layout(QHBoxLayout(row), *widgets, stretch=1)
     return row
 
 
