@@ -61,9 +61,14 @@ def docked(window):
 
 
 def vary_labels(dock):
-    dock.choice.vary(0, "max_labels", "2, 5")
-    dock.choice.vary(1, None)
+    dock.choice.rows[0].choose("max_labels", "2, 5")
+    dock.choice.rows[1].choose(None)
     return dock
+
+
+def tick(dock, *names):
+    for name, box in dock.choice.boxes.items():
+        box.setChecked(name in names)
 
 
 def button(dock, words):
@@ -126,7 +131,7 @@ def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
 
 
 def test_ends_are_told_as_in_other_docks(compare, qtbot, viewer):
-    compare.choice.vary(0, "stop.max_steps", "1, 1000")
+    compare.choice.rows[0].choose("stop.max_steps", "1, 1000")
     run(qtbot, compare)
     ends = [STATUS_TEXTS[one.status] for one in compare.outcome.comparison.results]
     assert column(compare, "Ended") == ends and ends[0] == "step limit reached"
@@ -137,8 +142,8 @@ def test_a_table_of_two_parameters_is_shown_as_one(viewer, dock_in, qtbot):
     viewer.add_image(stack(n_slices=3, side=12), name="stack")
     dock = dock_in(viewer)
     dock.input.choose(extent="each")
-    dock.choice.vary(0, "window", "3, 5")
-    dock.choice.vary(1, "max_labels", "2, 3")
+    dock.choice.rows[0].choose("window", "3, 5")
+    dock.choice.rows[1].choose("max_labels", "2, 3")
     run(qtbot, dock)
     assert viewer.canvas.grid.actual_shape(viewer.layers) == (2, 2)
     assert not viewer.layers["stack"].visible
@@ -154,9 +159,9 @@ def test_names_on_screen_say_what_differs_in_the_words_of_the_form(window, qtbot
     frame, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")
     viewer.window._qt_window.show()
     dock.input.choose(extent="each")
-    dock.choice.choose_methods("saf", "slk")
-    dock.choice.vary(0, "window", "3, 5")
-    dock.choice.vary(1, "max_labels", "2, 3")
+    tick(dock, "saf", "slk")
+    dock.choice.rows[0].choose("window", "3, 5")
+    dock.choice.rows[1].choose("max_labels", "2, 3")
     run(qtbot, dock)
     expected = [f"SAF, Scale {w}, Labels {c}" for w in (3, 5) for c in (2, 3)]
     expected += ["SLK, Scale 3", "SLK, Scale 5"]
@@ -194,7 +199,7 @@ def test_names_are_as_short_as_the_grid_is_narrow(axes, expected):
 def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkeypatch):
     run(qtbot, compare)
     truth = np.kron([[1, 2], [3, 4]], np.ones((8, 8), np.uint8))
-    compare.choose_truth(viewer.add_labels(truth, name="truth"))
+    compare.truth.choose(viewer.add_labels(truth, name="truth"))
     qtbot.waitUntil(lambda: compare.outcome.truth is not None, timeout=TIMEOUT)
     measured = [saf.metrics.segmentation_covering(one.data, truth) for one in results(viewer)]
     assert column(compare, "Covering") == [f"{value:.3f}" for value in measured]
@@ -228,10 +233,10 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in
     other = viewer.add_image(image[:, :6], name="other")
     truth = viewer.add_labels(1 + (image > 0.5), name="truth")
     dock = dock_in(viewer)
-    dock.choice.vary(0, None)
-    dock.choice.vary(1, None)
+    dock.choice.rows[0].choose(None)
+    dock.choice.rows[1].choose(None)
     dock.input.choose(image=layer)
-    dock.choose_truth(truth)
+    dock.truth.choose(truth)
     viewer.dims.set_point(0, 2)
 
     def measured():
@@ -249,9 +254,9 @@ def test_a_truth_chosen_afterwards_is_that_of_the_slice_compared(viewer, dock_in
         dock.input.choose(extent="slice")
         run(qtbot, dock)
         before = measured()
-        dock.choose_truth(None)
+        dock.truth.choose(None)
         change()
-        dock.choose_truth(truth)
+        dock.truth.choose(truth)
         assert measured() == before
 
 
@@ -259,10 +264,10 @@ def test_stop_keeps_what_is_finished(docked, qtbot, window):
     compare, viewer = docked, window
     boxes = {box.text(): box for box in compare.findChildren(QCheckBox)}
     click(qtbot, boxes["Laplacian K-modes"])
-    assert compare.choice.names == ["saf", "slk"]
-    compare.choice.vary(0, "stop.max_steps", "1, 1000000")
-    compare.choice.vary(1, "stop.entropy", "0")
-    compare.choice.follow_segment(True)
+    assert [one.name for one in compare.choice.methods] == ["saf", "slk"]
+    compare.choice.rows[0].choose("stop.max_steps", "1, 1000000")
+    compare.choice.rows[1].choose("stop.entropy", "0")
+    compare.choice.settings.choose(True)
     segment = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
     segment.form.set_values({"stepper": "euler", "stepper.step": 1e-4, "stop.changed": 0.0})
     click(qtbot, button(compare, "Compare"))
@@ -278,25 +283,25 @@ def test_stop_keeps_what_is_finished(docked, qtbot, window):
 
 def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
     box = next(b for b in compare.findChildren(QComboBox) if b.findData("max_labels") >= 0)
-    compare.choice.choose_methods("slk")
+    tick(compare, "slk")
     assert box.findData("n_clusters") >= 0 and box.findData("max_labels") < 0
     assert compare.choice.axis_names == []
-    compare.choice.choose_methods("saf")
-    compare.choice.vary(0, "max_labels")
+    tick(compare, "saf")
+    compare.choice.rows[0].choose("max_labels")
     typed = next(one for one in compare.findChildren(QLineEdit) if one.text() == "8, 16, 32")
     typed.selectAll()
     qtbot.keyClicks(typed, "2, x")
     assert button(compare, "Compare").text() == "Compare"
     click(qtbot, button(compare, "Compare"))
     assert compare.status.is_error and "max_labels" in compare.status.text
-    compare.choice.vary(0, "max_labels", "2")
-    compare.choice.choose_methods("saf", "bavardage")
+    compare.choice.rows[0].choose("max_labels", "2")
+    tick(compare, "saf", "bavardage")
     assert button(compare, "Compare").text() == "Compare 2 runs"
-    compare.choose_truth(viewer.add_labels(np.ones((5, 5), np.uint8)))
+    compare.truth.choose(viewer.add_labels(np.ones((5, 5), np.uint8)))
     run(qtbot, compare)
     assert compare.status.is_error and "truth" in compare.status.text
     assert not results(viewer)
-    compare.choose_truth(None)
+    compare.truth.choose(None)
     run(qtbot, compare)
     assert "not run: BAVARDAGE" in compare.status.text
     assert len(results(viewer)) == 1
@@ -329,7 +334,7 @@ def test_strokes_count_and_their_numbers_may_have_gaps(compare, qtbot, viewer):
     strokes = np.zeros(IMAGE.shape[:2], np.uint8)
     strokes[:3, :3], strokes[-3:, -3:] = 1, 4
     compare.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
-    compare.choice.choose_methods("laplacianshot", "af")
+    tick(compare, "laplacianshot", "af")
     run(qtbot, compare)
     assert len(results(viewer)) == 2, compare.status.text
     for layer in results(viewer):
@@ -355,6 +360,6 @@ def test_a_scale_that_does_not_fit_is_told_of(compare, qtbot, viewer):
     compare.input.scale.set_value(7)
     run(qtbot, compare)
     assert "scale along axis -3: 3 px, the most that fits" in compare.status.text
-    compare.choice.vary(1, "window", "1, 3")
+    compare.choice.rows[1].choose("window", "1, 3")
     run(qtbot, compare)
     assert "fits" not in compare.status.text

@@ -112,9 +112,10 @@ def test_results_of_other_slices_stay(viewer, dock, run):
 
 def test_results_side_by_side_are_left_alone(viewer, dock, qtbot, run):
     compare = viewer.window.add_plugin_dock_widget("napari-saf", "Compare")[1]
-    compare.choice.choose_methods("slk")
-    compare.choice.vary(0, None)
-    compare.choice.vary(1, None)
+    for name, box in compare.choice.boxes.items():
+        box.setChecked(name == "slk")
+    compare.choice.rows[0].choose(None)
+    compare.choice.rows[1].choose(None)
     compare.start()
     qtbot.waitUntil(lambda: not compare.is_busy, timeout=TIMEOUT)
     made = in_sight(viewer)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
@@ -19,6 +19,7 @@ from qtpy.QtWidgets import (
 )
 from superqt.utils import signals_blocked
 
+from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.image_input import with_side
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf.comparison import (
@@ -34,20 +35,10 @@ from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import Parameter, describe
 from napari_saf.problem import ImageOptions
 
-
-class _Axis(NamedTuple):
-    """Something that may vary: what it is called, values to begin with."""
-
-    name: str
-    label: str
-    start: str
-    help: str
-
-
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
-_OPTION_VALUES = {"window": "3, 9, 21", "max_side": "240, 480"}
+_FIRST_VALUES = {"window": "3, 9, 21", "max_side": "240, 480"}
 _START = (("s", "0, 0.5, 1"), ("window", "3, 9"))
 _MOST_LETTERS = 68
 """Of the names in a row of panels, in a small window."""
@@ -56,98 +47,68 @@ _N_GIVEN = 2
 
 
 class ComparisonChoice(QWidget):
-    """Methods to tick, two rows of a parameter and its values."""
+    """Methods to tick, whose settings count, two rows of a parameter and its values."""
 
     changed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
-        self._boxes = {name: QCheckBox(method.title) for name, method in METHODS.items()}
-        self._settings = QComboBox()
-        self._settings.addItem("defaults", "defaults")
-        self._settings.addItem("as in Segment", "segment")
-        self._rows = [_AxisRow("Vary"), _AxisRow("and")]
-        section, layout = FormSection(), QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        methods = QVBoxLayout()
+        self.boxes = {name: QCheckBox(method.title) for name, method in METHODS.items()}
+        self.settings = Choice((("defaults", False), ("as in Segment", True)))
+        self.rows = (_AxisRow("Vary"), _AxisRow("and"))
+        section, methods, layout = FormSection(), QVBoxLayout(), QVBoxLayout(self)
+        section.add_row("Settings", self.settings, "What the parameters are that do not vary.")
         methods.setSpacing(2)
-        for name, box in self._boxes.items():
-            box.setToolTip(f"Run this method ({name}).")
-            methods.addWidget(box)
-        section.add_row("Settings", self._settings, "What the parameters are that do not vary.")
+        layout.setContentsMargins(0, 0, 0, 0)
         layout.addLayout(methods)
-        for widget in (section, *self._rows):
+        for widget in (section, *self.rows):
             layout.addWidget(widget)
-        next(iter(self._boxes.values())).setChecked(True)
-        self._offer_axes()
-        for row, start in zip(self._rows, _START, strict=True):
+        for name, box in self.boxes.items():
+            box.setToolTip(f"Run this method ({name}).")
+            box.toggled.connect(self._on_methods_changed)
+            methods.addWidget(box)
+        next(iter(self.boxes.values())).setChecked(True)
+        for row, start in zip(self.rows, _START, strict=True):
             row.choose(*start)
             row.changed.connect(self.changed)
-        for box in self._boxes.values():
-            box.toggled.connect(self._on_methods_changed)
-        self._settings.currentIndexChanged.connect(self.changed)
+        self.settings.currentIndexChanged.connect(self.changed)
 
     @property
-    def names(self) -> list[str]:
-        """The names of the methods that are ticked."""
-        return [name for name, box in self._boxes.items() if box.isChecked()]
+    def methods(self) -> list[type[AbstractMethod]]:
+        """The methods that are ticked."""
+        return [METHODS[name] for name, box in self.boxes.items() if box.isChecked()]
 
     @property
     def axis_names(self) -> list[str]:
         """The names of what varies."""
-        return [row.name for row in self._rows if row.name]
-
-    @property
-    def follows_segment(self) -> bool:
-        """Whether the parameters of the Segment dock count."""
-        return bool(self._settings.currentData() == "segment")
-
-    def choose_methods(self, *names: str) -> None:
-        """Choose these methods and no others."""
-        for name, box in self._boxes.items():
-            box.setChecked(name in names)
-
-    def vary(self, number: int, name: str | None, values: str = "") -> None:
-        """Choose what row 0 or 1 varies, and its values; None: nothing."""
-        self._rows[number].choose(name, values)
-
-    def follow_segment(self, wanted: bool) -> None:
-        """Choose whose parameters count."""
-        self._settings.setCurrentIndex(int(wanted))
+        return [row.name for row in self.rows if row.name]
 
     def variants(self, options: ImageOptions, known: Mapping[str, AbstractMethod]) -> list[Variant]:
-        """Return what is asked for.
+        """Return what is asked for, of the methods that are known, the others by their defaults.
 
-        Parameters
-        ----------
-        options : ImageOptions
-            What is the same for all.
-        known : mapping of str to AbstractMethod
-            Methods with parameters of their own; the others have their defaults.
-
-        Raises
-        ------
-        InvalidInput
-            If no method is ticked, or values are wrong.
+        InvalidInput is raised if no method is ticked, or values are wrong.
         """
-        types = [METHODS[name] for name in self.names]
-        axes = {row.name: read_values(row.name, row.text, types) for row in self._rows if row.name}
+        types, rows = self.methods, [row for row in self.rows if row.name]
+        axes = {row.name: read_values(row.name, row.text, types) for row in rows}
         if isinstance(options.window, tuple) and "window" in axes:
             axes["window"] = [
                 with_side(options.window, side) if isinstance(side, int) else side
                 for side in axes["window"]
             ]
-        methods = [known.get(name) or METHODS[name]() for name in self.names]
+        methods = [known.get(method.name) or method() for method in types]
         return variants_of(methods, axes, options)
 
     def _on_methods_changed(self) -> None:
-        self._offer_axes()
+        """Offer what may vary: basic parameters, options of the image, advanced parameters."""
+        found: dict[str, Parameter] = {}
+        for item in (item for method in self.methods for item in describe(method)):
+            if item.kind in _KINDS and item.name not in _NOT_VARIED and item.in_form:
+                found.setdefault(item.name, item)
+        basic = [item for item in found.values() if not item.advanced]
+        advanced = [item for item in found.values() if item.advanced]
+        for row in self.rows:
+            row.offer([*basic, *(_OPTIONS[name] for name in OPTION_AXES), *advanced])
         self.changed.emit()
-
-    def _offer_axes(self) -> None:
-        axes = _axes_of([METHODS[name] for name in self.names])
-        for row in self._rows:
-            row.offer(axes)
 
 
 class _AxisRow(QWidget):
@@ -168,7 +129,7 @@ class _AxisRow(QWidget):
         for widget, stretch in ((self._box, 5), (self._line, 3)):
             widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
             layout.addWidget(widget, stretch=stretch)
-        self._starts: dict[str, str] = {}
+        self._items: dict[str, Parameter] = {}
         self._box.currentIndexChanged.connect(self._on_chosen)
         self._line.textChanged.connect(self.changed)
 
@@ -182,52 +143,37 @@ class _AxisRow(QWidget):
         """Its values."""
         return str(self._line.text())
 
-    def offer(self, axes: Sequence[_Axis]) -> None:
+    def offer(self, items: Iterable[Parameter]) -> None:
         """Offer what may vary; keep the choice if it is there."""
         before = self.name
-        self._starts = {axis.name: axis.start for axis in axes}
+        self._items = {item.name: item for item in items}
         with signals_blocked(self._box):
             self._box.clear()
             self._box.addItem("nothing", "")
-            for number, axis in enumerate(axes, 1):
-                self._box.addItem(axis.label, axis.name)
-                tooltip = f"{axis.help} ({axis.name})"
-                self._box.setItemData(number, tooltip, Qt.ItemDataRole.ToolTipRole)
+            for number, (name, item) in enumerate(self._items.items(), 1):
+                self._box.addItem(item.label, name)
+                self._box.setItemData(number, f"{item.help} ({name})", Qt.ItemDataRole.ToolTipRole)
             self._box.setCurrentIndex(max(0, self._box.findData(before)))
         if self.name != before:
             self._on_chosen()
 
     def choose(self, name: str | None, values: str = "") -> None:
-        """Choose what varies, and its values."""
+        """Choose what varies, and its values; None: nothing."""
         self._box.setCurrentIndex(max(0, self._box.findData(name or "")))
         if values:
             self._line.setText(values)
 
     def _on_chosen(self) -> None:
-        self._line.setEnabled(bool(self.name))
-        self._line.setText(self._starts.get(self.name, ""))
+        item = self._items.get(self.name)
+        self._line.setEnabled(item is not None)
+        self._line.setText("" if item is None else _first_values(item))
         self.changed.emit()
-
-
-def _axes_of(methods: Sequence[type[AbstractMethod]]) -> list[_Axis]:
-    """Return what may vary: basic parameters, options of the image, advanced parameters."""
-    found: dict[str, Parameter] = {}
-    for method in methods:
-        for item in describe(method):
-            if item.kind in _KINDS and item.name not in _NOT_VARIED and item.in_form:
-                found.setdefault(item.name, item)
-    items = [
-        *(item for item in found.values() if not item.advanced),
-        *(_OPTIONS[name] for name in OPTION_AXES),
-        *(item for item in found.values() if item.advanced),
-    ]
-    return [_Axis(item.name, item.label, _first_values(item), item.help) for item in items]
 
 
 def _first_values(item: Parameter) -> str:
     """Return values of a parameter to begin with."""
-    if item.name in _OPTION_VALUES:
-        return _OPTION_VALUES[item.name]
+    if item.name in _FIRST_VALUES:
+        return _FIRST_VALUES[item.name]
     if item.kind == "choice":
         return ", ".join(item.choices)
     if item.kind == "bool":
@@ -246,58 +192,39 @@ def _first_values(item: Parameter) -> str:
     return ", ".join(f"{value:g}" for value in within)
 
 
-def whole_name(variant: Variant) -> str:
-    """Return all that was chosen for a variant."""
-    return _join((_label(variant, axis), value) for axis, value in variant.place)
+def whole_name(variant: Variant, n_words: int | None = None) -> str:
+    """Return all that was chosen for a variant, with so many words of each label of the form."""
+    texts = []
+    for axis, value in variant.place:
+        item = _OPTIONS.get(axis) or parameter_named(type(variant.method), axis)
+        label = "" if item is None else item.label  # the name of a method is enough
+        texts.append(" ".join([*label.split()[:n_words], value]))
+    return ", ".join(texts)
 
 
 def panel_names(variants: Sequence[Variant]) -> list[str]:
     """Return for each variant what distinguishes it, as long as there is room for."""
-    axes = open_axes(variants)
+    axes, layout = open_axes(variants), lay_out(variants)
     if not axes:
         return [whole_name(variant) for variant in variants]
-    sides = [_sides(dict(variant.place).get("window", "")) for variant in variants]
-    is_short = len(set(sides)) == len({dict(variant.place).get("window") for variant in variants})
-    groups = [
-        [
-            (_label(variant, axis), side if is_short and axis == "window" else value)
-            for axis, value in variant.place
-            if axis in axes
-        ]
-        for variant, side in zip(variants, sides, strict=True)
-    ]
-    most = _MOST_LETTERS // _count_columns(variants)
+    # The sides of a window without those of 1, each once: 3 for 1 x 3 x 3.
+    sides: dict[str, str] = {}
+    for window in (dict(variant.place).get("window", "") for variant in variants):
+        own = dict.fromkeys(side for side in window.split(" x ") if side != "1")
+        sides[window] = " x ".join(own) or window
+    is_short = len(set(sides.values())) == len(sides)
+    shown = []
+    for variant in variants:
+        place = [pair for pair in variant.place if pair[0] in axes]
+        if is_short:
+            place = [(axis, sides[value] if axis == "window" else value) for axis, value in place]
+        shown.append(dataclasses.replace(variant, place=tuple(place)))
+    n_columns = layout.n_columns
+    if not layout.is_table:
+        n_columns = math.ceil(math.sqrt(len(variants) + _N_GIVEN))
     names: list[str] = []
     for n_words in (None, 1, 0):
-        names = [
-            _join((" ".join(label.split()[:n_words]), value) for label, value in pairs)
-            for pairs in groups
-        ]
-        if max(map(len, names)) <= most:
+        names = [whole_name(variant, n_words) for variant in shown]
+        if max(map(len, names)) <= _MOST_LETTERS // n_columns:
             break
     return names
-
-
-def _join(pairs: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{label} {value}".strip() for label, value in pairs)
-
-
-def _label(variant: Variant, axis: str) -> str:
-    """Return the label of an axis in the form; empty for the method, whose name is enough."""
-    if axis in _OPTIONS:
-        return _OPTIONS[axis].label
-    item = parameter_named(type(variant.method), axis)
-    return "" if item is None else item.label
-
-
-def _sides(window: str) -> str:
-    """Return the sides of a window without those of 1, each once: 3 for 1 x 3 x 3."""
-    return " x ".join(dict.fromkeys(side for side in window.split(" x ") if side != "1")) or window
-
-
-def _count_columns(variants: Sequence[Variant]) -> int:
-    """Return how many panels stand side by side."""
-    layout = lay_out(variants)
-    if layout.is_table:
-        return layout.n_columns
-    return math.ceil(math.sqrt(len(variants) + _N_GIVEN))

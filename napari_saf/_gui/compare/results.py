@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import napari
@@ -18,7 +18,7 @@ from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement
-from napari_saf.comparison import COLUMNS, Column, Compared, Comparison, Row, Variant
+from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
 
 _STEP_MILLISECONDS = 15
 _RESULT_ROLE = Qt.ItemDataRole.UserRole
@@ -30,18 +30,8 @@ _WIDEST = 150
 class ComparisonLayers:
     """A layer for each result, with common label numbers and colours in the end.
 
-    Layers are added and changed one at a time, each in a turn of the event loop of its own.
-
-    Parameters
-    ----------
-    widget : QWidget
-        In the window of the viewer.
-    image : Image
-        What is labelled.
-    placement : Placement
-        Where the labels lie.
-    variants : list of Variant
-        What will be shown.
+    Layers are added and changed one at a time, each in a turn of the event loop of its own; the
+    widget is in the window of the viewer.
     """
 
     def __init__(
@@ -50,36 +40,26 @@ class ComparisonLayers:
         widget: QWidget,
         image: Image,
         placement: Placement,
-        variants: list[Variant],
+        variants: Sequence[Variant],
     ) -> None:
         self.image = image
+        self.names = dict(zip(variants, panel_names(variants), strict=True))
+        """What distinguishes each variant from the others."""
         self._viewer = viewer
         self._placement = placement
-        self._names = dict(zip(variants, panel_names(variants), strict=True))
         self._lives: dict[Variant, LiveLayer] = {}
-        self._steps: deque[Callable[[], None]] = deque()
+        self._work: deque[Iterator[None]] = deque()
         self._timer = QTimer(widget)
         self._timer.setInterval(_STEP_MILLISECONDS)
-        self._timer.timeout.connect(self._take_step)
+        self._timer.timeout.connect(self._on_timer)
 
     def add(self, result: Compared) -> None:
         """Show a result on a layer of its own, above the others."""
-        live = self._lives[result.variant] = LiveLayer(
-            self._viewer, self.image, self._names[result.variant], self._placement
-        )
-        count = int(result.labels.max())
-        # In the end there may be as many numbers as labels of all results.
-        most = count * len(self._names)
-        self._do(lambda: self._show(live, result, most))
+        self._start(self._adding(result))
 
     def finish(self, comparison: Comparison, then: Callable[[], None]) -> None:
         """Give the labels of all layers common numbers, and sort the layers; then call back."""
-        for result in comparison.results:
-            if result.variant not in self._lives:
-                self.add(result)
-        for result in comparison.results:
-            self._do(partial(self._finish, self._lives[result.variant], result, comparison))
-        self._do(lambda: self._sort(comparison, then))
+        self._start(self._finishing(comparison, then))
 
     def layer(self, variant: Variant) -> Any:
         """Return the layer of a variant, or None if it is gone."""
@@ -88,11 +68,7 @@ class ComparisonLayers:
         return layer if layer is not None and layer in self._viewer.layers else None
 
     def layers(self) -> list[Any]:
-        return [layer for layer in map(self.layer, self._names) if layer is not None]
-
-    def name(self, variant: Variant) -> str:
-        """Return the name by which a variant is distinguished from the others."""
-        return self._names[variant]
+        return [layer for layer in map(self.layer, self.names) if layer is not None]
 
     def color(self, number: int) -> tuple[float, ...]:
         """Return the colour of a label in all layers."""
@@ -102,52 +78,57 @@ class ComparisonLayers:
     def release(self) -> None:
         """Stop updating and release the layers."""
         self._timer.stop()
-        self._steps.clear()
+        self._work.clear()
         self._lives.clear()
 
-    def _show(self, live: LiveLayer, result: Compared, most: int) -> None:
-        if self.image not in self._viewer.layers:
-            return
-        for layer in self.layers():
-            layer.visible = False
-        live.show(result.labels, most)
-        live.layer.name = self._names[result.variant]
-
-    def _finish(self, live: LiveLayer, result: Compared, comparison: Comparison) -> None:
-        if live.layer is None or live.is_lost:
-            return
-        live.show(result.labels, comparison.n_numbers)
-        live.layer.metadata[METADATA_KEY] = live.source | {
-            "recipe": result.recipe,
-            "prototypes": result.prototypes,
-            "columns": result.columns,
-            "status": result.status.value,
-        }
-
-    def _sort(self, comparison: Comparison, then: Callable[[], None]) -> None:
-        """Put the layers on top in the order of the variants, then call back."""
-        found = [self.layer(result.variant) for result in comparison.results]
-        wanted = [layer for layer in found if layer is not None]
-        if wanted != list(self._viewer.layers)[-len(wanted) :]:
-            for layer in wanted:
-                self._do(partial(self._put_on_top, layer))
-        self._do(then)
-
-    def _put_on_top(self, layer: Any) -> None:
-        every = self._viewer.layers
-        if layer in every:
-            every.move(every.index(layer), len(every))
-
-    def _do(self, step: Callable[[], None]) -> None:
-        self._steps.append(step)
+    def _start(self, work: Iterator[None]) -> None:
+        self._work.append(work)
         if not self._timer.isActive():
             self._timer.start()
 
-    def _take_step(self) -> None:
-        if self._steps:
-            self._steps.popleft()()
-        if not self._steps:
+    def _on_timer(self) -> None:
+        if not self._work:
             self._timer.stop()
+            return
+        work = self._work.popleft()
+        with contextlib.suppress(StopIteration):
+            next(work)
+            self._work.appendleft(work)
+
+    def _adding(self, result: Compared) -> Iterator[None]:
+        name = self.names[result.variant]
+        live = LiveLayer(self._viewer, self.image, name, self._placement)
+        self._lives[result.variant] = live
+        if self.image in self._viewer.layers:
+            for layer in self.layers():
+                layer.visible = False
+            # In the end there may be as many numbers as labels of all results.
+            live.show(result.labels, int(result.labels.max()) * len(self.names))
+            live.layer.name = name
+        yield
+
+    def _finishing(self, comparison: Comparison, then: Callable[[], None]) -> Iterator[None]:
+        for result in comparison.results:
+            if result.variant not in self._lives:
+                yield from self._adding(result)
+        for result in comparison.results:
+            live = self._lives[result.variant]
+            if live.layer is not None and not live.is_lost:
+                live.show(result.labels, comparison.n_numbers)
+                live.layer.metadata[METADATA_KEY] = live.source | {
+                    "recipe": result.recipe,
+                    "prototypes": result.prototypes,
+                    "columns": result.columns,
+                    "status": result.status.value,
+                }
+                yield
+        every, wanted = self._viewer.layers, self.layers()
+        if wanted != list(every)[-len(wanted) :]:
+            for layer in wanted:
+                if layer in every:
+                    every.move(every.index(layer), len(every))
+                    yield
+        then()
 
 
 class ComparisonTable(QTableWidget):
@@ -155,8 +136,8 @@ class ComparisonTable(QTableWidget):
 
     row_chosen = Signal(int)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(0, len(COLUMNS), parent)
+    def __init__(self) -> None:
+        super().__init__(0, len(COLUMNS))
         for number, column in enumerate(COLUMNS):
             heading = QTableWidgetItem(column.heading)
             heading.setToolTip(column.help)
@@ -184,7 +165,8 @@ class ComparisonTable(QTableWidget):
                     text, tooltip = column.text(row), column.help
                     if column.field == "name":
                         text, tooltip = names[place]
-                    item = _Item(column, row, text, best)
+                    value = getattr(row, column.field)
+                    item = _Item(text, text if isinstance(value, str) else value, value == best)
                     item.setData(_RESULT_ROLE, place)
                     item.setToolTip(tooltip)
                     self.setItem(place, number, item)
@@ -213,20 +195,15 @@ class ComparisonTable(QTableWidget):
 class _Item(QTableWidgetItem):
     """A table item sorted by its value, not by its text; the best one is bold."""
 
-    def __init__(self, column: Column, row: Row, text: str, best: float | None) -> None:
+    def __init__(self, text: str, value: Any, is_best: bool) -> None:
         super().__init__(text)
-        value = getattr(row, column.field)
-        self._key: object = text
+        self.value = value
         if not isinstance(value, str):
-            self._key = float(value) if math.isfinite(value) else -math.inf
+            self.value = value if math.isfinite(value) else -math.inf
             self.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        if best is not None and value == best:
-            font = self.font()
-            font.setBold(True)
-            self.setFont(font)
+        font = self.font()
+        font.setBold(is_best)
+        self.setFont(font)
 
     def __lt__(self, other: QTableWidgetItem) -> bool:
-        mine, theirs = self._key, getattr(other, "_key", None)
-        if isinstance(mine, float) and isinstance(theirs, float):
-            return mine < theirs
-        return str(mine) < str(theirs)
+        return bool(self.value < other.value)
