@@ -115,15 +115,14 @@ def _rename_exclusively(temporary: Path, target: Path) -> None:
 
 def _swap_folders(new: Path, target: Path) -> None:
     """Put a folder in the place of another: no system can do that in one step."""
-    if not target.exists():
-        os.replace(new, target)
-        return
     old = _temporary_name(target)
-    os.replace(target, old)
+    if target.exists():
+        os.replace(target, old)
     try:
         os.replace(new, target)
     except BaseException:
-        os.replace(old, target)
+        if old.exists():
+            os.replace(old, target)
         raise
     remove_path(old)
 
@@ -166,12 +165,12 @@ class FileModel(BaseModel):
 class VersionedModel(FileModel):
     """The entries of a file of schema 1."""
 
-    version: int = Field(alias="schema")
+    version: Any = Field(alias="schema")
 
     @field_validator("version")
     @classmethod
-    def _check_version(cls, version: int) -> int:
-        if version != 1:
+    def _check_version(cls, version: object) -> object:
+        if version != 1 or isinstance(version, bool):
             raise ValueError("expected 1")
         return version
 
@@ -276,6 +275,8 @@ def load_tensors(
     content = read_limited(Path(path), _MOST_BYTES)
     try:
         tensors = safetensors.numpy.load(content)
+    except MemoryError:
+        raise
     except Exception as error:  # whatever the library raises for a damaged file
         fault = " ".join(str(error).split())[:200] or type(error).__name__
         raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error

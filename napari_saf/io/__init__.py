@@ -15,8 +15,14 @@ from napari_saf.io._figure import (
     thinned,
 )
 from napari_saf.io._image import ImageFile, read_image, read_labels
-from napari_saf.io._label_image import color_labels, color_table, count_labels, map_labels
-from napari_saf.io._masks import save_binary_masks, save_masks
+from napari_saf.io._masks import (
+    color_labels,
+    color_table,
+    count_labels,
+    map_labels,
+    save_binary_masks,
+    save_masks,
+)
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,10 +17,29 @@ from numpy.typing import NDArray
 from napari_saf.errors import ComputeError, FormatError
 from napari_saf.storage import check_room
 
+if TYPE_CHECKING:
+    import zarr
+
 PNG_MARK = ("Comment", "napari-saf label image: the index of a pixel is its label")
 """Note in an indexed PNG whose indices count, not its colours."""
 Sizes = dict[str, tuple[float, str]]
 """Size of a pixel and its unit, by the letter of the axis."""
+_Codec = dict[str, Any]
+_COMPRESSIONS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
+"""Of Zarr: imagecodecs decodes no more of them than it is asked to."""
+_CODECS = {
+    *_COMPRESSIONS,
+    *("bytes", "endian", "transpose", "sharding_indexed"),
+    *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
+    *("astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
+}
+"""What a Zarr array may be coded with: others execute what they decode, or are not for numbers."""
+_MAX_CHUNKS = 2**16
+_LEAST_CHUNK = 2**14
+"""So many chunks may be smaller than so many bytes: each takes 0.1 ms, whatever it holds."""
+_MOST_WIDENED = 8
+_HEADER = 2**10
+"""How many times larger than its pixels filters may make a chunk, and how much a header is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -33,10 +54,9 @@ class ImageFile:
         Axis of the channels; None if there are none.
     axes : str
         A lower-case letter for each axis, ``c`` for the channels.
-    scale : tuple of float or None
-        Size of a pixel along each axis except the channels; None if the file does not say.
-    units : tuple of str or None
-        Unit of each entry of `scale`; None if the file does not say.
+    scale, units : tuple or None
+        Size of a pixel along each axis except the channels, and its unit; None if the file does
+        not say.
     """
 
     array: NDArray[Any]
@@ -47,10 +67,7 @@ class ImageFile:
 
     @classmethod
     def of(cls, array: NDArray[Any], axes: str, sizes: Sizes | None = None) -> ImageFile:
-        """Return an image without axes of length 1 other than y and x.
-
-        From a letter for each axis, and the sizes that the file says, by letter.
-        """
+        """Return an image without axes of length 1 other than y and x."""
         places = [k for k, name in enumerate(axes) if array.shape[k] > 1 or name in "yx"]
         names = "".join(axes[k] for k in places)
         found = [(sizes or {}).get(name) for name in names.replace("c", "")]
@@ -115,9 +132,7 @@ def _read(file: Path, *, in_colors: bool) -> ImageFile:
         raise FormatError(f"{file}: no such file")
     try:
         if file.is_dir():
-            from napari_saf.io._zarr import read_zarr
-
-            image = ImageFile.of(*read_zarr(file))
+            image = _read_zarr(file)
         else:
             image = _READERS.get(file.suffix.lower(), _read_picture)(file, in_colors)
         if image.array.dtype.kind not in "biuf":
@@ -168,7 +183,10 @@ def _read_tiff(path: Path, in_colors: bool) -> ImageFile:
     import tifffile
 
     with tifffile.TiffFile(path) as file:
-        _check_companions(file)
+        for element in ElementTree.fromstring(file.ome_metadata).iter() if file.is_ome else ():
+            name = element.get("FileName")
+            if name and not (path.parent / name).resolve().is_relative_to(path.parent.resolve()):
+                raise ValueError(f"its pixels are said to be outside its folder, in {name}")
         if not file.series:
             raise ValueError("it holds no image")
         series = file.series[0]
@@ -186,17 +204,6 @@ def _read_tiff(path: Path, in_colors: bool) -> ImageFile:
             axes += "c"
         sizes = _ome_sizes(file) if file.is_ome else _imagej_sizes(file)
     return ImageFile.of(array, axes, sizes)
-
-
-def _check_companions(file: Any) -> None:
-    """Refuse OME metadata that name files outside the folder, before these are opened."""
-    if not file.is_ome:
-        return
-    folder = Path(file.filehandle.dirname).resolve()
-    for element in ElementTree.fromstring(file.ome_metadata or "").iter():
-        name = element.get("FileName")
-        if name and not (folder / name).resolve().is_relative_to(folder):
-            raise ValueError(f"its pixels are said to be outside its folder, in {name}")
 
 
 def _letters(axes: str) -> str:
@@ -237,6 +244,137 @@ def _imagej_sizes(file: Any) -> Sizes:
         if count and length and unit != "pixel":
             sizes[name] = length / count
     return {name: (size, unit) for name, size in sizes.items() if 0 < size < float("inf")}
+
+
+def _read_zarr(path: Path) -> ImageFile:
+    """Read the finest level of the first multiscale image of an OME-Zarr folder (0.1 to 0.5)."""
+    import zarr
+
+    group = zarr.open_group(path, mode="r")
+    attributes: Any = dict(group.attrs)
+    multiscales = attributes.get("ome", attributes).get("multiscales")
+    if not multiscales:
+        raise ValueError("the folder holds no OME-Zarr image")
+    multiscale = multiscales[0]
+    dataset = multiscale["datasets"][0]
+    stored: Any = group[dataset["path"]]
+    if stored.dtype.kind not in "biuf":
+        raise ValueError(f"expected real numbers, got {stored.dtype}")
+    codecs, shard = _checked_codecs(stored)
+    check_room(stored.nbytes)
+    _check_chunks(stored, codecs, shard, path / stored.path)
+    axes = multiscale.get("axes", "tczyx")[-stored.ndim :]
+    if len(axes) != stored.ndim:
+        raise ValueError(f"{len(axes)} axes are named, the array has {stored.ndim}")
+    # Before version 0.4 axes were strings.
+    described = [{"name": axis} if isinstance(axis, str) else axis for axis in axes]
+    kinds = {"channel": "c", "time": "t"}
+    names = [kinds.get(str(axis.get("type")), str(axis["name"]).lower()[:1]) for axis in described]
+    sizes = zip(names, _scale(multiscale, dataset, stored.ndim), described, strict=False)
+    units = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in sizes}
+    return ImageFile.of(np.asarray(stored), "".join(names), units)
+
+
+def _checked_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
+    """Return the codecs of chunks in the order of encoding, if all of them may be used.
+
+    With the configuration of the shards, an empty one if there are none.
+    """
+    metadata: Any = array.metadata.to_dict()
+    used = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ())]
+    used += [metadata["compressor"]] if metadata.get("compressor") else []
+    names = list(_every_name(used))
+    for name in names:
+        if name not in _CODECS:
+            raise ValueError(f"codec {name!r}: expected one of {', '.join(sorted(_CODECS))}")
+    shards = [one["configuration"] for one in used if _name(one) == "sharding_indexed"]
+    shard = shards[0] if shards else {}
+    if not {_name(one) for one in shard.get("index_codecs", ())} <= {"bytes", "crc32c"}:
+        raise ValueError("index of a shard: expected bytes, and crc32c or nothing")
+    if sum(name in _COMPRESSIONS for name in names) > 1 or names.count("sharding_indexed") > 1:
+        raise ValueError(f"codecs {', '.join(names)}: expected one compression at most")
+    return (shard["codecs"] if shards else used), shard
+
+
+def _every_name(codecs: Iterable[_Codec]) -> Iterator[str]:
+    """Yield the names of codecs and of those within shards."""
+    for codec in codecs:
+        yield _name(codec)
+        within = codec.get("configuration") or {}
+        yield from _every_name([*within.get("codecs", ()), *within.get("index_codecs", ())])
+
+
+def _name(codec: _Codec) -> str:
+    return str(codec.get("id", codec.get("name"))).removeprefix("numcodecs.")
+
+
+def _check_chunks(array: zarr.Array, codecs: list[_Codec], shard: _Codec, folder: Path) -> None:
+    """Refuse chunks that take more time or memory than their pixels, before they are decoded."""
+    n_bytes = math.prod(array.chunks) * array.dtype.itemsize
+    n_chunks = math.prod(-(-n // k) for n, k in zip(array.shape, array.chunks, strict=True))
+    if n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
+        raise ValueError(
+            f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}, or larger ones"
+        )
+    stored = array.shards or array.chunks
+    counts = [range(-(-n // k)) for n, k in zip(array.shape, stored, strict=True)]
+    n_in_shard = math.prod(stored) // math.prod(array.chunks)
+    names = [_name(codec) for codec in codecs]
+    for place in itertools.product(*counts):
+        file = folder / array.metadata.encode_chunk_key(place)
+        if not file.exists():
+            continue
+        if not file.is_file():  # such as a link to a device without an end
+            raise ValueError(f"chunk {place}: expected a file")
+        chunks = [file.read_bytes()]
+        if shard:
+            chunks = _chunks_of_shard(chunks[0], shard, n_in_shard)
+        for chunk in chunks:
+            if not _is_fine(chunk, names, _MOST_WIDENED * n_bytes + _HEADER):
+                raise ValueError(
+                    f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels"
+                )
+
+
+def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int) -> list[bytes]:
+    """Return the chunks of a shard: its index is a place and a length for each."""
+    checksum = 4 * any(_name(codec) == "crc32c" for codec in shard["index_codecs"])
+    at_end = len(content) - 16 * n_chunks - checksum
+    start = 0 if shard.get("index_location") == "start" else max(at_end, 0)
+    index = np.frombuffer(content[start:][: 16 * n_chunks], "<u8").reshape(n_chunks, 2).tolist()
+    return [content[place : place + length] for place, length in index if place < len(content)]
+
+
+def _is_fine(content: bytes, codecs: list[str], most: int) -> bool:
+    """Tell whether a chunk, and what it unpacks to, are not damaged and not larger than that."""
+    import imagecodecs
+
+    if codecs[-1:] == ["crc32c"]:
+        codecs, content = codecs[:-1], content[:-4]
+    if len(content) > most or not codecs or codecs[-1] not in _COMPRESSIONS:
+        return len(content) <= most
+    options = {"header": True} if codecs[-1] == "lz4" else {}
+    try:
+        unpacked = getattr(imagecodecs, f"{codecs[-1]}_decode")(content, out=most + 1, **options)
+    except RuntimeError:  # imagecodecs's, for a fault or for want of room
+        return False
+    return len(unpacked) <= most
+
+
+def _scale(multiscale: Any, dataset: Any, n_axes: int) -> list[float]:
+    """Return the size of a pixel along each axis; nothing if the folder does not say."""
+    scales = [
+        np.asarray(transformation["scale"], dtype=float)
+        for level in (dataset, multiscale)
+        for transformation in level.get("coordinateTransformations", [])
+        if transformation.get("type") == "scale"
+    ]
+    if not scales:
+        return []
+    scale = math.prod(scales[1:], start=scales[0])
+    if scale.shape != (n_axes,) or not (np.isfinite(scale) & (scale > 0)).all():
+        raise ValueError(f"scale: expected {n_axes} sizes above 0, got {scale.tolist()}")
+    return [float(size) for size in scale]
 
 
 _READERS: dict[str, Callable[[Path, bool], ImageFile]] = {

@@ -18,7 +18,7 @@ from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._image import read_image
-from napari_saf.io._label_image import check_color, check_name
+from napari_saf.io._masks import check_color, check_name
 from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
 from napari_saf.io._recipe import Recipe, check_repeatable
 from napari_saf.methods import method_with_prototypes

@@ -20,7 +20,6 @@ from napari_saf.parameters import from_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 from napari_saf.storage import (
-    Text,
     VersionedModel,
     atomic_write,
     format_errors,
@@ -36,7 +35,7 @@ _GIVEN = "was given as an array, which a recipe cannot repeat"
 class _RecipeFile(VersionedModel):
     """Entries of a recipe; those of any type say where it comes from and are not used."""
 
-    method: Text
+    method: Any = Field(None, validate_default=True)
     parameters: dict[Any, Any] = Field(default_factory=dict)
     input: dict[Any, Any] | None = None
     versions: Any = None
@@ -46,8 +45,8 @@ class _RecipeFile(VersionedModel):
 
     @field_validator("method")
     @classmethod
-    def _check_method(cls, name: str) -> str:
-        if name not in METHODS:
+    def _check_method(cls, name: object) -> object:
+        if not isinstance(name, str) or name not in METHODS:
             raise ValueError(f"expected one of {', '.join(METHODS)}")
         return name
 

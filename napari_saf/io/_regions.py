@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._label_image import (
+from napari_saf.io._masks import (
     Axes,
     count_labels,
     image_channels,

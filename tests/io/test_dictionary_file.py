@@ -153,12 +153,21 @@ def test_other_files_are_refused(tmp_path):
             saf.PatchDictionary.load(missing)
 
 
-def test_truncated_files_are_refused(tmp_path):
+def test_every_truncated_file_is_refused(tmp_path):
     path, content = tmp_path / "d.safetensors", GOLDEN.read_bytes()
-    for length in (*range(0, len(content), 7), len(content) - 1):
+    for length in range(len(content)):
         path.write_bytes(content[:length])
         with pytest.raises(saf.FormatError, match=r"d\.safetensors"):
             saf.PatchDictionary.load(path)
+
+
+def test_want_of_memory_is_no_damage(monkeypatch):
+    def fail(content):
+        raise MemoryError
+
+    monkeypatch.setattr("safetensors.numpy.load", fail)
+    with pytest.raises(MemoryError):
+        saf.PatchDictionary.load(GOLDEN)
 
 
 def test_files_larger_than_any_dictionary_are_not_read(tmp_path, monkeypatch):
