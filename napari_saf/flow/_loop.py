@@ -122,33 +122,18 @@ class Flow:
 
 
 class _SeedConstraint:
-    """Rows normalised, and those of seeds vertices of the simplex."""
+    """Rows normalised, and those of seeds vertices of the simplex; -1 is the column of no seed."""
 
-    def __init__(self, seeds: torch.Tensor | None, active: torch.Tensor, n_columns: int) -> None:
-        self._columns: torch.Tensor | None = None
-        if seeds is not None:
-            place = torch.full((n_columns + 1,), -1).to(active.device)
-            place[active + 1] = torch.arange(len(active), device=active.device)
-            self._columns = place[seeds]
+    def __init__(self, columns: torch.Tensor | None) -> None:
+        self.columns = columns
 
     def __call__(self, v: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
         normalize_(v)
-        if self._columns is not None:
-            columns = self._columns[rows]
+        if self.columns is not None:
+            columns = self.columns[rows]
             seeded = (columns >= 0).nonzero()[:, 0]
             one_hot_(v, seeded, columns[seeded])
         return v
-
-    def labels(self, otherwise: torch.Tensor) -> torch.Tensor:
-        """Return the columns of the seeds, and other labels elsewhere."""
-        if self._columns is None:
-            return otherwise
-        return torch.where(self._columns >= 0, self._columns, otherwise)
-
-    def renumber(self, new_number: torch.Tensor) -> None:
-        """Take the new numbers of the columns, -1 for those that are dropped."""
-        if self._columns is not None:
-            self._columns = torch.where(self._columns >= 0, new_number[self._columns], -1)
 
 
 class FlowRun:
@@ -169,8 +154,13 @@ class FlowRun:
         every = torch.arange(start.n_columns, device=start.labels.device)
         self._active = every if start.active is None else start.active
         self.n_possible = len(self._active)
-        self._constrain = _SeedConstraint(seeds, self._active, start.n_columns)
-        self._labels = self._constrain.labels(start.labels)
+        self._labels, seed_columns = start.labels, None
+        if seeds is not None:
+            place = torch.full((start.n_columns + 1,), -1, device=every.device)
+            place[self._active + 1] = torch.arange(self.n_possible, device=every.device)
+            seed_columns = place[seeds]
+            self._labels = torch.where(seed_columns >= 0, seed_columns, start.labels)
+        self._constrain = _SeedConstraint(seed_columns)
         self._v: torch.Tensor | None = None
         self._run: AbstractRun | None = None
         self._uncertainty = torch.zeros(0)
@@ -315,7 +305,9 @@ class FlowRun:
         new_number[columns] = torch.arange(len(columns), device=columns.device)
         self._labels = new_number[self._labels]
         self._active = self._active[columns]
-        self._constrain.renumber(new_number)
+        seeds = self._constrain.columns
+        if seeds is not None:
+            self._constrain.columns = torch.where(seeds >= 0, new_number[seeds], -1)
 
 
 def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:

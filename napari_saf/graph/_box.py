@@ -54,25 +54,20 @@ class BoxSum:
 
     def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
         """Write the box sums of `values` (n_nodes, n_columns) into `out`; see `Averager`."""
-        if self._inside is None:
-            self._sum(values, out, scratch)
-            return
-        full = _scatter(values, self._inside, self._n_pixels)
-        sums, scratch = torch.empty_like(full), torch.empty_like(full)
-        self._sum(full, sums, scratch)
-        torch.index_select(sums, 0, self._inside, out=out)
-        if self._counts is not None:
-            out.div_(self._counts)
-
-    def _sum(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        inside, sums = self._inside, out
+        source = _scatter(values, inside, self._n_pixels)
+        if inside is not None:
+            sums, scratch = torch.empty_like(source), torch.empty_like(source)
         if not self._axes:
-            out.copy_(values)
-            return
-        source = values
+            sums.copy_(source)
         for left, axis in enumerate(self._axes, start=1 - len(self._axes)):
-            target = out if left % 2 == 0 else scratch
+            target = sums if left % 2 == 0 else scratch
             axis(source, target)
             source = target
+        if inside is not None:
+            torch.index_select(sums, 0, inside, out=out)
+        if self._counts is not None:
+            out.div_(self._counts)
 
 
 class _AxisSum:

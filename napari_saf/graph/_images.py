@@ -25,13 +25,7 @@ class CoarseGrid(GridGraph):
     ) -> None:
         super().__init__(grid.shape, window=grid.window, mask=grid.mask)
         self.weights, self.stride = grid.weights, grid.stride
-        self.image_shape = tuple(int(side) for side in image_shape)
-        if len(self.image_shape) != len(self.shape) or any(
-            large < small for large, small in zip(self.image_shape, self.shape, strict=True)
-        ):
-            raise InvalidInput(
-                f"image_shape: expected sides of at least {self.shape}, got {self.image_shape}"
-            )
+        self.image_shape = tuple(image_shape)
         self.image_mask = check_mask(image_mask, self.image_shape)
 
     def to_image(self, values: NDArray[np.generic], fill: float = 0) -> NDArray[np.generic]:

@@ -1,6 +1,7 @@
 """Schemes on equations with known answers."""
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -144,10 +145,10 @@ def test_steps_do_not_depend_on_how_many_nodes_are_alike(name):
     """In float32 a norm over so many entries would be too small: steps would be too long."""
     matrix, v = (x.float() for x in linear_problem())
     times = []
-    for n_copies in (1, 50_000):
+    for n_copies in (1, 20_000):
         many = v.repeat(n_copies, 1)
         run = STEPPERS[name]().start(LinearField(matrix, many), many.clone())
-        for _ in range(3):
+        for _ in range(6):
             run.advance()
         times.append(run.time)
     assert times[1] == pytest.approx(times[0], rel=1e-4)
@@ -168,16 +169,17 @@ def test_a_step_that_is_cancelled_leaves_the_state_as_it_was(name):
     run = STEPPERS[name]().start(field, v.clone())
     run.advance()
     before, time = run.v.clone(), run.time
-    for n_more in range(3):
-        field.n_allowed = field.n_evaluations + n_more
-        try:
+    n_cancelled = 0
+    while run.time == time:
+        field.n_allowed = field.n_evaluations + n_cancelled
+        with suppress(Cancelled):
             run.advance()
-        except Cancelled:
-            torch.testing.assert_close(run.v, before, rtol=0, atol=0)
-            assert run.time == time
-        else:
             break
-    assert run.time > time or n_more == 2
+        torch.testing.assert_close(run.v, before, rtol=0, atol=0)
+        assert run.time == time
+        n_cancelled += 1
+    assert run.time > time
+    assert n_cancelled >= (3 if name == "bogacki-shampine" else 1)
 
 
 def test_stop_watch_tells_the_reasons():
