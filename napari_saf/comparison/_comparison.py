@@ -33,24 +33,6 @@ class Compared(Segmentation):
     labels: LabelImage
     variant: Variant
 
-    @classmethod
-    def of(cls, variant: Variant, result: Segmentation) -> Compared:
-        """Keep of a run what is compared."""
-        fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        nothing = np.empty((0, result.assignment.shape[1]), np.float32)
-        fields |= {"assignment": nothing, "exemplars": None, "uncertainty": None, "parts": {}}
-        return cls(**fields, variant=variant)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether seeds or given prototypes say what each label means."""
-        return self.variant.method.follows_seeds or self.variant.method.labels_are_given
-
-    @property
-    def objective(self) -> float:
-        """Objective of the method at the end; comparable between runs of one method only."""
-        return float(self.history.objective[-1]) if len(self.history) else float("nan")
-
     @functools.cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Pixels of each label."""
@@ -67,22 +49,6 @@ class Compared(Segmentation):
         columns = self.label_map.columns
         n_missing = len(self.prototypes) - len(columns)
         return np.concatenate([columns, np.full(n_missing, -1, np.int64)])
-
-    def renumbered(self, numbers: NDArray[np.int64], n_numbers: int) -> Compared:
-        """Return the same with label l called numbers[l - 1]; 0 for labels without pixels."""
-        renaming = LabelMap(numbers)
-        prototypes = np.full((n_numbers, self.prototypes.shape[1]), np.nan, np.float32)
-        rows = renaming.rows(self.prototypes)
-        prototypes[: len(rows)] = rows
-        # columns of labels without pixels own none
-        padded = np.zeros(int(self.label_map.numbers.max(initial=0)) + 1, np.int64)
-        padded[1 : len(numbers) + 1] = numbers
-        return dataclasses.replace(
-            self,
-            labels=renaming.paint(self.labels),
-            prototypes=prototypes,
-            label_map=LabelMap(padded[self.label_map.numbers]),
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -113,20 +79,6 @@ class Comparison:
     failures: tuple[Failure, ...] = ()
     is_complete: bool = True
     n_numbers: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        results: Sequence[Compared],
-        failures: Sequence[Failure] = (),
-        *,
-        is_complete: bool = True,
-    ) -> Comparison:
-        """Give the labels of results common numbers; see `align`."""
-        numbers = align([one.labels for one in results], [one.is_fixed for one in results])
-        count = max((int(own.max(initial=0)) for own in numbers), default=0)
-        named = [one.renumbered(own, count) for one, own in zip(results, numbers, strict=True)]
-        return cls(tuple(named), tuple(failures), is_complete, count)
 
     def dead(self, number: int) -> NDArray[np.int64]:
         """Return the labels that other results have, and result `number` has not."""
@@ -224,13 +176,47 @@ def iterate_comparison(
             continue
         if result.status is Status.CANCELLED:
             break
-        results[number] = Compared.of(variant, result)
+        results[number] = _without_assignment(result, variant)
     is_complete = len(results) + len(failures) == len(variants)
     if not results:
         raise next(iter(failures.values())).error if is_complete else Cancelled()
-    ordered = [results[number] for number in sorted(results)]
-    failed = [failures[number] for number in sorted(failures)]
-    return Comparison.of(ordered, failed, is_complete=is_complete)
+    ordered = _with_common_numbers([results[number] for number in sorted(results)])
+    failed = tuple(failures[number] for number in sorted(failures))
+    n_numbers = max(len(one.prototypes) for one in ordered)
+    return Comparison(tuple(ordered), failed, is_complete, n_numbers)
+
+
+def _without_assignment(result: Segmentation, variant: Variant) -> Compared:
+    fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    nothing = np.empty((0, result.assignment.shape[1]), np.float32)
+    fields |= {"assignment": nothing, "exemplars": None, "uncertainty": None, "parts": {}}
+    return Compared(**fields, variant=variant)
+
+
+def _with_common_numbers(results: Sequence[Compared]) -> list[Compared]:
+    """Return the results with the numbers of `align`; prototypes have a row for each number."""
+    methods = [one.variant.method for one in results]
+    has_meaning = [method.follows_seeds or method.labels_are_given for method in methods]
+    numbers = align([one.labels for one in results], has_meaning)
+    n_numbers = max(int(own.max(initial=0)) for own in numbers)
+    renamed = []
+    for one, own in zip(results, numbers, strict=True):
+        renaming = LabelMap(own)
+        prototypes = np.full((n_numbers, one.prototypes.shape[1]), np.nan, np.float32)
+        rows = renaming.rows(one.prototypes)
+        prototypes[: len(rows)] = rows
+        # columns of labels without pixels own none
+        padded = np.zeros(int(one.label_map.numbers.max(initial=0)) + 1, np.int64)
+        padded[1 : len(own) + 1] = own
+        renamed.append(
+            dataclasses.replace(
+                one,
+                labels=renaming.paint(one.labels),
+                prototypes=prototypes,
+                label_map=LabelMap(padded[one.label_map.numbers]),
+            )
+        )
+    return renamed
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,31 +305,30 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
         If the truth has another shape, is 0 everywhere, or holds other than whole numbers.
     """
     regions = None if truth is None else np.asarray(truth)
-    return [
-        Row(
+    rows = []
+    for result in comparison.results:
+        row = Row(
             name=result.variant.name,
             n_labels=len(result.present),
-            objective=result.objective,
+            objective=float([math.nan, *result.history.objective][-1]),
             n_evaluations=result.n_evaluations,
             seconds=result.seconds,
             status=result.status.value.replace("_", " "),
-            **({} if regions is None else _measures(result.labels, regions)),
         )
-        for result in comparison.results
-    ]
-
-
-def _measures(labels: NDArray[Any], truth: NDArray[Any]) -> dict[str, float]:
-    if truth.shape != labels.shape:
-        raise InvalidInput(f"truth: expected the shape {labels.shape}, got {truth.shape}")
-    regions = region_agreement(labels, truth)
-    inside = truth != 0
-    own, classes = labels[inside], truth[inside]
-    return {
-        **dataclasses.asdict(regions),
-        "mutual_information": normalized_mutual_information(classes, own),
-        "accuracy": matched_accuracy(classes, own),
-    }
+        if regions is not None:
+            if regions.shape != result.labels.shape:
+                expected = result.labels.shape
+                raise InvalidInput(f"truth: expected the shape {expected}, got {regions.shape}")
+            inside = regions != 0
+            own, classes = result.labels[inside], regions[inside]
+            row = dataclasses.replace(
+                row,
+                **dataclasses.asdict(region_agreement(result.labels, regions)),
+                mutual_information=normalized_mutual_information(classes, own),
+                accuracy=matched_accuracy(classes, own),
+            )
+        rows.append(row)
+    return rows
 
 
 def align(
@@ -351,18 +336,8 @@ def align(
 ) -> list[NDArray[np.int64]]:
     """Return common numbers for the labels of several label images of one shape.
 
-    Parameters
-    ----------
-    images : sequence of array of int
-        Label images; 0 is no label.
-    is_fixed : sequence of bool, optional
-        Which of them keep their numbers, because these have a meaning; by default none.
-
-    Returns
-    -------
-    list of array of int
-        Entry l - 1 of array k is the common number of label l of image k; 0 where no pixel
-        has that label. No two labels of an image share a number.
+    Entry l - 1 of array k is the number of label l of image k; 0 where no pixel has that label. No
+    two labels of an image share a number. Those of images that are fixed keep theirs.
 
     Notes
     -----

@@ -28,7 +28,6 @@ from napari_saf.io import (
     color_table,
     displayed_plane,
     map_labels,
-    middle_plane,
     printable,
     table_cell,
     thinned,
@@ -132,14 +131,17 @@ def save_comparison(
     if suffix == ".csv":
         _save_table(target, rows)
         return target
-    pixels = _image_pixels(comparison.results[0].labels, image, channel_axis)
+    labels = comparison.results[0].labels
+    middle = tuple(side // 2 for side in labels.shape[:-2])
+    plane = displayed_plane(np.asarray(image), labels, channel_axis, middle)
+    plane = plane if plane.dtype == np.uint8 else np.round(255 * np.clip(plane, 0, 1))
+    pixels = np.asarray(plane if plane.ndim == 3 else gray2rgb(plane), np.uint8)
     given = [Panel(title or "image", "", pixels)]
     if truth is not None:
         regions = np.asarray(truth)
         label_map = map_labels(regions)
-        painted = color_labels(thinned(middle_plane(regions, regions.ndim)), label_map)
         note = f"{label_map.n_columns} region{'s' * (label_map.n_columns != 1)}"
-        given.append(Panel("truth", note, painted))
+        given.append(Panel("truth", note, color_labels(thinned(regions[middle]), label_map)))
     results = result_panels(comparison, rows, pixels, paint, colors)
     figure = _draw(given, results, lay_out([one.variant for one in comparison.results]))
     with atomic_write(target) as temporary:
@@ -149,13 +151,6 @@ def save_comparison(
         else:
             figure.savefig(temporary, dpi=_DPI, format=suffix[1:])
     return target
-
-
-def _image_pixels(labels: NDArray[Any], image: ArrayLike, channel_axis: int | None) -> _Pixels:
-    index = tuple(side // 2 for side in labels.shape[:-2])
-    plane = displayed_plane(np.asarray(image), labels, channel_axis, index)
-    pixels = plane if plane.dtype == np.uint8 else np.round(255 * np.clip(plane, 0, 1))
-    return np.asarray(pixels if pixels.ndim == 3 else gray2rgb(pixels), np.uint8)
 
 
 def result_panels(
@@ -169,7 +164,8 @@ def result_panels(
     if paint not in ("mean", "palette"):
         raise InvalidInput(f"paint: expected mean or palette, got {paint!r}")
     count = comparison.n_numbers
-    planes = [thinned(middle_plane(r.labels, r.labels.ndim)) for r in comparison.results]
+    middle = tuple(side // 2 for side in comparison.results[0].labels.shape[:-2])
+    planes = [thinned(result.labels[middle]) for result in comparison.results]
     if paint == "mean":
         tables = _mean_colors(planes, pixels, count)
     else:
@@ -226,38 +222,37 @@ def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> F
         axes = figure.add_axes(
             (left / size[0], bottom / size[1], width / size[0], height / size[1])
         )
-        axes.set_axis_off()
-        axes.imshow(panel.pixels, interpolation="none", aspect="auto")
-        _write_above(axes, panel.title, 14 if panel.note else 4, 9, "black")
-        _write_above(axes, panel.note, 4, 7.5, "0.35")
-        lines, places_in_line = np.divmod(np.arange(len(panel.colors)), a_line)
-        y = -(_GAP / 2 + (lines + 0.5) * side) / height
-        _draw_swatches(axes, (places_in_line + 0.5) / a_line, y, panel, 0.88 * 72 * side)
+        _draw_panel(axes, panel, a_line, side, height)
     return figure
 
 
-def _write_above(axes: Axes, words: str, points: float, size: float, color: str) -> None:
-    axes.annotate(
-        printable(words),
-        (0, 1),
-        (0, points),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        annotation_clip=False,
-        parse_math=False,
-        fontsize=size,
-        color=color,
-    )
+def _draw_panel(axes: Axes, panel: Panel, a_line: int, side: float, height: float) -> None:
+    """Draw a picture of some height, words above it, and below it a square for each label.
 
-
-def _draw_swatches(
-    axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], panel: Panel, points: float
-) -> None:
-    """Draw a square for each label at a place in the axes, crossed where the label is dead."""
-    shape: dict[str, Any] = {"s": points**2, "transform": axes.transAxes, "clip_on": False}
+    So many squares a line, each of a side, crossed where the label is dead.
+    """
+    axes.set_axis_off()
+    axes.imshow(panel.pixels, interpolation="none", aspect="auto")
+    above = (panel.title, 14 if panel.note else 4, 9, "black"), (panel.note, 4, 7.5, "0.35")
+    for text, points, size, color in above:
+        axes.annotate(
+            printable(text),
+            (0, 1),
+            (0, points),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            annotation_clip=False,
+            parse_math=False,
+            fontsize=size,
+            color=color,
+        )
+    lines, places = np.divmod(np.arange(len(panel.colors)), a_line)
+    x, y = (places + 0.5) / a_line, -(_GAP / 2 + (lines + 0.5) * side) / height
+    shape: dict[str, Any] = {"s": (0.88 * 72 * side) ** 2, "clip_on": False}
+    shape["transform"] = axes.transAxes
     axes.scatter(x, y, c=panel.colors / 255, marker="s", edgecolors="0.4", linewidths=0.5, **shape)
+    dead = panel.is_dead
     for color, width in (("white", 1.8), ("black", 0.8)):
-        dead = panel.is_dead
         axes.scatter(x[dead], y[dead], color=color, marker="x", linewidths=width, **shape)
 
 

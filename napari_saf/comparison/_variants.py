@@ -93,23 +93,20 @@ def _variant(
     method: AbstractMethod, values: dict[str, Any], options: ImageOptions | None
 ) -> Variant:
     """Return a method with those of the values that it has a parameter or a use for."""
-    settings = values_of(method)
-    own = {name: parameter_named(type(method), name) for name in values if name not in OPTION_AXES}
-    parameters = {name: item for name, item in own.items() if item is not None}
-    settings |= {item.name: values[name] for name, item in parameters.items()}
+    known = {name: parameter_named(type(method), name) for name in values.keys() - OPTION_AXES}
+    own = {name: item for name, item in known.items() if item is not None}
+    settings = values_of(method) | {item.name: values[name] for name, item in own.items()}
     made = build(type(method), settings)
-    for name, item in parameters.items():
+    for name, item in own.items():
         if item.depends_on and settings.get(item.depends_on[0]) not in item.depends_on[1]:
             choice, needed = item.depends_on
             raise InvalidInput(f"{name}: goes with {choice} {' or '.join(needed)}")
-    changes = {
-        name: value
-        for name, value in values.items()
-        if name in OPTION_AXES and (name != "window" or made.uses_window)
-    }
-    used = {name: value for name, value in values.items() if name in parameters or name in changes}
-    place = ((_METHOD, method.name.upper()), *((name, _text(used[name])) for name in used))
-    return Variant(made, dataclasses.replace(options or ImageOptions(), **changes), place)
+    changes = {name: value for name, value in values.items() if name in OPTION_AXES}
+    if not made.uses_window:
+        changes.pop("window", None)
+    place = [(name, _text(values[name])) for name in values if name in own or name in changes]
+    options = dataclasses.replace(options or ImageOptions(), **changes)
+    return Variant(made, options, ((_METHOD, method.name.upper()), *place))
 
 
 def parameter_named(cls: type, name: str) -> Parameter | None:

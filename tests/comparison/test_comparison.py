@@ -15,7 +15,6 @@ from PIL import Image
 import napari_saf as saf
 from napari_saf import metrics
 from napari_saf.comparison import (
-    Compared,
     Variant,
     align,
     iterate_comparison,
@@ -27,7 +26,6 @@ from napari_saf.comparison import (
 from napari_saf.comparison._report import result_panels
 from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.problem import Problem
-from napari_saf.result import Status
 
 SAF = saf.SelfAssignmentFlow
 label_images = arrays(np.uint8, (4, 5), elements=st.integers(0, 5))
@@ -136,7 +134,7 @@ def test_results_are_those_of_the_methods_up_to_numbers(found):
     for one in found.results:
         alone = one.variant.method.run(problem)
         assert metrics.variation_of_information(one.labels, alone.labels + 1) == 0
-        assert one.objective == pytest.approx(alone.history.objective[-1])
+        assert one.history.objective[-1] == pytest.approx(alone.history.objective[-1])
         for label in one.present:
             own = alone.labels[one.labels == label][0]
             np.testing.assert_allclose(one.prototypes[label - 1], alone.prototypes[own - 1])
@@ -289,6 +287,18 @@ def test_the_page_names_the_dead_and_has_a_recipe_for_each(found, tmp_path):
     assert text.count("<details>") == 3 and "&quot;method&quot;: &quot;slk&quot;" in text
 
 
+def test_the_page_of_a_grid_with_failed_cells_names_them(tmp_path):
+    methods = [SAF(max_labels=2), saf.AssignmentFlow()]
+    found = saf.compare(picture(), variants_of(methods, {"window": [3, 5]}))
+    path = saf.save_comparison(tmp_path / "a.html", found, picture())
+    text = path.read_text(encoding="utf-8")
+    assert text.count("<tr") == 3 and text.count("<details>") == 2
+    assert "<h2>Not run</h2>" in text
+    for window, failure in zip((3, 5), found.failures, strict=True):
+        words = html.escape(f"AF, window {window}: {failure.error}")
+        assert text.count(f"<li>{words}</li>") == 1
+
+
 def test_the_table_of_a_page_is_whole_and_marks_the_best(found, tmp_path):
     named = [dataclasses.replace(one, variant=Named(one.variant.method)) for one in found.results]
     many = dataclasses.replace(found, results=tuple(named * 10))
@@ -338,7 +348,7 @@ def test_seeds_fix_what_labels_mean():
 
 
 def test_a_result_can_be_kept_without_its_assignment():
+    (one,) = saf.compare(picture(), variants_of([SAF(max_labels=2)])).results
     result = SAF(max_labels=2).run(Problem.from_image(picture()))
-    one = Compared.of(variants_of([SAF(max_labels=2)])[0], result)
-    assert one.labels is result.labels and one.status in Status
-    assert not one.assignment.size
+    np.testing.assert_array_equal(one.labels, result.labels)
+    assert one.status is result.status and not one.assignment.size
