@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
 __all__ = [
     "MAX_EXACT_FEATURES",
@@ -40,14 +41,12 @@ _LONGEST_GROUP = 128
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-def distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+def distances(features: Tensor, points: Tensor) -> Tensor:
     """Return |f_i - p_j| (n_nodes, n_points) from differences: products cancel far from 0."""
     return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def squared_distances(
-    features: torch.Tensor, points: torch.Tensor, norms: torch.Tensor | None = None
-) -> torch.Tensor:
+def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = None) -> Tensor:
     """Return |f_i - p_j|^2 (..., n_nodes, n_points), by a product of matrices with many features.
 
     `norms`, the squared lengths of the features, spare a pass over them.
@@ -60,9 +59,7 @@ def squared_distances(
     return products.clamp_(min=0)
 
 
-def weighted_means(
-    weights: torch.Tensor, features: torch.Tensor, otherwise: torch.Tensor | None = None
-) -> torch.Tensor:
+def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None = None) -> Tensor:
     """Return weighted means (..., n_columns, n_features); `otherwise` where there is no weight."""
     masses = weights.sum(dim=-2)[..., None]
     means = (weights.mT @ features) / masses.clamp(min=1e-30)
@@ -156,12 +153,8 @@ def weighted_medoid(
 
 
 def _lower_bounds(
-    from_batch: torch.Tensor,
-    w: torch.Tensor,
-    offsets: torch.Tensor,
-    batch: torch.Tensor,
-    left: torch.Tensor,
-) -> torch.Tensor:
+    from_batch: Tensor, w: Tensor, offsets: Tensor, batch: Tensor, left: Tensor
+) -> Tensor:
     """Return bounds of the sums of points that are left, from the sums of a batch of points."""
     sums, farthest = from_batch @ w, float(offsets.square().sum(dim=1).max().sqrt())
     # |E(b) - W |x_r - x_b||
@@ -178,8 +171,8 @@ def _lower_bounds(
 
 
 def _near_median(
-    x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, apart: torch.Tensor, best: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: Tensor, w: Tensor, offsets: Tensor, apart: Tensor, best: float
+) -> tuple[Tensor, Tensor]:
     """Return the distinct points whose sum may be below the best, and bounds from curvature."""
     inside = torch.arange(len(x))
     directions = offsets / apart.clamp(min=1e-300)[:, None]
@@ -214,7 +207,7 @@ def _near_median(
     return left[chosen], bounds[chosen].clamp_(min=0)
 
 
-def _geometric_median(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def _geometric_median(x: Tensor, w: Tensor) -> Tensor:
     """Return about the point with the least weighted sum of distances.
 
     By Weiszfeld's steps, which are short near a point of great weight, then by Newton's.
@@ -232,7 +225,7 @@ def _geometric_median(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return centre
 
 
-def _newton(x: torch.Tensor, w: torch.Tensor, centre: torch.Tensor, least: float) -> torch.Tensor:
+def _newton(x: Tensor, w: Tensor, centre: Tensor, least: float) -> Tensor:
     """Return a point with a lower weighted sum of distances; steps that lead up are halved."""
     lowest, step = np.inf, torch.zeros_like(centre)
     for _ in range(_NEWTON_STEPS):
@@ -258,11 +251,11 @@ class EqualRows:
     the group of each row, all int32.
     """
 
-    order: torch.Tensor
-    starts: torch.Tensor
-    group: torch.Tensor
+    order: Tensor
+    starts: Tensor
+    group: Tensor
 
-    def sums(self, values: torch.Tensor, groups: slice) -> torch.Tensor:
+    def sums(self, values: Tensor, groups: slice) -> Tensor:
         """Return the sums of values (n_rows, n_columns) over some consecutive groups."""
         starts, end = self.starts[groups], len(self.order)
         if groups.stop < len(self.starts):
@@ -273,7 +266,7 @@ class EqualRows:
         return torch.as_tensor(bags)
 
 
-def equal_rows(table: torch.Tensor, at_most: int) -> EqualRows | None:
+def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
     """Return the groups of equal rows of a table in main memory.
 
     None where there are more than `at_most`, those counted that hold equal rows.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from torch import Tensor
 
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, row_blocks
@@ -45,14 +46,14 @@ class Product(NamedTuple):
     """
 
     basis: Basis
-    coefficients: torch.Tensor
-    quadratic: torch.Tensor
+    coefficients: Tensor
+    quadratic: Tensor
 
 
 class AffinityOperator(Protocol):
     """An affinity matrix K that is bound to nodes, device and type."""
 
-    def product(self, assignment: torch.Tensor) -> Product:
+    def product(self, assignment: Tensor) -> Product:
         """Return K W for W of shape (n_nodes, n_labels)."""
 
 
@@ -63,14 +64,14 @@ class Basis:
     nodes with equal features, and the groups.
     """
 
-    def __init__(self, blocks: Sequence[tuple[torch.Tensor, EqualRows | None]]) -> None:
+    def __init__(self, blocks: Sequence[tuple[Tensor, EqualRows | None]]) -> None:
         self.blocks, end = [], 0
         for rows, groups in blocks:
             begin, end = end, end + len(rows if groups is None else groups.group)
             self.blocks.append((slice(begin, end), rows, groups))
         self.shape = (end, blocks[0][0].shape[1])
 
-    def product(self, assignment: torch.Tensor) -> Product:
+    def product(self, assignment: Tensor) -> Product:
         """Return K W = Phi (Phi'W)."""
         coefficients = torch.zeros(self.shape[1], assignment.shape[1], dtype=torch.float64)
         for nodes, rows, groups in self.blocks:
@@ -82,9 +83,7 @@ class Basis:
                 coefficients += cross_product(rows[block], groups.sums(own, block))
         return Product(self, coefficients, coefficients.T @ coefficients)
 
-    def plus(
-        self, values: torch.Tensor, factor: torch.Tensor, out: torch.Tensor
-    ) -> Iterator[tuple[slice, torch.Tensor]]:
+    def plus(self, values: Tensor, factor: Tensor, out: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Write values + Phi factor into `out`; yield each block of rows once it is there."""
         for nodes, rows, groups in self.blocks:
             given, target = values[nodes], out[nodes]
@@ -101,10 +100,10 @@ class Basis:
 class _FullRank:
     """K by a function that multiplies it with fields."""
 
-    def __init__(self, multiply: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, multiply: Callable[[Tensor], Tensor]) -> None:
         self._multiply = multiply
 
-    def product(self, assignment: torch.Tensor) -> Product:
+    def product(self, assignment: Tensor) -> Product:
         """Return K W in trivial factors."""
         whole = self._multiply(assignment)
         identity = torch.eye(assignment.shape[1], dtype=torch.float64)
@@ -144,7 +143,7 @@ class GaussianAffinity:
     def __post_init__(self) -> None:
         check_bounds(self)
 
-    def bind(self, features: torch.Tensor, rng: np.random.Generator) -> AffinityOperator:
+    def bind(self, features: Tensor, rng: np.random.Generator) -> AffinityOperator:
         """Return the operator for features (n_nodes, n_features) on their device.
 
         `rng` draws the landmarks. Raises InvalidInput if given landmarks are no node indices.
@@ -218,7 +217,7 @@ class KernelAffinity:
     def __post_init__(self) -> None:
         check_symmetric(square_matrix(self.matrix))
 
-    def bind(self, features: torch.Tensor, rng: np.random.Generator) -> AffinityOperator:
+    def bind(self, features: Tensor, rng: np.random.Generator) -> AffinityOperator:
         """Return the operator on the features' device, or raise InvalidInput if sizes differ."""
         given: Any = self.matrix if sparse.issparse(self.matrix) else np.asarray(self.matrix)
         if given.shape[0] != len(features):
@@ -240,7 +239,7 @@ class KernelAffinity:
         return 0, 0
 
 
-def _whitening(landmarks: torch.Tensor) -> torch.Tensor:
+def _whitening(landmarks: Tensor) -> Tensor:
     """Return U Lambda^(-1/2), from the eigenpairs of the landmarks' block of K, in float64.
 
     With C the landmarks' columns, Phi = C U Lambda^(-1/2) has Phi Phi' ~ K, exact on the landmarks
@@ -249,25 +248,23 @@ def _whitening(landmarks: torch.Tensor) -> torch.Tensor:
     block = (_left(landmarks).cpu().double() @ _right(landmarks).cpu().double().T).exp()
     values, vectors = torch.linalg.eigh((block + block.T) / 2)
     large = values > _EIGENVALUE_TOLERANCE * values[-1]
-    whitening: torch.Tensor = vectors[:, large] / values[large].sqrt()
+    whitening: Tensor = vectors[:, large] / values[large].sqrt()
     return whitening.to(landmarks.dtype).to(landmarks.device)
 
 
-def _left(scaled: torch.Tensor) -> torch.Tensor:
+def _left(scaled: Tensor) -> Tensor:
     """Return L with (L R')_ik = -|x_i - x_k|^2; one product instead of a distance."""
     square = scaled.square().sum(dim=1, keepdim=True)
     return torch.cat([2 * scaled, -square, -torch.ones_like(square)], 1)
 
 
-def _right(scaled: torch.Tensor) -> torch.Tensor:
+def _right(scaled: Tensor) -> Tensor:
     """Return R; see `_left`."""
     square = scaled.square().sum(dim=1, keepdim=True)
     return torch.cat([scaled, torch.ones_like(square), square], 1)
 
 
-def _kernel_product(
-    scaled: torch.Tensor, right: torch.Tensor, factor: torch.Tensor, n_bytes: int
-) -> torch.Tensor:
+def _kernel_product(scaled: Tensor, right: Tensor, factor: Tensor, n_bytes: int) -> Tensor:
     """Return the product of the kernel with a matrix, block by block of so many bytes."""
     product = factor.new_empty((len(scaled), factor.shape[1]))
     step = max(1, n_bytes // (right.element_size() * len(right)))
@@ -279,7 +276,7 @@ def _kernel_product(
     return product
 
 
-def _shared_rows(features: torch.Tensor, rank: int) -> EqualRows | None:
+def _shared_rows(features: Tensor, rank: int) -> EqualRows | None:
     """Return the groups of equal features, if sharing rows of so many numbers saves time.
 
     Sums over groups are fast in float32 in main memory.
@@ -292,12 +289,12 @@ def _shared_rows(features: torch.Tensor, rank: int) -> EqualRows | None:
 
 def spectral_points(
     operator: AffinityOperator,
-    like: torch.Tensor,
+    like: Tensor,
     n_vectors: int,
     graph: AbstractGraph,
     rng: np.random.Generator,
     cancelled: Callable[[], bool] = lambda: False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the nodes in the space of the leading eigenvectors, averaged over the windows.
 
     Rows of `leading_vectors` of length 1, as in Ng, Jordan and Weiss, "On spectral clustering"
@@ -313,11 +310,11 @@ def spectral_points(
 
 def leading_vectors(
     operator: AffinityOperator,
-    like: torch.Tensor,
+    like: Tensor,
     n_vectors: int,
     rng: np.random.Generator,
     cancelled: Callable[[], bool] = lambda: False,
-) -> torch.Tensor:
+) -> Tensor:
     """Return eigenvectors of D^(-1/2) K D^(-1/2) to its largest eigenvalues, D the sums of rows.
 
     The columns (n_nodes, n_found) are orthonormal, the largest eigenvalue's first; there are fewer
@@ -349,9 +346,7 @@ def leading_vectors(
     return torch.mm(vectors, turns[:, largest].to(vectors.dtype).to(vectors.device))
 
 
-def _scaled_product(
-    operator: AffinityOperator, vectors: torch.Tensor, scale: torch.Tensor
-) -> torch.Tensor:
+def _scaled_product(operator: AffinityOperator, vectors: Tensor, scale: Tensor) -> Tensor:
     """Return diag(scale) K diag(scale) times a field."""
     product = operator.product(vectors * scale)
     images, zeros = torch.empty_like(vectors), torch.zeros_like(vectors[:1]).expand_as(vectors)
@@ -361,7 +356,7 @@ def _scaled_product(
     return images
 
 
-def _orthonormal(vectors: torch.Tensor) -> torch.Tensor:
+def _orthonormal(vectors: Tensor) -> Tensor:
     """Return an orthonormal basis of the columns, of those that are more than rounding."""
     squares, turns = torch.linalg.eigh(cross_product(vectors, vectors))
     large = squares >= 10 * torch.finfo(vectors.dtype).eps * squares[-1]

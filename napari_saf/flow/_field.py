@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from napari_saf.flow._affinity import AffinityOperator
 from napari_saf.flow._simplex import (
@@ -56,7 +57,7 @@ class AbstractField(ABC):
     def __init__(
         self,
         averager: Averager,
-        like: torch.Tensor,
+        like: Tensor,
         n_columns: int,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
@@ -67,7 +68,7 @@ class AbstractField(ABC):
         self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
         self.n_evaluations = 0
 
-    def __call__(self, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    def __call__(self, v: Tensor, out: Tensor) -> Tensor:
         """Write S(V) into `out` and return it; maxima of rows of `v` lie within 40 of 0."""
         if self._cancelled():
             raise Cancelled
@@ -81,14 +82,14 @@ class AbstractField(ABC):
         return shifted_softmax(mean, out)
 
     @abstractmethod
-    def _write_likelihood(self, v: torch.Tensor, out: torch.Tensor) -> None:
+    def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         """Write V + g(W) / rho into `out` and set the objective; `scratch[1]` is free."""
 
     @abstractmethod
-    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative (n_columns, n_features) of every column."""
 
-    def keep_columns(self, columns: torch.Tensor) -> None:
+    def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
         fields = (self.assignment, *self.scratch)
         self.assignment, one, other = (with_columns(field, len(columns)) for field in fields)
@@ -101,27 +102,27 @@ class AssignmentField(AbstractField):
     def __init__(
         self,
         averager: Averager,
-        distances: torch.Tensor,
-        points: torch.Tensor,
+        distances: Tensor,
+        points: Tensor,
         rho: float,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
         super().__init__(averager, distances, len(points), cancelled)
         self._distances, self._points, self._rho = distances, points, rho
 
-    def _write_likelihood(self, v: torch.Tensor, out: torch.Tensor) -> None:
+    def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
         costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
         self.objective = float(costs.sum()) / len(v)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
-    def keep_columns(self, columns: torch.Tensor) -> None:
+    def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
         super().keep_columns(columns)
         self._distances = take_columns(self._distances, columns)
         self._points = self._points[columns]
 
-    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the prototypes that are left, the mean of those of a label."""
         return self._points.float().cpu().numpy()
 
@@ -133,7 +134,7 @@ class SelfAssignmentField(AbstractField):
         self,
         operator: AffinityOperator,
         averager: Averager,
-        features: torch.Tensor,
+        features: Tensor,
         n_columns: int,
         *,
         s: float,
@@ -143,7 +144,7 @@ class SelfAssignmentField(AbstractField):
         super().__init__(averager, features, n_columns, cancelled)
         self._operator, self._features, self._s, self._rho = operator, features, s, rho
 
-    def _write_likelihood(self, v: torch.Tensor, out: torch.Tensor) -> None:
+    def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
         gradient = self_assignment_gradient(self.overlap, product.quadratic, self._s)
@@ -154,7 +155,7 @@ class SelfAssignmentField(AbstractField):
         for rows, block in product.basis.plus(v, affinity, out):
             block.addmm_(w[rows], own)
 
-    def prototypes(self, assignment: torch.Tensor) -> NDArray[np.float32]:
+    def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""
         sums = cross_product(assignment, self._features)
         if self._s == 0:
@@ -170,11 +171,11 @@ class Gradient(NamedTuple):
     """E_s(W), and dE/dW = (K W) affinity_factor + W assignment_factor, both float64."""
 
     objective: float
-    affinity_factor: torch.Tensor
-    assignment_factor: torch.Tensor
+    affinity_factor: Tensor
+    assignment_factor: Tensor
 
 
-def self_assignment_gradient(overlap: torch.Tensor, affinity: torch.Tensor, s: float) -> Gradient:
+def self_assignment_gradient(overlap: Tensor, affinity: Tensor, s: float) -> Gradient:
     """Return E_s and its gradient from the overlap W'W and the affinity W'K W, both float64.
 
     With C = diag(W'1), Y = W C^(-1/2), M = Y'Y and G = Y'K Y the objective is
@@ -200,9 +201,7 @@ def self_assignment_gradient(overlap: torch.Tensor, affinity: torch.Tensor, s: f
     return Gradient(float((power * g).sum()), 2 * outer * power, 2 * outer * h - v[None, :])
 
 
-def _power_and_derivative(
-    m: torch.Tensor, g: torch.Tensor, s: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _power_and_derivative(m: Tensor, g: Tensor, s: float) -> tuple[Tensor, Tensor]:
     """Return f(M) = M^(-s) and the gradient H of tr(f(M) G) with respect to M.
 
     H = U (F o (U'G U)) U' with the eigenpairs (lambda, U) of M and the divided differences

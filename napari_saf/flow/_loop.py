@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from napari_saf.flow._field import AbstractField, Cancelled
 from napari_saf.flow._simplex import (
@@ -73,7 +74,7 @@ class StopWatch:
     of the first, second, fourth, eighth ... time that they were examined.
     """
 
-    def __init__(self, rule: StoppingRule, labels: torch.Tensor, entropy: float) -> None:
+    def __init__(self, rule: StoppingRule, labels: Tensor, entropy: float) -> None:
         self._rule = rule
         self._since = 0.0
         self._labels = labels.clone()
@@ -82,7 +83,7 @@ class StopWatch:
         self._entropy = self._first_entropy = entropy
         self._n_steps = 0
 
-    def status(self, time: float, labels: torch.Tensor, entropy: float) -> Status | None:
+    def status(self, time: float, labels: Tensor, entropy: float) -> Status | None:
         """Return why to stop after a step, or None to go on."""
         self._n_steps += 1
         if entropy < self._rule.entropy:
@@ -91,7 +92,7 @@ class StopWatch:
             return Status.STALLED
         return Status.MAX_ITERATIONS if self._n_steps >= self._rule.max_steps else None
 
-    def _stands_still(self, time: float, labels: torch.Tensor, entropy: float) -> bool:
+    def _stands_still(self, time: float, labels: Tensor, entropy: float) -> bool:
         span = time - self._since
         changed = min(
             float((labels != self._labels).sum()) / len(labels) / span,
@@ -124,10 +125,10 @@ class Flow:
 class _SeedConstraint:
     """Rows normalised, and those of seeds vertices of the simplex; -1 is the column of no seed."""
 
-    def __init__(self, columns: torch.Tensor | None) -> None:
+    def __init__(self, columns: Tensor | None) -> None:
         self.columns = columns
 
-    def __call__(self, v: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
+    def __call__(self, v: Tensor, rows: slice = slice(None)) -> Tensor:
         normalize_(v)
         if self.columns is not None:
             columns = self.columns[rows]
@@ -143,9 +144,7 @@ class FlowRun:
     start, `n_possible` how many of them a node can have.
     """
 
-    def __init__(
-        self, flow: Flow, seeds: torch.Tensor | None, cancelled: Callable[[], bool]
-    ) -> None:
+    def __init__(self, flow: Flow, seeds: Tensor | None, cancelled: Callable[[], bool]) -> None:
         start = flow.start
         self.records: list[Record] = []
         self.n_evaluations = 0
@@ -161,17 +160,17 @@ class FlowRun:
             seed_columns = place[seeds]
             self._labels = torch.where(seed_columns >= 0, seed_columns, start.labels)
         self._constrain = _SeedConstraint(seed_columns)
-        self._v: torch.Tensor | None = None
+        self._v: Tensor | None = None
         self._run: AbstractRun | None = None
         self._uncertainty = torch.zeros(0)
 
-    def columns_of_nodes(self) -> torch.Tensor:
+    def columns_of_nodes(self) -> Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
         if len(self._active) == self.n_columns:
             return self._labels
         return self._active[self._labels]
 
-    def logarithm(self) -> torch.Tensor:
+    def logarithm(self) -> Tensor:
         """Return log coordinates of all columns of the start; valid until the next step."""
         v = self._log_coordinates()
         if len(self._active) == self.n_columns:
@@ -229,7 +228,7 @@ class FlowRun:
         shares = uncertainty.clamp_(0, 1).float().cpu().numpy()
         return whole.float().cpu().numpy(), prototypes, shares
 
-    def _log_coordinates(self) -> torch.Tensor:
+    def _log_coordinates(self) -> Tensor:
         """Return those of the active columns, which are made when they are first asked for."""
         if self._run is not None:
             return self._run.v
@@ -276,7 +275,7 @@ class FlowRun:
             self._renumber(columns)
             self._run.keep_columns(columns)
 
-    def _record(self, changed: float, assignment: torch.Tensor) -> None:
+    def _record(self, changed: float, assignment: Tensor) -> None:
         assert self._run is not None
         field, time = self._run.field, self._run.time
         highest = assignment.gather(1, self._labels[:, None])[:, 0]
@@ -299,7 +298,7 @@ class FlowRun:
             )
         )
 
-    def _renumber(self, columns: torch.Tensor) -> None:
+    def _renumber(self, columns: Tensor) -> None:
         """Keep only the columns of the given indices; no node prefers the others."""
         new_number = torch.full_like(self._active, -1)
         new_number[columns] = torch.arange(len(columns), device=columns.device)
@@ -310,7 +309,7 @@ class FlowRun:
             self._constrain.columns = torch.where(seeds >= 0, new_number[seeds], -1)
 
 
-def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:
+def update_labels(labels: Tensor, v: Tensor) -> float:
     """Update the preferred columns in place; return the share of the nodes that moved.
 
     Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
@@ -320,7 +319,7 @@ def update_labels(labels: torch.Tensor, v: torch.Tensor) -> float:
     return len(moved) / len(labels)
 
 
-def _prefer_labels_where_undecided_(v: torch.Tensor, labels: torch.Tensor) -> None:
+def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
     """Make nodes whose columns are all equal prefer their label a little, in place."""
     ones = v.new_ones(v.shape[1])
     for rows in row_blocks(v):

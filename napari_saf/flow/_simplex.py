@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
@@ -36,7 +37,7 @@ _BLOCK = 2**20
 _ROWS = 2**13
 
 
-def row_blocks(field: torch.Tensor) -> Iterator[slice]:
+def row_blocks(field: Tensor) -> Iterator[slice]:
     """Yield the blocks of rows to go through a field by, all in one on a graphics card."""
     step = len(field)
     if field.device.type == "cpu":
@@ -45,7 +46,7 @@ def row_blocks(field: torch.Tensor) -> Iterator[slice]:
         yield slice(start, min(start + step, len(field)))
 
 
-def cross_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def cross_product(left: Tensor, right: Tensor) -> Tensor:
     """Return left' right of two fields as float64 in main memory, summed up block by block."""
     if left.shape[1] > right.shape[1]:
         # Twice as fast this way round with 16 and 3 columns.
@@ -56,7 +57,7 @@ def cross_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def with_columns(field: torch.Tensor, n_columns: int) -> torch.Tensor:
+def with_columns(field: Tensor, n_columns: int) -> Tensor:
     """Return the memory of a field as one of another number of columns, of undefined values.
 
     There may be as many columns as the field had when it was new.
@@ -64,7 +65,7 @@ def with_columns(field: torch.Tensor, n_columns: int) -> torch.Tensor:
     return field.as_strided((len(field), n_columns), (n_columns, 1))
 
 
-def take_columns(field: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+def take_columns(field: Tensor, columns: Tensor) -> Tensor:
     """Return the columns of the given indices, in the memory of the field, which is overwritten."""
     taken = with_columns(field, len(columns))
     for start in range(0, len(field), _ROWS):
@@ -74,7 +75,7 @@ def take_columns(field: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     return taken
 
 
-def row_maxima(v: torch.Tensor) -> torch.Tensor:
+def row_maxima(v: Tensor) -> Tensor:
     """Return the largest entry of each row, as a column.
 
     By halves where torch's own is slow: on a CPU with 30 columns it takes four times as long.
@@ -87,7 +88,7 @@ def row_maxima(v: torch.Tensor) -> torch.Tensor:
     return v
 
 
-def normalize_(v: torch.Tensor) -> torch.Tensor:
+def normalize_(v: Tensor) -> Tensor:
     """Shift each row of `v` to a maximum of 0 and raise what lies below `FLOOR`, in place.
 
     The renormalisation of the papers, written for log coordinates.
@@ -97,14 +98,14 @@ def normalize_(v: torch.Tensor) -> torch.Tensor:
     return v
 
 
-def one_hot_(v: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+def one_hot_(v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Set rows of `v` to vertices of the simplex, in place."""
     v[rows] = FLOOR
     v[rows, columns] = 0
     return v
 
 
-def softmax(v: torch.Tensor, out: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+def softmax(v: Tensor, out: Tensor, scale: Tensor | None = None) -> Tensor:
     """Write the softmax of each row of `v` into `out`, for row maxima within about 40 of 0.
 
     `scale`, of shape (n_nodes,), receives 1 / sum exp v of each row. On the CPU torch's own
@@ -120,7 +121,7 @@ def softmax(v: torch.Tensor, out: torch.Tensor, scale: torch.Tensor | None = Non
     return out
 
 
-def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def shifted_softmax(v: Tensor, out: Tensor) -> Tensor:
     """Write the softmax of each row of `v` into `out`, whatever the size of its entries."""
     if v.device.type != "cpu":
         return torch.softmax(v, dim=1, out=out)
@@ -130,7 +131,7 @@ def shifted_softmax(v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def entropy(assignment: torch.Tensor, v: torch.Tensor, highest: torch.Tensor) -> float:
+def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
     """Return the mean over the rows of -sum w log w, in nats, w = softmax(v).
 
     Rows of `v` have a maximum of 0, where w is `highest` (n_nodes,). A row's entropy is
@@ -154,23 +155,20 @@ class Start:
     ascending; None: all.
     """
 
-    labels: torch.Tensor
+    labels: Tensor
     n_columns: int
-    logarithm: Callable[[], torch.Tensor]
-    active: torch.Tensor | None = None
+    logarithm: Callable[[], Tensor]
+    active: Tensor | None = None
 
     @classmethod
-    def at(cls, logarithm: torch.Tensor) -> Start:
+    def at(cls, logarithm: Tensor) -> Start:
         """Return the start at normalised log coordinates, whose memory it takes."""
         return cls(logarithm.argmax(dim=1), logarithm.shape[1], lambda: logarithm)
 
 
 def k_centres(
-    features: torch.Tensor,
-    n_centres: int,
-    rng: np.random.Generator,
-    given: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    features: Tensor, n_centres: int, rng: np.random.Generator, given: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return points chosen greedily, each the node farthest from all before, and the nearest.
 
     Of each node the number of the first point (n_centres, n_features) that is nearest. There are
@@ -202,7 +200,7 @@ def k_centres(
     return torch.stack(points), nearest
 
 
-def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+def class_means(features: Tensor, seeds: Tensor) -> Tensor:
     """Return the mean feature (n_classes, n_features) of the seeds of each class."""
     n_classes = count_classes(seeds)
     total = torch.zeros(n_classes + 1, features.shape[1], dtype=features.dtype)
@@ -210,7 +208,7 @@ def class_means(features: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
     return total[1:] / torch.bincount(seeds)[1:, None]
 
 
-def count_classes(seeds: torch.Tensor | NDArray[np.int64]) -> int:
+def count_classes(seeds: Tensor | NDArray[np.int64]) -> int:
     """Return the number of classes 1, 2, ... of seeds (n_nodes,), or raise if one is skipped."""
     found = torch.unique(torch.as_tensor(seeds[seeds > 0]))
     numbers = torch.arange(1, len(found) + 1, device=found.device)
@@ -221,13 +219,13 @@ def count_classes(seeds: torch.Tensor | NDArray[np.int64]) -> int:
     return len(found)
 
 
-def check_seeds_fit(seeds: torch.Tensor | None, n_columns: int) -> None:
+def check_seeds_fit(seeds: Tensor | None, n_columns: int) -> None:
     """Raise InvalidInput if there are seeds of a class that has no column."""
     if seeds is not None and int(seeds.max()) > n_columns:
         raise InvalidInput(f"seeds: expected classes up to {n_columns}, got {int(seeds.max())}")
 
 
-def from_assignment(initial: ArrayLike, features: torch.Tensor) -> torch.Tensor:
+def from_assignment(initial: ArrayLike, features: Tensor) -> Tensor:
     """Return log coordinates, like the features, of an assignment that a user gave."""
     array, n_nodes = own_floats(initial, "initial"), len(features)
     if array.ndim != 2 or len(array) != n_nodes or array.shape[1] < 1:

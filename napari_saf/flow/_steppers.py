@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import normalize_, row_blocks, softmax, take_columns
 from napari_saf.parameters import check_bounds, parameter
 
-Constraint = Callable[[torch.Tensor, slice], torch.Tensor]
+Constraint = Callable[[Tensor, slice], Tensor]
 """Brings some rows of a state, and which they are, back to where they belong, in place."""
 
 _FIRST_STEP = 0.05
@@ -40,9 +41,7 @@ class AbstractRun(ABC):
     n_fields: ClassVar[int]
     """Fields (n_nodes, n_columns) that a step needs besides `v`."""
 
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, scheme: Any
-    ) -> None:
+    def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         self.field, self.v, self.constrain, self.scheme = field, v, constrain, scheme
         self._constrain_all()
         self.assignment = field.assignment
@@ -53,7 +52,7 @@ class AbstractRun(ABC):
     def advance(self) -> None:
         """Make one step that is accepted; `Cancelled` leaves the state as it was."""
 
-    def keep_columns(self, columns: torch.Tensor) -> None:
+    def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
         self.field.keep_columns(columns)
         self.v = take_columns(self.v, columns)
@@ -88,9 +87,7 @@ class _AbstractAdaptiveRun(AbstractRun):
     order_after: ClassVar[tuple[int, ...]]
     """The order of the fields of the memory in the next step."""
 
-    def __init__(
-        self, field: AbstractField, v: torch.Tensor, constrain: Constraint, scheme: Any
-    ) -> None:
+    def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         super().__init__(field, v, constrain, scheme)
         self._step, self._step_before = _FIRST_STEP, 0.0
         field(self.v, self.memory[0])
@@ -113,9 +110,7 @@ class _AbstractAdaptiveRun(AbstractRun):
     def _attempt(self, step: float) -> float:
         """Write the state after a step into the last field; return the estimate of its error."""
 
-    def _combine(
-        self, out: torch.Tensor, *terms: tuple[torch.Tensor, float]
-    ) -> Iterator[tuple[slice, torch.Tensor]]:
+    def _combine(self, out: Tensor, *terms: tuple[Tensor, float]) -> Iterator[tuple[slice, Tensor]]:
         """Write the state plus slopes times factors into `out`; yield blocks of rows of it."""
         (first, factor), *others = terms
         for rows in row_blocks(out):
@@ -124,7 +119,7 @@ class _AbstractAdaptiveRun(AbstractRun):
                 block.add_(slope[rows], alpha=weight)
             yield rows, block
 
-    def _evaluate_at(self, *terms: tuple[torch.Tensor, float], out: torch.Tensor) -> None:
+    def _evaluate_at(self, *terms: tuple[Tensor, float], out: Tensor) -> None:
         """Write the right-hand side at the state plus slopes times factors into `out`."""
         for _ in self._combine(self.memory[-1], *terms):
             pass
@@ -178,7 +173,7 @@ class _BogackiShampineRun(_AbstractAdaptiveRun):
         return error / len(v)
 
 
-def _l1(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> float:
+def _l1(left: Tensor, right: Tensor, out: Tensor) -> float:
     """Return the L1 distance; torch's norm of a long field in float32 is off by a third."""
     return float(torch.sub(left, right, out=out).abs_().sum())
 
@@ -192,10 +187,7 @@ class AbstractStepper(ABC):
         check_bounds(self)
 
     def start(
-        self,
-        field: AbstractField,
-        v: torch.Tensor,
-        constrain: Constraint = lambda v, rows: normalize_(v),
+        self, field: AbstractField, v: Tensor, constrain: Constraint = lambda v, rows: normalize_(v)
     ) -> AbstractRun:
         """Return a run of the scheme from log coordinates `v`, which it takes over."""
         return self._run(field, v, constrain, self)

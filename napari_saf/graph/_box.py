@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 _BLOCK = 32
 _CHUNK = 2**22
@@ -32,12 +33,12 @@ class BoxSum:
         dtype: torch.dtype,
         *,
         mean: bool,
-        inside: torch.Tensor | None = None,
+        inside: Tensor | None = None,
     ) -> None:
         self._n_pixels = int(np.prod(shape, dtype=np.int64))
         self._inside = inside
 
-        def to_device(band: NDArray[np.float64]) -> torch.Tensor:
+        def to_device(band: NDArray[np.float64]) -> Tensor:
             return torch.from_numpy(band.copy()).to(dtype).to(device)
 
         self._axes = [
@@ -45,14 +46,14 @@ class BoxSum:
             for axis, side in enumerate(window)
             if side > 1 and shape[axis] > 1
         ]
-        self._counts: torch.Tensor | None = None
+        self._counts: Tensor | None = None
         if mean and inside is not None:
             ones = torch.ones(len(inside), 1, dtype=dtype, device=device)
             counts = torch.empty_like(ones)
             self(ones, counts, torch.empty_like(ones))
             self._counts = counts
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         """Write the box sums of `values` (n_nodes, n_columns) into `out`; see `Averager`."""
         inside, sums = self._inside, out
         source = _scatter(values, inside, self._n_pixels)
@@ -79,7 +80,7 @@ class _AxisSum:
         axis: int,
         radius: int,
         mean: bool,
-        to_device: Callable[[NDArray[np.float64]], torch.Tensor],
+        to_device: Callable[[NDArray[np.float64]], Tensor],
     ) -> None:
         self._before = int(np.prod(shape[:axis], dtype=np.int64))
         self._length = shape[axis]
@@ -101,7 +102,7 @@ class _AxisSum:
         self._first = to_device(band[:head, : 2 * head])
         self._last = to_device(band[tail:, tail - head :])
 
-    def __call__(self, source: torch.Tensor, target: torch.Tensor) -> None:
+    def __call__(self, source: Tensor, target: Tensor) -> None:
         columns = self._after * source.shape[1]
         x = source.view(self._before, self._length, columns)
         y = target.view(self._before, self._length, columns)
@@ -141,13 +142,13 @@ class WeightedAverage:
     """
 
     def __init__(
-        self, weights: torch.Tensor, offsets: Sequence[Sequence[int]], inside: torch.Tensor | None
+        self, weights: Tensor, offsets: Sequence[Sequence[int]], inside: Tensor | None
     ) -> None:
         self._weights, self._inside = weights, inside
         self._rims = np.max(offsets, axis=0).tolist()
         self._offsets = (np.array(offsets) + self._rims).tolist()
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         shape = self._weights.shape[1:]
         full = _scatter(values, self._inside, shape.numel())
         sides = (side + 2 * rim for side, rim in zip(shape, self._rims, strict=True))
@@ -160,14 +161,14 @@ class WeightedAverage:
         means = total.flatten(1).T
         out.copy_(means if self._inside is None else means[self._inside])
 
-    def _moved(self, padded: torch.Tensor, offset: Sequence[int]) -> torch.Tensor:
+    def _moved(self, padded: Tensor, offset: Sequence[int]) -> Tensor:
         """Return the images that begin at an offset into those with a rim."""
         shape = self._weights.shape[1:]
         slices = [slice(first, first + side) for first, side in zip(offset, shape, strict=True)]
         return padded[(slice(None), *slices)]
 
 
-def _scatter(values: torch.Tensor, inside: torch.Tensor | None, n_pixels: int) -> torch.Tensor:
+def _scatter(values: Tensor, inside: Tensor | None, n_pixels: int) -> Tensor:
     if inside is None:
         return values
     full = torch.zeros(n_pixels, values.shape[1], dtype=values.dtype, device=values.device)

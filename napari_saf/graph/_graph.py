@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
+from torch import Tensor
 
 from napari_saf.arrays import as_array, own_floats
 from napari_saf.errors import InvalidInput
@@ -22,7 +23,7 @@ from napari_saf.graph._distances import nearest_neighbours
 class Averager(Protocol):
     """A linear operator of a graph, prepared for one device and one type."""
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         """Write the averages (sums) of `values` into `out`; `scratch` is overwritten.
 
         All three have shape (n_nodes, n_columns) and are contiguous; `out` and `values` may
@@ -130,7 +131,7 @@ class SparseProduct:
                 check_invariants=False,
             ).to(device)
 
-    def __call__(self, values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+    def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         torch.addmm(out, self._matrix, values, beta=0, out=out)
 
     def among(self, nodes: NDArray[np.integer]) -> SparseProduct:

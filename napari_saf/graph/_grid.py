@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from torch import Tensor
 
 from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
 from napari_saf.device import check_memory
@@ -179,7 +180,7 @@ class GridGraph(AbstractGraph):
         inside = self._inside(device)
         box = BoxSum(self.shape, self.window, device, dtype, mean=False, inside=inside)
 
-        def sum_of_others(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        def sum_of_others(values: Tensor, out: Tensor, scratch: Tensor) -> None:
             box(values, out, scratch)
             out.sub_(values)
 
@@ -280,7 +281,7 @@ class GridGraph(AbstractGraph):
             return super().smaller(share)
         return f"a smaller image: up to a longest side of {k} it fits (Work at, max_side)"
 
-    def _inside(self, device: torch.device) -> torch.Tensor | None:
+    def _inside(self, device: torch.device) -> Tensor | None:
         if self.mask is None:
             return None
         return torch.from_numpy(np.flatnonzero(self.mask)).to(device)

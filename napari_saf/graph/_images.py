@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from skimage.transform import resize_local_mean
+from torch import Tensor
 
 from napari_saf.arrays import check_mask
 from napari_saf.errors import InvalidInput
@@ -199,7 +200,7 @@ class GraphUnion(AbstractGraph):
         return images, places
 
     def _join(self, operators: list[Averager]) -> Averager:
-        def apply(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        def apply(values: Tensor, out: Tensor, scratch: Tensor) -> None:
             for operator, nodes in zip(operators, self.slices, strict=True):
                 operator(values[nodes], out[nodes], scratch[nodes])
 
