@@ -4,7 +4,7 @@ A task says what is done with a job (the images that are labelled as one problem
 run has done already, and what must not be overwritten; `run_batch` does the jobs.
 """
 
-from napari_saf.batch._dictionary import DictionaryTask, ImageMeasures
+from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import (
     AbstractTask,
     Job,
@@ -18,7 +18,6 @@ from napari_saf.batch._labelling import LabelSummary, LabelTask, ProblemSource, 
 __all__ = [
     "AbstractTask",
     "DictionaryTask",
-    "ImageMeasures",
     "Job",
     "LabelSummary",
     "LabelTask",

@@ -36,17 +36,9 @@ _ENCODING_ERRORS = "surrogateescape"
 """Names of files that are no text come back as the bytes that they are."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImageMeasures:
-    """How well a dictionary rebuilds an image; see `PatchSegmentation`."""
-
-    error: float
-    psnr: float
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DictionaryTask(AbstractTask[ImageMeasures]):
-    """Apply a dictionary to image files.
+class DictionaryTask(AbstractTask[float]):
+    """Apply a dictionary to image files; the result is the peak signal-to-noise ratio in dB.
 
     For ``name.png`` a mask ``name_labels``, an image ``name_reconstruction.tif`` and a row of
     the table ``dictionary.csv`` come to the folder. An image whose row and files are there is
@@ -78,19 +70,18 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Write the table with the rows of images that are done, and return their jobs."""
-        rows = [] if self.overwrite else self._read_rows()
         by_name = {table_cell(job.images[0].name): job for job in jobs}
-        states = {name: self._state(job) for name, job in by_name.items()}
         done, kept = set(), []
-        for row in rows:
+        for row in [] if self.overwrite else self._read_rows():
             job = by_name.get(row[0])
             if job is not None:
-                if row[5] != states[row[0]][0]:
+                state = self._state(job)
+                if row[5] != state[0]:
                     raise InvalidInput(
                         f"{self._table}: has results of another {row[0]}, {row[5]}; choose "
                         "another folder, or overwrite"
                     )
-                if row[5:8] != states[row[0]] or not all(path.exists() for path in job.outputs):
+                if row[5:8] != state or not all(path.exists() for path in job.outputs):
                     continue
                 done.add(job)
             kept.append(row)
@@ -100,7 +91,7 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
             temporary.write_bytes(b"".join(map(_line, [header, *kept])))
         return done
 
-    def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> ImageMeasures:
+    def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> float:
         """Label an image and rebuild it from the atoms, see `AbstractTask.run`."""
         began, state = time.perf_counter(), self._state(job)
         for output in job.outputs:
@@ -120,8 +111,15 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
         seconds = time.perf_counter() - began
         measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
         name, usage = table_cell(job.images[0].name), map(str, found.usage.tolist())
-        self._append_row([name, *measures, *state, *usage])
-        return ImageMeasures(found.error, found.psnr)
+        try:
+            with open(self._table, "ab") as table:
+                table.write(_line([name, *measures, *state, *usage]))
+                table.flush()
+                os.fsync(table.fileno())
+        except OSError as error:
+            reason = error.strerror or error
+            raise SafError(f"{self._table}: cannot be written: {reason}") from error
+        return found.psnr
 
     @property
     def _table(self) -> Path:
@@ -161,18 +159,6 @@ class DictionaryTask(AbstractTask[ImageMeasures]):
                 "folder, or overwrite"
             )
         return rows
-
-    def _append_row(self, row: Sequence[str]) -> None:
-        """Add the row of an image, on the disk before this returns."""
-        try:
-            with open(self._table, "ab") as file:
-                file.write(_line(row))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise SafError(
-                f"{self._table}: cannot be written: {error.strerror or error}"
-            ) from error
 
 
 def _save_picture(path: Path, made: NDArray[np.float32], file: ImageFile) -> None:

@@ -115,9 +115,17 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""
-        done = set() if self.overwrite else {job for job in jobs if self._is_done(job)}
-        for job in jobs:
-            if job in done:
+        done = set()
+        for job in jobs if not self.overwrite else ():
+            recipe = _load(job.companion)
+            if (
+                all(mask.exists() for mask in job.masks)
+                and not _hidden_recipe(job).exists()
+                and recipe is not None
+                and self._is_of_same_settings(recipe)
+                and recipe.raw.get("files") == self._files(job)
+            ):
+                done.add(job)
                 _remove_leftovers(job)
             else:
                 self._check_own(job)
@@ -148,16 +156,6 @@ class LabelTask(AbstractTask[LabelSummary]):
         uses = [("image", path) for path in job.images] + list(self.source.files.items())
         folder = job.companion.parent
         return [{"use": use} | dataclasses.asdict(FileState.of(path, folder)) for use, path in uses]
-
-    def _is_done(self, job: Job) -> bool:
-        recipe = _load(job.companion)
-        return (
-            all(mask.exists() for mask in job.masks)
-            and not _hidden_recipe(job).exists()
-            and recipe is not None
-            and self._is_of_same_settings(recipe)
-            and recipe.raw.get("files") == self._files(job)
-        )
 
     def _check_own(self, job: Job) -> None:
         """Refuse to overwrite what did not come from these files by these settings."""
@@ -240,12 +238,8 @@ def save_labels(
         letters, kept = "", []
     scale = image.scale and tuple(image.scale[axis] for axis in kept)
     units = image.units and tuple(image.units[axis] for axis in kept)
-    placed: dict[str, Any] = {
-        "axes": letters or None,
-        "scale": scale or None,
-        "units": units or None,
-    }
-    save_masks(mask, labels, **placed, **named)
+    places: dict[str, Any] = {"axes": letters, "scale": scale, "units": units}
+    save_masks(mask, labels, **{key: value or None for key, value in places.items()}, **named)
 
 
 def _digest(labels: NDArray[Any]) -> str:

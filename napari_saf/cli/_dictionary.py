@@ -157,7 +157,7 @@ def _apply(path: Path, images: tuple[Path, ...], out: Path, debug: bool, **optio
             print_failure(outcome, debug=debug)
         elif outcome.result is not None:
             n_done += 1
-            measures = f"{outcome.result.psnr:.1f} dB, {outcome.seconds:.1f} s"
+            measures = f"{outcome.result:.1f} dB, {outcome.seconds:.1f} s"
             click.echo(f"{outcome.job.path}: {measures} ({k} of {len(paths)})")
     seconds = time.perf_counter() - began
     skipped = len(paths) - n_done - len(failed)

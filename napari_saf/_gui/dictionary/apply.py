@@ -20,7 +20,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Plane
 from napari_saf._gui.layers.reading import read_pixels
-from napari_saf.batch import DictionaryTask, ImageMeasures, Outcome, run_batch
+from napari_saf.batch import DictionaryTask, Outcome, run_batch
 from napari_saf.dictionary import PatchDictionary, PatchSegmentation
 from napari_saf.io import find_images
 
@@ -268,7 +268,7 @@ def apply_to_folder(
     paths = find_images([folders[0]])
     report((0.0, f"0 of {len(paths)}"))
     task = DictionaryTask(dictionary=dictionary, folder=folders[1], **options)
-    outcomes: list[Outcome[ImageMeasures]] = []
+    outcomes: list[Outcome[float]] = []
     for outcome in run_batch(task, task.plan(paths), cancelled=cancelled):
         outcomes.append(outcome)
         text = f"{len(outcomes)} of {len(paths)}: {outcome.job.title} {outcome.state}"
@@ -278,7 +278,7 @@ def apply_to_folder(
         for state in ("done", "skipped", "failed")
     )
     lines = [f"{len(done)} of {len(paths)} images done"]
-    psnrs = [outcome.result.psnr for outcome in done if outcome.result is not None]
+    psnrs = [outcome.result for outcome in done if outcome.result is not None]
     if psnrs:
         lines[0] += f", {sum(psnrs) / len(psnrs):.1f} dB on average"
     if skipped:
