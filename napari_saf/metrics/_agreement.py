@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics._clusters import compact_labels
+from napari_saf.metrics._clusters import check_labels, compact_labels
 
 
 def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> float:
@@ -28,7 +28,7 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
     Returns
     -------
     float
-        0 (independent) to 1 (the same up to names), by scikit-learn.
+        0 (independent) to 1 (the same up to names).
 
     Raises
     ------
@@ -41,16 +41,9 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
 def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of the nodes that are right under the best matching of labels to classes.
 
-    Parameters
-    ----------
-    classes, labels : array of int of the same shape
-        As in `normalized_mutual_information`, errors too.
-
-    Returns
-    -------
-    float
-        0 to 1. A class has one label at most, by the optimal assignment (Kuhn,
-        https://doi.org/10.1002/nav.3800020109); labels left over are wrong.
+    Of `classes` and `labels` as in `normalized_mutual_information`, errors too. A class has one
+    label at most, by the optimal assignment (Kuhn, https://doi.org/10.1002/nav.3800020109);
+    labels left over are wrong.
     """
     truth, found = _check_classes(classes, labels)
     table = contingency_matrix(truth, found)
@@ -99,16 +92,13 @@ def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
     Malik, "Contour detection and hierarchical image segmentation", IEEE TPAMI 33 (2011),
     https://doi.org/10.1109/TPAMI.2010.161.
     """
-    return _average(_covering, labels, references)
+    return region_agreement(labels, references).covering
 
 
 def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
     """Return the share of the pairs of pixels that both hold together or both hold apart.
 
-    Parameters
-    ----------
-    labels, references
-        As for `segmentation_covering`, errors too.
+    Of `labels` and `references` as for `segmentation_covering`, errors too.
 
     Notes
     -----
@@ -116,16 +106,13 @@ def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
     pixel 1. Unnikrishnan, Pantofaru and Hebert, "Toward objective evaluation of image segmentation
     algorithms", IEEE TPAMI 29 (2007), https://doi.org/10.1109/TPAMI.2007.1046.
     """
-    return _average(_rand_index, labels, references)
+    return region_agreement(labels, references).rand_index
 
 
 def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
     """Return the information that is in one of labels and reference but not in the other.
 
-    Parameters
-    ----------
-    labels, references
-        As for `segmentation_covering`, errors too.
+    Of `labels` and `references` as for `segmentation_covering`, errors too.
 
     Notes
     -----
@@ -134,7 +121,7 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
     information based distance", J. Multivariate Analysis 98 (2007),
     https://doi.org/10.1016/j.jmva.2006.11.013.
     """
-    return _average(_information, labels, references)
+    return region_agreement(labels, references).information
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,22 +146,20 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
     return RegionAgreement(*np.mean(rows, axis=0).tolist())
 
 
-def _average(
-    measure: Callable[[sparse.coo_array], float], labels: ArrayLike, references: ArrayLike
-) -> float:
-    return float(np.mean([measure(table) for table in _tables(labels, references)]))
-
-
 def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_array]:
-    own = _check_image(labels, "labels")
+    """Yield the pixels of each region of a reference, a row, in each label, a column."""
+    own = check_labels(labels, "labels")
     try:
-        given = _check_image(references, "references")
+        given = check_labels(references, "references")
     except ValueError as error:
         raise InvalidInput(f"references: expected arrays of one shape ({error})") from None
     if given.ndim == own.ndim:
         given = given[None]
-    if given.shape[1:] != own.shape:
-        raise InvalidInput(f"references: expected shape {own.shape}, got {given.shape[1:]}")
+    if given.shape[1:] != own.shape or not given.size:
+        raise InvalidInput(
+            f"references: expected pixels, one or more arrays of shape {own.shape}, "
+            f"got shape {given.shape}"
+        )
     compact = compact_labels(own)
     for reference in given:
         if not reference.any():
@@ -185,19 +170,7 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_arr
             owner, regions = owner[inside], regions[inside]
         n_labels = int(owner.max()) + 1
         pairs, counts = np.unique(regions * n_labels + owner, return_counts=True)
-        # a row for each region, a column for each label
         yield sparse.coo_array((counts.astype(np.float64), np.divmod(pairs, n_labels)))
-
-
-def _check_image(values: ArrayLike, name: str) -> NDArray[np.generic]:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biu" or array.size == 0:
-        raise InvalidInput(
-            f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
-        )
-    if array.min() < 0:
-        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()}")
-    return array
 
 
 def _covering(table: sparse.coo_array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Literal
 
 import numpy as np
@@ -46,7 +47,7 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
 
 def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
     """Return the features of each label."""
-    array, owner = np.asarray(features, dtype=np.float64), _check_labels(labels, "labels")
+    array, owner = np.asarray(features, dtype=np.float64), check_labels(labels, "labels")
     if array.ndim != 2 or not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
     if owner.shape != (len(array),):
@@ -69,13 +70,8 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     float
         0 (no link is cut) to the number of labels. Shi and Malik,
         https://doi.org/10.1109/34.868688.
-
-    Raises
-    ------
-    InvalidInput
-        If the shape does not fit the graph, or labels are negative or not whole.
     """
-    owner = _check_labels(labels, "labels")
+    owner = check_labels(labels, "labels")
     if owner.shape != (graph.n_nodes,):
         raise InvalidInput(f"labels: expected shape ({graph.n_nodes},), got {owner.shape}")
     indicators = (owner[:, None] == np.unique(owner[owner > 0])).astype(np.float64)
@@ -126,29 +122,21 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
 
 
 def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.float64]:
-    """Return the class separability of every two labels, as if there were no others.
+    """Return the class separability (n_labels, n_labels) of every two labels without the others.
 
-    Parameters
-    ----------
-    features, labels
-        As in `class_separability`, errors too; InvalidInput also if a label is above 2**13.
-
-    Returns
-    -------
-    array of shape (n_labels, n_labels)
-        n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the scatters within labels j and k in
-        entry (j - 1, k - 1); infinite if both have one feature only, NaN on the diagonal and where
-        one of the two has no node.
+    Of `features` and `labels` as in `class_separability`, errors too; InvalidInput also if a label
+    is above 2**13. Entry (j - 1, k - 1) is n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the
+    scatters within labels j and k: infinite if both have one feature only, NaN on the diagonal and
+    where one of the two has no node.
     """
     array, owner = _labelled(features, labels)
     _check_table(int(owner.max()) + 1, int(owner.max()) + 1)
     sizes, means, within = _scatters(array, owner)
     found = np.full((len(sizes), len(sizes)), np.nan)
-    for j in np.flatnonzero(sizes):
-        for k in np.flatnonzero(sizes[:j]):
-            weight = sizes[j] * sizes[k] / (sizes[j] + sizes[k])
-            between = weight * float(np.square(means[j] - means[k]).sum())
-            found[j, k] = found[k, j] = _ratio(between, float(within[j] + within[k]))
+    for j, k in itertools.combinations(np.flatnonzero(sizes), 2):
+        weight = sizes[j] * sizes[k] / (sizes[j] + sizes[k])
+        between = weight * float(np.square(means[j] - means[k]).sum())
+        found[j, k] = found[k, j] = _ratio(between, float(within[j] + within[k]))
     return found
 
 
@@ -162,7 +150,7 @@ def _labelled(
     features: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the features of the nodes that have a label, and that label, from 0."""
-    owner = _check_labels(labels, "labels")
+    owner = check_labels(labels, "labels")
     array = np.asarray(features, dtype=np.float64)
     if array.shape[:-1] != owner.shape or array.ndim < 2:
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
@@ -198,11 +186,6 @@ def mean_entropy(assignment: ArrayLike) -> float:
     -------
     float
         In nats, from 0 (every node has one label) to log n_labels.
-
-    Raises
-    ------
-    InvalidInput
-        If the assignment is none.
     """
     array = np.asarray(assignment, dtype=np.float64)
     if array.ndim != 2 or array.size == 0:
@@ -237,24 +220,13 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
 
 
 def balance(labels: ArrayLike, groups: ArrayLike) -> float:
-    """Return the least ratio of two groups within a label.
+    """Return the least ratio of two groups within a label, min over i, j and k of N_ik / N_jk.
 
-    Parameters
-    ----------
-    labels, groups : array of int of the same shape
-        As in `group_shares`, errors too.
-
-    Returns
-    -------
-    float
-        From 0 (a label lacks a group) to 1 (in every label, all groups are equally large). The
-        groups of the data set the highest value that can be reached.
-
-    Notes
-    -----
-    min over labels k and groups i, j of N_ik / N_jk: Chierichetti, Kumar, Lattanzi and
+    Of `labels` and `groups` as in `group_shares`, errors too; groups that no node has do not count.
+    From 0 (a label lacks a group) to 1 (in every label, all groups are equally large); the groups
+    of the data set the highest value that can be reached. Chierichetti, Kumar, Lattanzi and
     Vassilvitskii, "Fair clustering through fairlets", NeurIPS 2017,
-    https://arxiv.org/abs/1802.05733. Groups that no node has do not count.
+    https://arxiv.org/abs/1802.05733.
     """
     counts = _used_counts(labels, groups)
     return float((counts.min(axis=1) / counts.max(axis=1)).min())
@@ -314,7 +286,7 @@ def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
 
 def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return label and group, from 0, of the nodes that have both."""
-    owner, group = _check_labels(labels, "labels").ravel(), _check_labels(groups, "groups").ravel()
+    owner, group = check_labels(labels, "labels").ravel(), check_labels(groups, "groups").ravel()
     if np.shape(labels) != np.shape(groups):
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
     has_both = (owner > 0) & (group > 0)
@@ -323,14 +295,18 @@ def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], N
     return owner[has_both].astype(np.int64) - 1, group[has_both].astype(np.int64) - 1
 
 
-def _check_labels(values: ArrayLike, name: str) -> NDArray[Any]:
+def check_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     """Return whole numbers from 0 on, of the type they have; InvalidInput if they are none."""
-    array = np.asarray(values)
-    largest = np.iinfo(np.int64).max
-    if array.dtype.kind not in "biu" or (
-        array.size and not 0 <= array.min() <= array.max() <= largest
-    ):
-        raise InvalidInput(f"{name}: expected whole numbers 0, 1, 2, ... to {largest}")
+    array, largest = np.asarray(values), np.iinfo(np.int64).max
+    if array.dtype.kind not in "biu":
+        raise InvalidInput(
+            f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
+        )
+    if array.size and not 0 <= array.min() <= array.max() <= largest:
+        raise InvalidInput(
+            f"{name}: expected whole numbers 0, 1, 2, ... to {largest}, "
+            f"got {array.min()} to {array.max()}"
+        )
     return array
 
 
