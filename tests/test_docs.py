@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
 import itertools
@@ -125,6 +126,14 @@ def test_docstrings_of_public_functions_name_every_parameter() -> None:
             names = set(inspect.signature(value).parameters) - {"self", "cls"}
             missing = {name for name in names if not re.search(rf"\b{name}\b", text)}
             assert not missing, f"{value.__qualname__}: {missing}"
+
+
+@pytest.mark.parametrize("method", saf.METHODS.values())
+def test_docstrings_of_methods_describe_every_field(method: type) -> None:
+    head, _, notes = (inspect.getdoc(method) or "").partition("\nNotes\n-----\n")
+    said = re.findall(r"^(\w+) : .+\n    \S", head, re.MULTILINE)
+    assert sorted(said) == sorted(field.name for field in dataclasses.fields(method))
+    assert "https://" in notes
 
 
 def test_every_command_is_described_and_shown() -> None:

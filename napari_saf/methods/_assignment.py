@@ -27,7 +27,7 @@ from napari_saf.flow import (
 )
 from napari_saf.graph import GraphUnion, GridGraph, mean_nearest_distance, path_costs
 from napari_saf.methods._flow import AbstractFlow, run_flow
-from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
+from napari_saf.methods._method import AbstractMethod, Call, Iteration, documented, map_steps
 from napari_saf.parameters import parameter
 from napari_saf.points import distances, k_means
 from napari_saf.problem import Problem
@@ -45,45 +45,31 @@ _N_APPEARANCES = 64
 _MAX_SAMPLES = 4000
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AssignmentFlow(AbstractFlow):
     """Label with given prototypes, smooth in space.
-
-    Parameters
-    ----------
-    prototypes : array of shape (n_prototypes, n_features), optional
-        The representative of each label. None: the seeds of each class.
-    prototype_labels : array of int of shape (n_prototypes,), optional
-        >= 1; the label of each prototype, of several the nearest counts. None: 1, 2, ...
-    n_nearest : int, optional
-        >= 1; a class is as far as so many of its nearest seeds. None: as the mean of its seeds.
-    paths : float
-        >= 0; with `n_nearest`: how much short paths to a seed count next to likeness.
-    rounds : int
-        >= 0; with `n_nearest`: how often, at most, classes learn from all nodes they were given.
-    connected : bool
-        Whether a region that no seed touches goes to the regions around it; on grids.
-    rho, stepper, stop, device, dtype
-        As for every flow: `AbstractFlow`.
 
     Notes
     -----
     Åström, Petra, Schmitzer and Schnörr, "Image labeling by assignment",
     https://doi.org/10.1007/s10851-016-0702-4. In log coordinates V the flow is
-    dV/dt = softmax(A (V - D / rho)), D the Euclidean distances to the prototypes, A the
-    averages over the windows. The objective of the history is the mean distance of a node to
-    its prototypes, sum_ij W_ij D_ij / n.
+    dV/dt = softmax(A (V - D / rho)), D the Euclidean distances to the prototypes (n_prototypes,
+    n_features), of several with one label to the nearest, A the averages over the windows. The
+    objective of the history is the mean distance of a node to its prototypes,
+    sum_ij W_ij D_ij / n.
 
-    Where seeds stand for their class, D holds costs in place of distances, 0.05 times the sum of
+    Where seeds stand for their class, and not their mean (`n_nearest` None), D holds costs in
+    place of distances, 0.05 times the sum of
 
-    1. d_k / (d_k + d_l), d_k the mean distance to the nearest seeds of class k in feature space
-       and d_l that to the nearest other class;
+    1. d_k / (d_k + d_l), d_k the mean distance to the `n_nearest` nearest seeds of class k in
+       feature space and d_l that to the nearest other class;
     2. the same of the lengths of the shortest paths to the seeds, weighted by `paths` (Bai and
        Sapiro, https://doi.org/10.1007/s11263-008-0191-z);
-    3. from the second run on 1 - p_k, weighted by 3: p_k is the share of class k, as it was
-       labelled, among the nodes that look alike (share the nearest of 64 means of features),
-       every class counted as if it had as many nodes as the others (Rother, Kolmogorov and Blake,
-       "GrabCut", https://doi.org/10.1145/1015706.1015720).
+    3. from the second run on, of at most 1 + `rounds`, 1 - p_k, weighted by 3: p_k is the share
+       of class k, as it was labelled, among the nodes that look alike (share the nearest of 64
+       means of features), every class counted as if it had as many nodes as the others (Rother,
+       Kolmogorov and Blake, "GrabCut", https://doi.org/10.1145/1015706.1015720).
 
     An assignment to start from is then what classes learn from first.
     """
@@ -147,7 +133,11 @@ class AssignmentFlow(AbstractFlow):
             if len(unknown):
                 raise InvalidInput(f"seeds: class {unknown[0]} has no prototype")
         own = [points[torch.from_numpy(np.flatnonzero(labels == label))] for label in known]
-        table = torch.stack([_nearest_distances(call.features, some) for some in own], dim=1)
+        table = call.features.new_full((len(call.features), len(own)), torch.inf)
+        for column, some in enumerate(own):
+            for point in some:  # the nearest of a label, without a table of all
+                from_point = distances(call.features, point[None])[:, 0]
+                table[:, column] = torch.minimum(table[:, column], from_point)
         means = torch.stack([some.mean(dim=0) for some in own])
         return self._flow(call, table, means, known)
 
@@ -329,14 +319,6 @@ def method_with_prototypes(
     names = [field.name for field in dataclasses.fields(AbstractFlow)]
     values = {name: getattr(like, name) for name in names if hasattr(like, name)}
     return AssignmentFlow(prototypes=prototypes, prototype_labels=labels, **values)
-
-
-def _nearest_distances(features: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
-    """Return the distances (n_nodes,) to the nearest of some points."""
-    nearest = distances(features, points[:1])[:, 0]
-    for point in points[1:]:
-        torch.minimum(nearest, distances(features, point[None])[:, 0], out=nearest)
-    return nearest
 
 
 def _check_start(initial: ArrayLike, call: Call, n_columns: int) -> torch.Tensor:

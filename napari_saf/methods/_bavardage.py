@@ -13,37 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.methods._few_shot import AbstractFewShotMethod
-from napari_saf.methods._method import limit_parameter, tolerance_parameter
+from napari_saf.methods._method import documented, limit_parameter, tolerance_parameter
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 
 _LEAST_EIGENVALUE = 1e-10
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Bavardage(AbstractFewShotMethod):
     """Give each node its most probable class, however unequal the classes: BAVARDAGE.
-
-    Parameters
-    ----------
-    precision : float
-        > 0; T_vb, the inverse of the variance of a class along each axis of the projection.
-    concentration : float
-        > 0; alpha of the Dirichlet prior of the shares of the classes. Large: equal shares.
-    start_temperature, start_iterations
-        > 0 and >= 1; T_km and the number of iterations of the soft k-means at the start.
-    mean_weight : float
-        > 0; beta, how many nodes the prior of a class mean, the mean of all nodes, counts for.
-    max_scale : float
-        > 0; s_max, by how much an axis along which classes are narrow is stretched at most.
-    within_scatter : array of shape (n_features, n_features), optional
-        Symmetric, >= 0; of features after `preprocessing`. None: from the seeds, see Notes.
-    tolerance : float
-        0 to 0.1; CONVERGED once an iteration moves a smaller share of the assignment.
-    max_iterations : int
-        >= 1; MAX_ITERATIONS after so many variational steps.
-    preprocessing, device, dtype
-        As for every method that takes its classes from seeds: `AbstractFewShotMethod`.
 
     Notes
     -----
@@ -69,7 +49,8 @@ class Bavardage(AbstractFewShotMethod):
     https://doi.org/10.1109/TSP.2010.2053029), and at least as if the identity counted for as
     many seeds as there are features. Eigenvalues sum lambda^2 / sum lambda become 1, so that
     axes along which classes are widest keep their scale. With one seed a class nothing is
-    stretched.
+    stretched. A `within_scatter` that is given (n_features, n_features) is of preprocessed
+    features, symmetric, without negative eigenvalues, and taken as it is.
     """
 
     name: ClassVar[str] = "bavardage"

@@ -57,6 +57,7 @@ class AbstractClustering(AbstractMethod):
     There are as many labels as the seeds have classes if those are more than `n_clusters`.
     """
 
+    accepts_any_initial: ClassVar[bool] = True
     _n_fields: ClassVar[int] = 8
 
     # fmt: off
@@ -67,10 +68,6 @@ class AbstractClustering(AbstractMethod):
         help="Number of labels (K); some may end empty.")
     seed: int = seed_parameter()
     # fmt: on
-
-    @property
-    def accepts_any_initial(self) -> bool:
-        return True
 
     @abstractmethod
     def _start(self, call: Call) -> AbstractState:
@@ -373,6 +370,10 @@ class AbstractState(ABC):
             rows = self._seeds.nonzero()[:, 0]
             one_hot_(v, rows, self._seeds[rows] - 1)
         return v
+
+    def hard_assignment(self, labels: torch.Tensor) -> torch.Tensor:
+        """Return the assignment whose rows are 1 at the labels (n_nodes,) and 0 elsewhere."""
+        return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
 
     def by_task(self, rows: torch.Tensor) -> torch.Tensor:
         """Return rows as (n_tasks, n_nodes, n_columns)."""

@@ -17,7 +17,13 @@ from napari_saf.methods._clustering import AbstractClustering, AbstractState, Ta
 from napari_saf.methods._fair_state import FairCut, FairPoints, lift
 from napari_saf.methods._fairness import FairnessTerm, FairSetup
 from napari_saf.methods._laplacian import neighbour_operator
-from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
+from napari_saf.methods._method import (
+    Call,
+    documented,
+    map_steps,
+    run_to_end,
+    tolerance_parameter,
+)
 from napari_saf.parameters import parameter
 from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem
@@ -82,32 +88,16 @@ class SweepMethod(Protocol):
         ...
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FairClustering(AbstractClustering):
     """Cluster so that every label is spread over the groups in given proportions.
 
-    Parameters
-    ----------
-    objective : {"kmeans", "kmedian", "ncut"}
-        Small squared distances to means, small distances to a node that stands for the label, or
-        few links cut between labels of the problem's graph.
-    fairness_weight : float, optional
-        >= 0; lambda, units of the objective for one unit of divergence. None: ten times the
-        objective of the start, which keeps proportions closely.
-    proportions : array of shape (n_groups,), optional
-        mu, the share of each group wanted in every label; >= 0, summing to 1. None: as in the data.
-    lipschitz : float
-        > 0; L at the start, in units of the mean range of a node's gradient, around prototypes of
-        twice the mean gap between the two nearest.
-    n_starts : int
-        >= 1; runs of k-means from which the best is the start.
-    n_clusters, tolerance, max_iterations, seed, device, dtype
-        As for every clustering: `AbstractClustering`.
-
     Notes
     -----
     Ziko, Yuan, Granger and Ben Ayed, "Variational fair clustering", AAAI 2021,
-    https://arxiv.org/abs/1906.08207. The energy
+    https://arxiv.org/abs/1906.08207. With lambda = `fairness_weight`, in units of the objective
+    F for one unit of divergence, mu the proportions wanted and V_j the group j, the energy
 
         E(S) = F(S) + lambda sum_k KL(mu || P_k),  P_k(j) = V_j'S_k / sum_j V_j'S_k    (1)
 
@@ -119,9 +109,11 @@ class FairClustering(AbstractClustering):
     The divergence depends on the masses of the groups in the clusters only, and q, its derivative
     where the step ends, is a multiplier for each group and cluster, found by Newton's method. So
     L need not grow with lambda or with the rarity of a group, as it must where q is taken where
-    the step begins. It is raised where the energy would rise and lowered where it falls. Between
-    medoids or means, where F is linear, some of what S^i remembers of earlier steps is let go, so
-    that no node is ever stuck. Nodes of no group (0) do not count in the divergence.
+    the step begins. It starts at `lipschitz` times the mean range of a node's gradient (around
+    prototypes: twice the mean gap between the two nearest), is raised where the energy would rise
+    and lowered where it falls. Between medoids or means, where F is linear, some of what S^i
+    remembers of earlier steps is let go, so that no node is ever stuck. Nodes of no group (0) do
+    not count in the divergence.
 
     An iteration of a cut makes up to ten steps, and `tolerance` is for a tenth of its gain. Once
     they gain little, nine are of those nodes alone that are nearest to a change; the energy of

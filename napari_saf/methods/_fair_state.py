@@ -98,7 +98,7 @@ class FairPoints(AbstractFairState):
         if self._has_medoids:
             return super()._discrete(labels)
         sizes = torch.bincount(labels, minlength=len(self._points))[:, None]
-        means = self._hard(labels).T @ self.features / sizes.clamp(min=1)
+        means = self.hard_assignment(labels).T @ self.features / sizes.clamp(min=1)
         excess = sizes * (means - self._points).square()
         return _total(self._unary.gather(1, labels[:, None])) - _total(excess)
 

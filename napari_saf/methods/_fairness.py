@@ -41,9 +41,9 @@ Table = NDArray[np.float64]
 
 
 class StepStart(NamedTuple):
-    """Log coordinates `base` = -a / L from which a step begins, its bound L, and how exact it is.
+    """Log coordinates `base` = -a / L from which a step begins, and its bound L.
 
-    It may differ by `enough` in the energy; `constrain` normalises log coordinates in place.
+    The energy need be no more exact than `enough`; `constrain` normalises in place.
     """
 
     base: torch.Tensor
@@ -92,12 +92,20 @@ class FairnessTerm:
         self.multipliers: Table | None = None
         """Where the next search begins; None where the weight is 0."""
         self._held: Table | float = 0.0
-        self._like, device, n_groups = like[:0], like.device, len(proportions)
+        self._like, device = like[:0], like.device
         self._is_wanted = proportions[:, None] > 0
         self._rows = torch.from_numpy(groups + 1).to(device)
-        self._chunk_groups, table = _chunks(groups, n_groups)
-        self._sizes = np.bincount(groups[groups >= 0], minlength=n_groups).tolist()
-        self._order = torch.from_numpy(table.indices.astype(np.int64)).to(device)
+        sizes = np.bincount(groups[groups >= 0], minlength=len(proportions))
+        order = np.argsort(groups, kind="stable")
+        order = order[groups[order] >= 0]
+        self._order, self._sizes = torch.from_numpy(order).to(device), sizes.tolist()
+        # A row of the table adds up a chunk of nodes of one group: the sum of all of them in
+        # float32 would lose digits that the logarithms need.
+        places = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        begins = np.flatnonzero(places % _CHUNK == 0)
+        self._chunk_groups = groups[order[begins]]
+        entries = np.ones(len(order)), order, np.append(begins, len(order))
+        table = sparse.csr_array(entries, shape=(len(begins), len(groups)))
         self._table = SparseProduct(table, device, like.dtype)
 
     def begin(self, weight: float, masses: Table) -> None:
@@ -167,7 +175,10 @@ class FairnessTerm:
         """Make Newton's changes of the multipliers, from where the present ones lead."""
         while found.n_updates < _MAX_UPDATES:
             masses, multipliers = found.masses, found.multipliers
-            sensitivity = self._covariances(out, masses) / start.bound  # -dN_j/dq_j
+            grouped = torch.split(out.index_select(0, self._order), self._sizes)
+            overlap = torch.stack([rows.T @ rows for rows in grouped]).cpu().double().numpy()
+            diagonal = (masses - self._held)[:, :, None] * np.eye(masses.shape[1])
+            sensitivity = (diagonal - overlap) / start.bound  # -dN_j/dq_j
             change = self._change(multipliers, masses, sensitivity)
             if change is None:
                 break
@@ -185,14 +196,6 @@ class FairnessTerm:
             step = self._update(multipliers + share * change, start, out)
             found = step._replace(n_updates=found.n_updates + 1, is_near=is_near)
         return found
-
-    def _covariances(self, assignment: torch.Tensor, masses: Table) -> NDArray[np.float64]:
-        """Return diag(N_j) - S_j'S_j of every group, (n_groups, n_columns, n_columns)."""
-        grouped = assignment.index_select(0, self._order)
-        blocks = [rows.T @ rows for rows in torch.split(grouped, self._sizes)]
-        overlap = torch.stack(blocks).cpu().double().numpy()
-        own = masses - self._held
-        return np.asarray(own[:, :, None] * np.eye(masses.shape[1]) - overlap)
 
     def _change(
         self, multipliers: Table, masses: Table, sensitivity: NDArray[np.float64]
@@ -228,24 +231,6 @@ class FairnessTerm:
         """Return r = lambda / N_k - q, at least slightly positive."""
         common = self.weight / masses.sum(axis=0)
         return np.asarray(np.maximum(common - multipliers, _MIN_RATIO * common))
-
-
-def _chunks(groups: NDArray[np.int64], n_groups: int) -> tuple[NDArray[np.int64], sparse.csr_array]:
-    """Return a table that adds up chunks of nodes of one group, and the group of each chunk.
-
-    Adding all nodes of a group in float32 would lose digits that the logarithms need.
-    """
-    order = np.argsort(groups, kind="stable")
-    order = order[groups[order] >= 0]
-    ends, of_chunk, start = [0], [], 0
-    for group, size in enumerate(np.bincount(groups[order], minlength=n_groups)):
-        cuts = [*range(start + _CHUNK, start + size, _CHUNK), start + size] if size else []
-        ends += cuts
-        of_chunk += [group] * len(cuts)
-        start += size
-    shape = (len(of_chunk), len(groups))
-    table = sparse.csr_array((np.ones(len(order)), order, np.array(ends)), shape=shape)
-    return np.array(of_chunk, dtype=np.int64), table
 
 
 class FairSetup(NamedTuple):
@@ -340,10 +325,7 @@ class AbstractFairState(AbstractState):
 
     def _discrete(self, labels: torch.Tensor) -> float:
         """Return F of hard labels."""
-        return self._plain(self._hard(labels))
-
-    def _hard(self, labels: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
+        return self._plain(self.hard_assignment(labels))
 
     def _try_step(self, base: torch.Tensor, bound: float) -> tuple[ImplicitStep, bool]:
         """Make a step from log coordinates -a / L if the energy falls; return it, and whether."""

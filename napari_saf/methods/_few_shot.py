@@ -26,6 +26,7 @@ from napari_saf.methods._method import (
     Call,
     Iteration,
     check_features,
+    documented,
     limit_parameter,
     tolerance_parameter,
 )
@@ -46,20 +47,10 @@ class AbstractFewShotMethod(AbstractMethod):
     """A method that spreads the labels of a few seeds over all nodes.
 
     The classes are those of the seeds, which keep their labels at every update; label l is
-    class l.
-
-    Parameters
-    ----------
-    tolerance : float
-        0 to 0.1; CONVERGED once an iteration lowers the objective by a smaller share.
-    max_iterations : int
-        >= 1; MAX_ITERATIONS after so many outer iterations.
-    preprocessing : {"scaled", "centred unit", "unit", "none"}
-        What temperatures refer to: features less their mean over one number, which makes the mean
-        squared length 1 (colours keep their differences of brightness); less their mean over
-        their own length (usual for networks); over their length; as they are.
-    device, dtype
-        As for every method: `AbstractMethod`.
+    class l. Temperatures refer to preprocessed features: "scaled" are features less their mean
+    over one number, which makes the mean squared length 1 (colours keep their differences of
+    brightness); "centred unit" less their mean over their own length (usual for networks);
+    "unit" over their length.
     """
 
     _n_fields: ClassVar[int] = 10
@@ -258,25 +249,15 @@ def _check_tasks(
     return points, given.astype(np.int64)
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LaplacianShot(AbstractFewShotMethod):
     """Give each node the nearest class, and those that look alike the same: LaplacianShot.
 
-    Parameters
-    ----------
-    laplacian_weight : float
-        >= 0; lambda, how much the labels of the nearest nodes count.
-    n_neighbors : int
-        >= 1; neighbours of a node, the nearest in feature space.
-    rectification : float, optional
-        > 0; temperature by which prototypes take in the other nodes. None: not at all.
-    preprocessing, tolerance, max_iterations, device, dtype
-        As for every method that takes its classes from seeds: `AbstractFewShotMethod`.
-
     Notes
     -----
     Ziko, Dolz, Granger and Ben Ayed, "Laplacian regularized few-shot learning", ICML 2020,
-    https://arxiv.org/abs/2006.15486. Assignments y descend
+    https://arxiv.org/abs/2006.15486. With lambda = `laplacian_weight`, assignments y descend
 
         E(y) = sum_pk y_pk a_pk - lambda/2 sum_k y_k'W y_k + sum_pk y_pk log y_pk
 

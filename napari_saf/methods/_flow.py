@@ -34,6 +34,7 @@ from napari_saf.methods._method import (
     Call,
     Iteration,
     Reporter,
+    documented,
     map_steps,
     seed_parameter,
 )
@@ -90,39 +91,24 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
     )
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SelfAssignmentFlow(AbstractFlow):
     """Label without labels: labels and their prototypes emerge together, smooth in space.
-
-    Parameters
-    ----------
-    max_labels : int
-        2 to 255; labels to start with, or classes of the seeds if those are more.
-    s : float
-        0 (smooth regions, a trace of averages) to 1 (fine features, a projection onto the labels).
-    start : {"features", "spectral"}
-        k-centre in feature space, or in leading eigenvectors of the averaged affinity.
-    epsilon : float
-        > 0; how far from undecided the start is, per unit of distance in the space of the start.
-    affinity : GaussianAffinity or KernelAffinity
-        Which nodes are alike.
-    seed : int
-        Draws the first centre and the landmarks.
-    new_labels : bool
-        Whether labels besides those of the seeds may come out, up to `max_labels` together.
-    rho, stepper, stop, device, dtype
-        As for every flow: `AbstractFlow`.
 
     Notes
     -----
     Zisler, Zern, Petra and Schnörr, "Self-assignment flows for unsupervised data labeling on
     graphs", SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; eqs. (4.10)
     to (4.15). In log coordinates V the flow is dV/dt = softmax(A (V + grad E_s(W) / rho)),
-    W = softmax(V), A the averages over the windows.
+    W = softmax(V), A the averages over the windows; E_s is a trace of averages for s = 0, and a
+    projection onto the labels for s = 1. It starts at V = -epsilon D, D the distances to centres
+    that are far apart, in the space of features or that of eigenvectors.
     """
 
     name: ClassVar[str] = "saf"
     title: ClassVar[str] = "Self-assignment flow"
+    accepts_any_initial: ClassVar[bool] = True
 
     # fmt: off
     max_labels: int = parameter(
@@ -149,10 +135,6 @@ class SelfAssignmentFlow(AbstractFlow):
         True, label="New labels", advanced=True, for_seeds=True,
         help="With strokes: whether labels that no stroke has may come out too.")
     # fmt: on
-
-    @property
-    def accepts_any_initial(self) -> bool:
-        return True
 
     def _iterate(self, call: Call) -> Iteration:
         return run_flow(self, self._prepare(call), call)

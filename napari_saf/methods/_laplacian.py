@@ -31,13 +31,11 @@ _MIN_STEP = 2**-10
 _MAX_SPREAD = 20.0
 """Of log coordinates within a row, for which exponentials need no shift and none is too small."""
 
+# fmt: off
 neighbours_parameter = functools.partial(
-    parameter,
-    label="Nearest",
-    help="Number of nearest neighbours in feature space (k).",
-    bounds=(1, 100),
-    advanced=True,
-)
+    parameter, label="Nearest", bounds=(1, 100), advanced=True,
+    help="Number of nearest neighbours in feature space (k).")
+# fmt: on
 
 
 def neighbour_operator(
@@ -136,7 +134,7 @@ class AbstractLaplacianState(AbstractState):
         self.objectives = self.choose(self.active, energies, self.objectives)
 
     def measures(self, labels: torch.Tensor) -> dict[str, float]:
-        hard = torch.zeros_like(self.v).scatter_(1, labels[:, None], 1)
+        hard = self.hard_assignment(labels)
         self._add_neighbours(hard, self._next_sums)
         weight = self._laplacian_weight / 2
         torch.add(self._unary, self._next_sums, alpha=weight, out=self._scratch)

@@ -18,7 +18,7 @@ from napari_saf.methods._laplacian import (
     neighbour_operator,
     neighbours_parameter,
 )
-from napari_saf.methods._method import Call
+from napari_saf.methods._method import Call, documented
 from napari_saf.parameters import parameter
 from napari_saf.points import squared_distances, weighted_means
 from napari_saf.problem import Problem
@@ -30,31 +30,15 @@ _LEAST_EXPONENT = -60.0
 _MEAN_SHIFT_STEPS = 10
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SLK(AbstractClustering):
     """Cluster around modes or means, neighbours alike: scalable Laplacian K-prototypes.
 
-    Parameters
-    ----------
-    prototypes : {"bo", "ms", "means"}
-        The node where the density of a label peaks, by the bound optimiser or by mean shift; or
-        its mean.
-    laplacian_weight : float
-        >= 0; lambda, how much the labels of neighbours count.
-    laplacian : {"contrast", "graph", "features"}
-        W: exp(-|x_p - x_q|^2 / sigma2) within the window of a grid, other graphs' own weights; the
-        graph's weights, on a grid 1 within the window; 1 for the `n_neighbors` nearest features.
-    n_neighbors : int
-        >= 1; for "features", and for the estimate of sigma2.
-    sigma2 : float, optional
-        > 0; squared width of the kernel. None: mean squared distance to the `n_neighbors` nearest.
-    n_clusters, tolerance, max_iterations, seed, device, dtype
-        As for every clustering: `AbstractClustering`.
-
     Notes
     -----
     Ziko, Granger and Ben Ayed, "Scalable Laplacian K-modes", NeurIPS 2018,
-    https://arxiv.org/abs/1810.13044. Assignments S descend
+    https://arxiv.org/abs/1810.13044. With lambda = `laplacian_weight`, assignments S descend
 
         E(S, m) = -sum_pk s_pk a_pk - lambda/2 sum_k s_k'W s_k + sum_pk s_pk log s_pk    (1)
 
@@ -62,6 +46,11 @@ class SLK(AbstractClustering):
     by
 
         S <- softmax(a + lambda W S).    (2)
+
+    W is exp(-|x_p - x_q|^2 / sigma2) within the window of a grid, or a graph's own weights
+    ("contrast"); the graph's weights, on a grid 1 within the window ("graph"); 1 for the
+    `n_neighbors` nearest features ("features"), the mean squared distance to which is sigma2
+    where none is given.
 
     The Laplacian term has the factor 1/2: the tangent of s'W s is 2 W s. The update is a descent
     where W is positive semi-definite. W, the symmetric part of the weights, seldom is: an update
