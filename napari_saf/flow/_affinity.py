@@ -13,7 +13,7 @@ from scipy import sparse
 from torch import Tensor
 
 from napari_saf.errors import InvalidInput
-from napari_saf.flow._simplex import cross_product, row_blocks
+from napari_saf.flow._simplex import cross_product, new_field, row_blocks
 from napari_saf.graph import AbstractGraph, check_symmetric, square_matrix
 from napari_saf.parameters import check_bounds, parameter
 from napari_saf.points import EqualRows, equal_rows
@@ -266,7 +266,7 @@ def _right(scaled: Tensor) -> Tensor:
 
 def _kernel_product(scaled: Tensor, right: Tensor, factor: Tensor, n_bytes: int) -> Tensor:
     """Return the product of the kernel with a matrix, block by block of so many bytes."""
-    product = factor.new_empty((len(scaled), factor.shape[1]))
+    product = new_field(scaled, factor.shape[1])
     step = max(1, n_bytes // (right.element_size() * len(right)))
     memory = scaled.new_empty((min(step, len(scaled)), len(right)))
     for start in range(0, len(scaled), step):

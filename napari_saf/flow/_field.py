@@ -21,6 +21,7 @@ from torch import Tensor
 from napari_saf.flow._affinity import AffinityOperator
 from napari_saf.flow._simplex import (
     cross_product,
+    new_field,
     shifted_softmax,
     softmax,
     take_columns,
@@ -62,7 +63,7 @@ class AbstractField(ABC):
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
         self._averager, self._cancelled = averager, cancelled
-        self.assignment, one, other = (like.new_zeros((len(like), n_columns)) for _ in range(3))
+        self.assignment, one, other = (new_field(like, n_columns) for _ in range(3))
         self.scratch = (one, other)
         self.objective = float("nan")
         self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)

@@ -16,6 +16,7 @@ from napari_saf.flow._simplex import (
     FLOOR,
     Start,
     entropy,
+    new_field,
     normalize_,
     one_hot_,
     row_blocks,
@@ -222,7 +223,7 @@ class FlowRun:
             if self._run is not None and self.n_possible == self.n_columns:
                 whole = with_columns(self._run.field.scratch[0], self.n_columns)
             else:
-                whole = v.new_empty((len(v), self.n_columns))
+                whole = new_field(v, self.n_columns)
             whole.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
         shares = uncertainty.clamp_(0, 1).float().cpu().numpy()

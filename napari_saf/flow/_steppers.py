@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from napari_saf.flow._field import AbstractField
-from napari_saf.flow._simplex import normalize_, row_blocks, softmax, take_columns
+from napari_saf.flow._simplex import new_field, normalize_, row_blocks, softmax, take_columns
 from napari_saf.parameters import check_bounds, parameter
 
 Constraint = Callable[[Tensor, slice], Tensor]
@@ -46,7 +46,7 @@ class AbstractRun(ABC):
         self._constrain_all()
         self.assignment = field.assignment
         self.time = 0.0
-        self.memory = [torch.empty_like(field.assignment) for _ in range(self.n_fields)]
+        self.memory = [new_field(v, v.shape[1]) for _ in range(self.n_fields)]
 
     @abstractmethod
     def advance(self) -> None:
