@@ -36,12 +36,13 @@ __all__ = [
     "hidden_name",
     "load_tensors",
     "make_folder",
-    "parse_json",
+    "read_json",
     "read_limited",
     "remove_leftovers",
     "remove_path",
     "save_tensors",
     "validated",
+    "write_json",
 ]
 
 Text = InstanceOf[str]
@@ -50,6 +51,7 @@ Model = TypeVar("Model", bound="FileModel")
 _KEY = "napari-saf"
 """Where the header of a safetensors file holds what this project wrote there."""
 _MOST_BYTES = 2**28
+_MOST_JSON_BYTES = 2**24
 _ALWAYS = 2**28
 _MOST_UNPACKED = 50_000
 """A file may unpack to so many bytes, or so many times its size: zstd makes 1 of 30,000 zeros."""
@@ -62,12 +64,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Ite
     What is written under the temporary name, which ends as `path` does, may be a file or a
     folder. If the block raises, or is interrupted, the temporary is removed and what was at
     `path` stays as it was. Where `path` is a link, its target is replaced; a file keeps its mode.
-
-    Raises
-    ------
-    SafError
-        If the file cannot be written, for want of space or permission, or, without `overwrite`,
-        exists by then.
+    SafError if the file cannot be written or, without `overwrite`, exists by then.
     """
     target = Path(path)
     try:
@@ -77,12 +74,12 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Ite
             yield temporary
             if temporary.is_dir():
                 _swap_folders(temporary, real)
-            elif overwrite:
+            elif not overwrite:
+                _rename_exclusively(temporary, real)
+            else:
                 if real.exists():
                     shutil.copymode(real, temporary)
                 os.replace(temporary, real)
-            else:
-                _rename_exclusively(temporary, real)
         finally:
             remove_path(temporary)
     except OSError as error:
@@ -222,12 +219,7 @@ def format_errors(file: Path, expected: str) -> Iterator[None]:
 def check_room(n_bytes: int, n_stored: int | None = None) -> None:
     """Check the size of the pixels that a file of `n_stored` bytes declares.
 
-    Raises
-    ------
-    MemoryError
-        If as much is not free.
-    ValueError
-        If no compression makes so much of so little.
+    MemoryError if as much is not free, ValueError if no compression makes so much of so little.
     """
     if n_stored is not None and n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
         raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
@@ -244,10 +236,10 @@ def read_limited(file: Path, n_bytes: int) -> bytes:
     return content
 
 
-def parse_json(content: bytes | str) -> object:
+def _parse_json(content: bytes | str) -> object:
     """Return the values in a JSON text in UTF-8, with or without a byte order mark.
 
-    Raises InvalidInput for a number that is not finite.
+    InvalidInput for a number that is not finite.
     """
 
     def refuse(name: str) -> object:
@@ -256,6 +248,17 @@ def parse_json(content: bytes | str) -> object:
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     plain: object = json.loads(text, parse_constant=refuse)
     return plain
+
+
+def read_json(file: Path) -> object:
+    """Return the values in a JSON file of at most 16 MiB."""
+    return _parse_json(read_limited(file, _MOST_JSON_BYTES))
+
+
+def write_json(path: Path, text: str, *, overwrite: bool = True) -> None:
+    """Write a JSON text; what is no text in a name becomes an escape, which JSON reads back."""
+    with atomic_write(path, overwrite=overwrite) as temporary:
+        temporary.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
 
 
 def save_tensors(
@@ -284,4 +287,4 @@ def load_tensors(
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     if _KEY not in metadata:
         raise InvalidInput(f"expected an entry {_KEY!r} in the header: no file of napari-saf")
-    return tensors, validated(model, parse_json(metadata[_KEY]))
+    return tensors, validated(model, _parse_json(metadata[_KEY]))

@@ -20,9 +20,9 @@ from napari_saf.dictionary import PatchDictionary, Reconstruction, check_odd
 from napari_saf.errors import FormatError, InvalidInput, SafError
 from napari_saf.io import (
     LABELS_MARK,
-    FileState,
     ImageFile,
     atomic_write,
+    file_state,
     make_folder,
     mask_stem,
     read_image,
@@ -137,8 +137,8 @@ class DictionaryTask(AbstractTask[float]):
 
     def _state(self, job: Job) -> list[str]:
         """Return the cells of an image's path, size and time, as it is now."""
-        state = FileState.of(job.images[0], self.folder)
-        return [table_cell(state.path), str(state.n_bytes), str(state.modified)]
+        state = file_state(job.images[0], self.folder)
+        return [table_cell(state["path"]), str(state["n_bytes"]), str(state["modified"])]
 
     def _read_rows(self) -> list[list[str]]:
         """Return the rows of the table that are whole; one that was cut off is dropped."""

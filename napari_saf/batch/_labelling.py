@@ -23,9 +23,9 @@ from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io import (
-    FileState,
     ImageFile,
     Recipe,
+    file_state,
     hidden_name,
     load_recipe,
     make_folder,
@@ -155,7 +155,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
         uses = [("image", path) for path in job.images] + list(self.source.files.items())
         folder = job.companion.parent
-        return [{"use": use} | dataclasses.asdict(FileState.of(path, folder)) for use, path in uses]
+        return [{"use": use} | file_state(path, folder) for use, path in uses]
 
     def _check_own(self, job: Job) -> None:
         """Refuse to overwrite what did not come from these files by these settings."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from napari_saf.errors import InvalidInput
 
@@ -26,18 +26,17 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
     What an earlier run left in a folder (``name_labels``, ``name_reconstruction``) is not taken
     for images; InvalidInput if there are no others.
     """
-
-    def is_image(path: Path) -> bool:
-        if path.name.startswith(".") or mask_stem(path).endswith(_RESULT_MARKS):
-            return False
-        return is_zarr(path) if path.is_dir() else path.suffix.lower() in _IMAGE_SUFFIXES
-
     images: list[Path] = []
     for path in paths:
         if not path.is_dir() or is_zarr(path):
             images.append(path)
             continue
-        inside = [file for file in sorted(path.iterdir()) if is_image(file)]
+        inside = [
+            file
+            for file in sorted(path.iterdir())
+            if not file.name.startswith(".") and not mask_stem(file).endswith(_RESULT_MARKS)
+            if is_zarr(file) or (not file.is_dir() and file.suffix.lower() in _IMAGE_SUFFIXES)
+        ]
         if not inside:
             known = ", ".join(_IMAGE_SUFFIXES)
             raise InvalidInput(f"{path}: expected images in the folder ({known}, .zarr)")
@@ -50,12 +49,6 @@ def is_zarr(path: Path) -> bool:
     return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs"))
 
 
-def mask_suffix(path: str | os.PathLike[str]) -> str | None:
-    """Return the suffix of a mask's name in lower case, or None if it is not a known one."""
-    name = Path(path).name.lower()
-    return next((suffix for suffix in MASK_SUFFIXES if name.endswith(suffix)), None)
-
-
 def mask_stem(path: str | os.PathLike[str]) -> str:
     """Return the name of an image or mask without folder and suffix, ``.ome`` included."""
     name = Path(path).name
@@ -65,10 +58,14 @@ def mask_stem(path: str | os.PathLike[str]) -> str:
     return Path(path).stem
 
 
+def mask_suffix(path: Path, known: Sequence[str] = MASK_SUFFIXES) -> str | None:
+    """Return the suffix of a name in lower case, or None if it is not a known one."""
+    return next((suffix for suffix in known if path.name.lower().endswith(suffix)), None)
+
+
 def check_suffix(path: Path, known: Sequence[str]) -> str:
     """Return the suffix of a name in lower case; raise InvalidInput if it is not a known one."""
-    name = path.name.lower()
-    suffix = next((one for one in known if name.endswith(one)), None)
+    suffix = mask_suffix(path, known)
     if suffix is None:
         raise InvalidInput(f"{path}: expected a name that ends in {', '.join(known)}")
     return suffix
@@ -93,29 +90,20 @@ def table_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FileState:
-    """State of a file, or of a folder that is one image, when something was made from it.
+def file_state(file: Path, folder: Path) -> dict[str, Any]:
+    """Return the state of a file, or of a folder that is one image, for what goes to a folder.
 
-    The path is relative to the folder of what is made from it, with slashes; the size is that of
-    all that is in it, and the time of its last change in nanoseconds since 1970.
+    ``path`` is relative to that folder, with slashes; ``n_bytes`` is the size of all that is in it
+    and ``modified`` its last change in nanoseconds since 1970, both 0 where there is none.
     """
-
-    path: str
-    n_bytes: int
-    modified: int
-
-    @classmethod
-    def of(cls, file: Path, folder: Path) -> FileState:
-        """Return the state of a file for what goes to a folder; 0 for one that is not there."""
-        inner = [*file.rglob("*"), file] if file.is_dir() else [file]
-        states = [path.stat() for path in inner if path.exists()]
-        try:
-            path = Path(os.path.relpath(file.absolute(), folder.absolute()))
-        except ValueError:  # on Windows, of two drives
-            path = file.absolute()
-        return cls(
-            path.as_posix(),
-            sum(state.st_size for state in states),
-            max((state.st_mtime_ns for state in states), default=0),
-        )
+    inner = [*file.rglob("*"), file] if file.is_dir() else [file]
+    states = [path.stat() for path in inner if path.exists()]
+    try:
+        path = Path(os.path.relpath(file.absolute(), folder.absolute()))
+    except ValueError:  # on Windows, of two drives
+        path = file.absolute()
+    return {
+        "path": path.as_posix(),
+        "n_bytes": sum(state.st_size for state in states),
+        "modified": max((state.st_mtime_ns for state in states), default=0),
+    }

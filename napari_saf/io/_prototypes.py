@@ -32,12 +32,12 @@ from napari_saf.storage import (
     VersionedModel,
     atomic_write,
     format_errors,
-    parse_json,
+    read_json,
     read_limited,
     validated,
+    write_json,
 )
 
-_MOST_BYTES = 16 * 2**20
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
 _MOST_SAMPLES = 4_000
@@ -100,8 +100,8 @@ class PrototypeSet:
             raise InvalidInput(f"options: expected ImageOptions, got {self.options!r:.60}")
         if self.options is not None:
             check_repeatable(self.options)
-        given_colors = as_dict(self.colors, "colors").items()
-        colors = {label: check_color(color)[:3] for label, color in given_colors}
+        colors = as_dict(self.colors, "colors")
+        colors = {label: check_color(color)[:3] for label, color in colors.items()}
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", given.astype(np.int64))
         object.__setattr__(self, "colors", colors)
@@ -143,9 +143,8 @@ class PrototypeSet:
             raise InvalidInput(f"n_each: expected at least 1, a whole number, got {n_each!r}")
         numbers = np.unique(known.seeds[known.seeds > 0])
         points = {int(n): _means(problem.features[known.seeds == n], n_means) for n in numbers}
-        options = problem.options
-        if options is not None and options.features not in FEATURES:
-            options = None
+        given = problem.options
+        options = None if given is None or given.features not in FEATURES else given
         return cls.from_points(points, names=names, colors=colors, options=options)
 
     @classmethod
@@ -157,10 +156,7 @@ class PrototypeSet:
         colors: Mapping[int, Sequence[float]] | None = None,
         options: ImageOptions | None = None,
     ) -> PrototypeSet:
-        """Return the prototypes (n_own, n_features) of some labels; the opposite of `by_label`.
-
-        Names and colours of other labels are left out.
-        """
+        """Return prototypes by label, the inverse of `by_label`; names of others are left out."""
         if not points:
             raise InvalidInput("prototypes: expected those of at least one label")
         if len({own.shape[1] for own in points.values()}) > 1:
@@ -179,10 +175,7 @@ class PrototypeSet:
         return {"prototypes": self.vectors, "prototype_labels": self.labels}
 
     def recipe(self) -> Recipe:
-        """Return what labels other images by these prototypes, in the same features.
-
-        Each image is scaled by its own values if ``options.rescale`` says so.
-        """
+        """Return what labels other images by these prototypes, each scaled as `options` say."""
         if self.options is None:
             raise InvalidInput("it is not known what the prototypes are made of")
         method = method_with_prototypes(self.vectors, labels=self.labels)
@@ -223,18 +216,15 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
         if not rows[finite].size:
             raise InvalidInput("prototypes: expected at least one of finite numbers")
         prototypes = PrototypeSet(rows[finite], finite + 1)
-    with atomic_write(target) as temporary:
+    if suffix == ".json":
+        write_json(target, _to_text(prototypes))
+        return target
+    with atomic_write(target) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
-            with temporary.open("wb") as file:
-                np.save(file, prototypes.vectors, allow_pickle=False)
-        elif suffix == ".csv":
-            # str of a float32 is the shortest text that gives it back.
-            lines = [",".join(map(str, row)) for row in prototypes.vectors]
-            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            np.save(file, prototypes.vectors, allow_pickle=False)
         else:
-            # What is no text in a name becomes an escape, which JSON reads back.
-            text = _to_text(prototypes)
-            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+            # str of a float32 is the shortest text that gives it back.
+            np.savetxt(file, prototypes.vectors.astype(str), fmt="%s", delimiter=",")
     return target
 
 
@@ -253,7 +243,7 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
     with format_errors(file, "a file of prototypes"):
         if file.suffix.lower() != ".json":
             return PrototypeSet(read_array(file))
-        entries = validated(_PrototypeFile, parse_json(read_limited(file, _MOST_BYTES)))
+        entries = validated(_PrototypeFile, read_json(file))
         given = {entry.label: entry for entry in entries.labels}
         if len(given) < len(entries.labels):
             raise InvalidInput("labels: expected each label once")
@@ -330,4 +320,4 @@ def _to_text(prototypes: PrototypeSet) -> str:
         row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
         rows.append(to_json(row))
     lines = [f"{to_json(name)}: {to_json(value)}," for name, value in head.items()]
-    return "\n".join(["{", *lines, '"labels": [', ",\n".join(rows), "]", "}"]) + "\n"
+    return "\n".join(["{", *lines, '"labels": [', ",\n".join(rows), "]", "}"])

@@ -21,14 +21,12 @@ from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
 from napari_saf.storage import (
     VersionedModel,
-    atomic_write,
     format_errors,
-    parse_json,
-    read_limited,
+    read_json,
     validated,
+    write_json,
 )
 
-_MOST_BYTES = 16 * 2**20
 _GIVEN = "was given as an array, which a recipe cannot repeat"
 
 
@@ -64,10 +62,7 @@ class Recipe:
 
     @classmethod
     def from_plain(cls, raw: object) -> Recipe:
-        """Return the recipe that `Segmentation.recipe`, or the content of a file, holds.
-
-        InvalidInput names what is wrong with it, see `load_recipe`.
-        """
+        """Return the recipe that `Segmentation.recipe` or a file holds; errors as `load_recipe`."""
         file = validated(_RecipeFile, raw)
         _refuse_given(file.parameters)
         method = from_plain(METHODS[file.method], file.parameters)
@@ -94,20 +89,11 @@ class Recipe:
     ) -> Problem:
         """Make another image, of as many channels, a problem as the first one was made one.
 
-        Parameters
-        ----------
-        image, mask, seeds : array
-            As in `Problem.from_image`; a recipe keeps none.
-        rescale : bool, optional
-            Whether the 0.1 and 99.9 percentiles of this image become 0 and 1, for images of other
-            brightness; else the values that did in the first one. None: as the recipe says, which
-            is True unless a scaling was given.
-
-        Raises
-        ------
-        InvalidInput
-            If the recipe is of a run on a graph or on features that were given, or as
-            `Problem.from_image`.
+        Arguments and errors are those of `Problem.from_image`; a recipe keeps neither mask nor
+        seeds. `rescale` says whether the 0.1 and 99.9 percentiles of this image become 0 and 1,
+        for images of other brightness, or the values that did in the first one; None: as the
+        recipe says, which is True unless a scaling was given. InvalidInput if the recipe is of a
+        run on a graph.
         """
         if self.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
@@ -147,9 +133,7 @@ def save_recipe(
         text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
-    with atomic_write(path, overwrite=overwrite) as temporary:
-        # What is no text in a name becomes an escape, which JSON reads back.
-        temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+    write_json(Path(path), text, overwrite=overwrite)
     return Path(path)
 
 
@@ -165,7 +149,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
     """
     file = Path(path)
     with format_errors(file, "a recipe"):
-        return Recipe.from_plain(parse_json(read_limited(file, _MOST_BYTES)))
+        return Recipe.from_plain(read_json(file))
 
 
 def check_repeatable(options: ImageOptions) -> None:

@@ -38,16 +38,13 @@ def save_strokes(
     `strokes` is 1, 2, ... where a class was painted, else 0; it may be painted on meanwhile.
     """
     flat = strokes.reshape(-1)
-    places, numbers = [], []
-    for start in range(0, max(1, flat.size), _BLOCK):
+    places, numbers = [np.empty(0, "<i8")], [np.empty(0, "<i4")]
+    for start in range(0, flat.size, _BLOCK):
         block = flat[start : start + _BLOCK].copy()
         where = np.flatnonzero(block)
         places.append(where + start)
-        numbers.append(block[where])
-    tensors = {
-        "places": np.concatenate(places).astype("<i8"),
-        "numbers": np.concatenate(numbers).astype("<i4"),
-    }
+        numbers.append(block[where].astype("<i4"))
+    tensors = {"places": np.concatenate(places), "numbers": np.concatenate(numbers)}
     rows = [[number, one.name, list(one.color)] for number, one in classes.items()]
     return save_tensors(path, tensors, {"schema": 1, "shape": list(strokes.shape), "classes": rows})
 
