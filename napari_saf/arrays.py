@@ -23,6 +23,8 @@ __all__ = [
     "own_floats",
 ]
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def as_whole(value: object) -> int | None:
     """Return a whole number, be it written as a float; None for anything else."""
@@ -76,11 +78,7 @@ def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:
 
 
 def check_size(
-    name: str,
-    values: NDArray[np.floating],
-    count: int,
-    largest: float = float(np.finfo(np.float32).max),
-    smallest: float = 0.0,
+    name: str, values: NDArray[Any], count: int, largest: float = _LARGEST, smallest: float = 0.0
 ) -> None:
     """Refuse finite numbers of which sums of `count` squared differences may overflow.
 

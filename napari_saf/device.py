@@ -115,10 +115,7 @@ def memory_errors_translated(
 
 
 def free_memory() -> int:
-    """Return how many bytes this process may still take: of the free main memory, or of its limit.
-
-    Limits are those of the process (RLIMIT_AS) and its container (cgroup v2).
-    """
+    """Return the bytes that are free, or that RLIMIT_AS or a container (cgroup v2) still allows."""
     free = min(psutil.virtual_memory().available, _free_in_group())
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]

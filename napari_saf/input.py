@@ -279,10 +279,7 @@ def _check_given(
 def _check_finite(
     image: ArrayLike, array: NDArray[np.generic], mask: Any, channel_axis: int | None
 ) -> NDArray[np.bool_] | None:
-    """Return the mask without pixels that are masked in any channel of a masked array.
-
-    Within it all pixels must be finite. None: no mask.
-    """
+    """Return the mask, None for none, less masked pixels; within it all must be finite."""
     finite = all_finite(array)
     if not finite.any():
         raise InvalidInput("image: expected finite pixels, all of them are NaN or infinite")

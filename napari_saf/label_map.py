@@ -54,12 +54,9 @@ class LabelMap:
 
     @classmethod
     def by_size(cls, sizes: ArrayLike) -> LabelMap:
-        """Return the map that numbers columns by size, largest first; an empty one owns no label.
-
-        Of columns of equal size the first comes first.
-        """
+        """Return the map that numbers columns by size, largest first; an empty one owns no label."""
         given = np.asarray(sizes)
-        order = np.argsort(-given, kind="stable")
+        order = np.argsort(-given, kind="stable")  # of equal columns the first comes first
         order = order[given[order] > 0]
         numbers = np.zeros(len(given), dtype=np.int64)
         numbers[order] = np.arange(1, len(order) + 1)

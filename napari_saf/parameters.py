@@ -94,10 +94,7 @@ class Parameter:
 def parameter(
     default: Any, *, bounds: tuple[float | None, float | None] = (None, None), **description: Any
 ) -> Any:
-    """Return a dataclass field that describes itself, by attributes of `Parameter`.
-
-    `bounds` are its minimum and maximum.
-    """
+    """Return a field described by attributes of `Parameter`; `bounds` are its two limits."""
     limits = {"minimum": bounds[0], "maximum": bounds[1]}
     info = Parameter(default=default, **(limits | description))
     return dataclasses.field(default=default, metadata={_KEY: info})
@@ -138,10 +135,7 @@ def _completed(info: Parameter, name: str, hint: Any) -> Parameter:
 
 
 def describe(cls: type) -> tuple[Parameter, ...]:
-    """Return the scalar parameters of a dataclass, nested ones included.
-
-    A parameter that several variants of a field share appears once.
-    """
+    """Return the scalar parameters of a dataclass, nested ones included, shared ones once."""
     found: dict[str, Parameter] = {}
     for item in _walk(cls, prefix="", depends_on=None, advanced=False):
         before = found.get(item.name)

@@ -267,10 +267,7 @@ class EqualRows:
 
 
 def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
-    """Return the groups of equal rows of a table in main memory.
-
-    None where there are more than `at_most`, those counted that hold equal rows.
-    """
+    """Return the groups of equal rows of a table in main memory; None for more than `at_most`."""
     keys = _keys(table.numpy())
     keys_in_order, order = torch.sort(torch.from_numpy(keys), stable=True)
     if (keys_in_order[1:] != keys_in_order[:-1]).sum() >= at_most:

@@ -277,11 +277,9 @@ def _kernel_product(scaled: Tensor, right: Tensor, factor: Tensor, n_bytes: int)
 
 
 def _shared_rows(features: Tensor, rank: int) -> EqualRows | None:
-    """Return the groups of equal features, if sharing rows of so many numbers saves time.
-
-    Sums over groups are fast in float32 in main memory.
-    """
+    """Return the groups of equal features, if sharing rows of so many numbers saves time."""
     most = min(_MOST_GROUPS, 1 - _LEAST_SAVED / max(rank, 1))
+    # Sums over groups are fast in float32 in main memory.
     if most <= 0 or features.device.type != "cpu" or features.dtype != torch.float32:
         return None
     return equal_rows(features, at_most=int(most * len(features)))

@@ -332,10 +332,7 @@ def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
 
 
 def _fraction(records: list[Record], stop: StoppingRule) -> float:
-    """Return how far the entropy is on its way down, on a scale on which it falls evenly.
-
-    The entropy falls slowly, then exponentially: half of the bar for either part.
-    """
+    """Return how far the entropy fell: slowly, then exponentially, half of the bar for either."""
     highest, now = records[0].entropy, records[-1].entropy
     if highest <= stop.entropy:
         return 1.0

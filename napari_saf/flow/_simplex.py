@@ -69,10 +69,7 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def with_columns(field: Tensor, n_columns: int) -> Tensor:
-    """Return the memory of a field as one of another number of columns, of undefined values.
-
-    There may be as many columns as the field had when it was new.
-    """
+    """Return a field's memory as one of other columns, as many as it had when new; undefined."""
     return field.as_strided((len(field), n_columns), (n_columns, 1))
 
 
@@ -100,10 +97,7 @@ def row_maxima(v: Tensor) -> Tensor:
 
 
 def normalize_(v: Tensor) -> Tensor:
-    """Shift each row of `v` to a maximum of 0 and raise what lies below `FLOOR`, in place.
-
-    The renormalisation of the papers, written for log coordinates.
-    """
+    """Renormalise rows of `v` in place: a maximum of 0, and nothing below `FLOOR`."""
     for rows in row_blocks(v):
         v[rows].sub_(row_maxima(v[rows])).clamp_(min=FLOOR)
     return v

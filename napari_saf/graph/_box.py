@@ -20,10 +20,7 @@ _CHUNK = 2**22
 
 
 class BoxSum:
-    """Sum, or mean over the nodes that exist, of a box around every node of a grid.
-
-    `inside` (n_nodes,) says which pixels the nodes are; None: all.
-    """
+    """Sum, or mean over the nodes that exist, of boxes around all pixels or those `inside`."""
 
     def __init__(
         self,

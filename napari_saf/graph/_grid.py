@@ -233,10 +233,6 @@ class GridGraph(AbstractGraph):
         return sparse.csr_array((np.concatenate(entries), where), shape=size)
 
     def laplacian_product(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the sum of the neighbours' values, times their weights where some were given.
-
-        Those are scaled as for the averages: with that of the node itself they sum to 1.
-        """
         if self.weights is None:
             return self._apply(self.neighbour_sum, values)
         own = self.weights[:, self.weights.shape[1] // 2, None]
