@@ -54,7 +54,7 @@ class LabelMap:
 
     @classmethod
     def by_size(cls, sizes: ArrayLike) -> LabelMap:
-        """Return the map that numbers columns by size, largest first; an empty one owns no label."""
+        """Return the map that numbers columns by size, largest first; an empty one has no label."""
         given = np.asarray(sizes)
         order = np.argsort(-given, kind="stable")  # of equal columns the first comes first
         order = order[given[order] > 0]
