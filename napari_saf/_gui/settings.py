@@ -31,13 +31,8 @@ def current_settings() -> Settings:
     """Return the current settings; the defaults where napari has none."""
     try:
         found = get_plugin_settings(_PLUGIN)
-        return Settings(
-            device=str(found.computing.device),
-            memory=float(found.computing.memory),
-            threads=int(found.computing.threads),
-            frames=float(found.screen.frames),
-            keeps_strokes=bool(found.strokes.keeps_strokes),
-        )
-    except (AttributeError, KeyError, ValueError) as error:
+        sections = (found.computing, found.screen, found.strokes)
+        return Settings(**{k: v for one in sections for k, v in one.model_dump().items()})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         _logger.warning("settings cannot be read, the defaults hold: %s", error)
         return Settings()

@@ -56,3 +56,9 @@ def lock(table, number, locked=True):
 def share_texts(table):
     """Return the share of each label as a table shows it."""
     return {row.number: row.text("share") or "" for row in table.rows}
+
+
+def asked_for(form):
+    """Return the names of the parameters that a form asks for."""
+    sections = (form.basic, form.advanced)
+    return [name for name, field in form.fields.items() if any(s.is_shown(field) for s in sections)]

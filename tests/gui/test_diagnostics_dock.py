@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, stack
+from gui_cases import TIMEOUT, asked_for, blocks, stack
 from napari.layers import Labels
 from qtpy.QtCore import QEvent, QPoint, QPointF, Qt
 from qtpy.QtGui import QMouseEvent
@@ -181,7 +181,7 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     assert diagnostics.branch.form is None
     diagnostics._branch_fold.expand(animate=False)
     form = diagnostics.branch.form
-    assert "max_labels" not in form.visible_names() and "s" in form.visible_names()
+    assert "max_labels" not in asked_for(form) and "s" in asked_for(form)
     assert diagnostics.branch.scale.value == dock.input.scale.value
     form.set_values({"s": 0.5})
     diagnostics._branch_fold.collapse(animate=False)

@@ -91,12 +91,12 @@ def test_a_click_on_the_trade_off_shows_that_solution(make_napari_viewer, qtbot)
     fair.choose_method("fair")
     fair.form.set_values({"n_clusters": 3})
     sweep(qtbot, fair)
-    qtbot.waitUntil(fair.fairness._plot._canvas.isVisible, timeout=TIMEOUT)
+    qtbot.waitUntil(fair.fairness._canvas.isVisible, timeout=TIMEOUT)
     qtbot.wait(200)
     points = fair.fairness.trade_off.points
     layer = viewer.layers[-1]
     np.testing.assert_array_equal(layer.data, points[-1].segmentation.labels)
-    plot = fair.fairness._plot
+    plot = fair.fairness
     plot._canvas.draw()
     places = plot._axes.transData.transform(plot._places)
     number = len(points) - 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import blocks
+from gui_cases import asked_for, blocks
 from napari.components import ViewerModel
 
 import napari_saf as saf
@@ -32,12 +32,12 @@ def test_a_form_asks_for_every_parameter_and_reads_what_it_shows(form_of, name):
     form = form_of(name)
     assert to_plain(form.read()) == to_plain(saf.METHODS[name]())
     asked = [p for p in describe(saf.METHODS[name]) if p.in_form]
-    assert all(form.field(p.name).value is p.default for p in asked if p.kind == "array")
+    assert all(form.fields[p.name].value is p.default for p in asked if p.kind == "array")
     values = {p.name: another_value(p) for p in asked if p.kind != "array"}
     form.set_values(values)
     read = form.values()
     assert {k: read[k] for k in read if k in values} == {k: values[k] for k in values if k in read}
-    assert set(read) == set(form.visible_names())
+    assert set(read) == set(asked_for(form))
     form.read()
 
 
@@ -64,7 +64,7 @@ def test_none_has_words_and_a_value_of_its_own(form_of, method, name):
     form.set_values({name: None})
     assert form.values()[name] is None
     (parameter,) = (p for p in describe(saf.METHODS[method]) if p.name == name)
-    assert form.field(name).control.text() == parameter.none
+    assert form.fields[name].control.text() == parameter.none
     form.set_values({name: parameter.minimum})
     assert form.values()[name] == parameter.minimum
     form.set_values({name: None})
@@ -73,7 +73,7 @@ def test_none_has_words_and_a_value_of_its_own(form_of, method, name):
 
 def test_a_list_is_numbers_with_commas_between(form_of):
     form = form_of("fair")
-    line = form.field("proportions").control
+    line = form.fields["proportions"].control
     line.setText("0.25, 0.75")
     np.testing.assert_array_equal(form.values()["proportions"], (0.25, 0.75))
     line.setText("a quarter")
@@ -83,30 +83,30 @@ def test_a_list_is_numbers_with_commas_between(form_of):
 
 def test_a_matrix_is_not_asked_for(form_of):
     form = form_of("bavardage")
-    assert "within_scatter" not in form.visible_names()
+    assert "within_scatter" not in asked_for(form)
     assert form.prototypes_field is None
 
 
 def test_a_field_shows_only_where_it_does_something(form_of):
     form = form_of("saf")
-    basic = [name for name in form.visible_names() if form.basic.is_shown(form.field(name))]
+    basic = [name for name in asked_for(form) if form.basic.is_shown(form.fields[name])]
     assert basic == ["max_labels", "s"]
-    assert "stepper.tolerance" in form.visible_names()
-    assert "stepper.step" not in form.visible_names()
+    assert "stepper.tolerance" in asked_for(form)
+    assert "stepper.step" not in asked_for(form)
     form.set_values({"stepper": "euler"})
-    assert "stepper.tolerance" not in form.visible_names()
-    assert form.visible_names().count("stepper.step") == 1
+    assert "stepper.tolerance" not in asked_for(form)
+    assert asked_for(form).count("stepper.step") == 1
 
 
 def test_a_field_says_its_help_and_holds_its_bounds_and_steps(form_of):
     form = form_of("saf")
     parameters = {p.name: p for p in describe(saf.SelfAssignmentFlow)}
-    assert form.field("s").native.parentWidget().toolTip() == parameters["s"].help
+    assert form.fields["s"].native.parentWidget().toolTip() == parameters["s"].help
     for tried, got in ((0, 2), (999, 255)):
         form.set_values({"max_labels": tried})
         assert form.values()["max_labels"] == got
     form.set_values({"stop.changed": 1e-4})
-    assert form.field("stop.changed").control.text() == "0.0001"
+    assert form.fields["stop.changed"].control.text() == "0.0001"
     changes = []
     form.changed.connect(lambda: changes.append(form.values()["s"]))
     form.set_values({"s": 0.5})
@@ -117,14 +117,14 @@ def test_a_form_takes_another_method(form_of):
     form = form_of("saf", "slk")
     form.choose("slk")
     assert to_plain(form.read()) == to_plain(saf.METHODS["slk"]())
-    assert "s" not in form.visible_names() and "n_clusters" in form.visible_names()
+    assert "s" not in asked_for(form) and "n_clusters" in asked_for(form)
 
 
 def test_changing_the_method_changes_the_form(dock):
     dock.choose_method("af")
     assert dock.form.method is saf.AssignmentFlow
-    assert "prototypes" in dock.form.visible_names()
-    assert "s" not in dock.form.visible_names()
+    assert "prototypes" in asked_for(dock.form)
+    assert "s" not in asked_for(dock.form)
 
 
 def test_prototypes_of_a_result_label_another_image(viewer, dock, run):

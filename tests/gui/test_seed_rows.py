@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gui_cases import asked_for
 
 import napari_saf as saf
 from napari_saf.parameters import describe
@@ -17,18 +18,18 @@ def for_seeds(name):
 
 def test_rows_that_act_on_strokes_come_and_go_with_them(viewer, dock):
     dock.choose_method("af")
-    assert for_seeds("af") and not for_seeds("af") & set(dock.form.visible_names())
+    assert for_seeds("af") and not for_seeds("af") & set(asked_for(dock.form))
     strokes = viewer.add_labels(np.zeros((32, 32), np.uint8), name="strokes")
     dock.input.choose(strokes=strokes)
-    assert for_seeds("af") <= set(dock.form.visible_names())
+    assert for_seeds("af") <= set(asked_for(dock.form))
     dock.form.set_values({"rounds": 0})
     assert dock.form.read().rounds == 0
     dock.input.choose(strokes=None)
     assert dock.form.read().rounds == saf.AssignmentFlow().rounds
     dock.input.choose(strokes=strokes)
     dock.choose_method("saf")
-    assert for_seeds("saf") <= set(dock.form.visible_names())
+    assert for_seeds("saf") <= set(asked_for(dock.form))
     viewer.layers.remove(strokes)
-    assert not for_seeds("saf") & set(dock.form.visible_names())
+    assert not for_seeds("saf") & set(asked_for(dock.form))
     scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
-    assert for_seeds(scribbles.form.method.name) <= set(scribbles.form.visible_names())
+    assert for_seeds(scribbles.form.method.name) <= set(asked_for(scribbles.form))

@@ -13,6 +13,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.view import list_events
+from napari_saf.parameters import Parameter
 
 Entries = Sequence[tuple[str, object]]
 BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
@@ -24,6 +25,13 @@ _MOST_ROWS = 4
 _ROW_HEIGHT = 24
 _PADDING = 4
 _EMPTY = "no image: open one"
+
+
+def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
+    """Return the texts and the values of a parameter that is a choice."""
+    texts = parameter.choice_labels
+    none = [(parameter.none, None)] if parameter.optional else []
+    return none + [(texts.get(one, one.replace("-", " ")), one) for one in parameter.choices]
 
 
 class Choice(QComboBox):

@@ -28,6 +28,8 @@ from skimage.color import lab2rgb
 from superqt import QFlowLayout
 from superqt.utils import signals_blocked
 
+from napari_saf._gui.forms.layout import fill_layout
+
 PROTOTYPE_FILTER = "Prototypes (*.json)"
 _SLIDER_END = 41
 _BOX_END = 999
@@ -52,10 +54,7 @@ class OddSlider(QWidget):
         self._box.setSuffix(" px")
         self._box.setKeyboardTracking(False)
         self._box.setFixedWidth(_BOX_WIDTH)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._slider, stretch=1)
-        layout.addWidget(self._box)
+        fill_layout(QHBoxLayout(self), self._slider, self._box)
         self._slider.valueChanged.connect(self._on_slider_moved)
         self._box.valueChanged.connect(self.set_value)
         self.set_value(value)
@@ -88,10 +87,7 @@ class FolderField(QWidget):
         self._line.setPlaceholderText("choose a folder")
         button.setFixedWidth(_BUTTON_WIDTH)
         button.setToolTip(purpose)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._line, stretch=1)
-        layout.addWidget(button)
+        fill_layout(QHBoxLayout(self), self._line, button)
         button.clicked.connect(self._on_clicked)
         self._line.textChanged.connect(self.changed)
 
@@ -131,10 +127,7 @@ class StatusArea(QWidget):
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.action_button.setToolTip("Do this, and then what was asked for.")
         self.action_button.clicked.connect(self.suggested_action_clicked)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (self._bar, self._line, self.action_button):
-            layout.addWidget(widget)
+        fill_layout(QVBoxLayout(self), self._bar, self._line, self.action_button)
         self.reset()
 
     @property

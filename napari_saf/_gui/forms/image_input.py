@@ -10,9 +10,8 @@ import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice
+from napari_saf._gui.forms.choices import Choice, LayerChoice, choice_entries
 from napari_saf._gui.forms.controls import OddSlider
-from napari_saf._gui.forms.fields import choice_entries
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import (
@@ -34,7 +33,12 @@ from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
 
 _DEFAULT_WINDOW = 5
-_SLICE, _EACH, _VOLUMES, _VOLUME = "slice", "each", "volumes", "volume"
+_EXTENTS = (
+    ("this slice", "slice"),
+    ("each slice by itself", "each"),
+    ("each volume by itself", "volumes"),
+    ("as a volume", "volume"),
+)
 _MAX_SIDES = (240, 480, 960)
 _COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
@@ -76,9 +80,8 @@ _FEATURE_ROWS = {
 class ImageInput(QObject):
     """Controls of the image input: two sections and a scale, to be laid out by the owner.
 
-    `options` are what to begin with, `strokes` the text for no strokes. The `choices` are, by name:
-    image, channels, extent ("slice", "each", "volume", "volumes"), strokes, groups, features,
-    weights, max_side and mask.
+    `options` are what to begin with, `strokes` the text for no strokes. The `choices` have the
+    names of the rows above.
     """
 
     image_changed = Signal()
@@ -100,7 +103,12 @@ class ImageInput(QObject):
             "extent": Choice(),
         }
         self.choices |= {
-            "strokes": LayerChoice(viewer, _may_hold_strokes, none=strokes),
+            "strokes": LayerChoice(
+                viewer,
+                # not those that were computed here
+                lambda layer: _is_labels(layer) and METADATA_KEY not in layer.metadata,
+                none=strokes,
+            ),
             "groups": LayerChoice(viewer, _is_labels, none="none"),
             "features": LayerChoice(viewer, self._may_be_features),
             "weights": Choice(choice_entries(_OPTIONS["weights"])),
@@ -146,35 +154,26 @@ class ImageInput(QObject):
         region, values = self.region(), {name: box.value for name, box in self.choices.items()}
         if not self.section.is_shown(self.choices["groups"]):
             values["groups"] = None
-        layers = {name: v if isinstance(v, Layer) else None for name, v in values.items()}
-        names = {name: v if isinstance(v, str) else None for name, v in values.items()}
-        mask, mask_index = region.over(layers["mask"])
-        groups, groups_index = region.over(layers["groups"])
-        seeds, seeds_index = region.over(layers["strokes"])
-        features, features_index, features_axis = region.features(layers["features"])
+        layers = {name: value for name, value in values.items() if isinstance(value, Layer)}
+        read: dict[str, Any] = {}
+        for name, choice in (("mask", "mask"), ("groups", "groups"), ("seeds", "strokes")):
+            if choice in layers:
+                read[name], read[f"{name}_index"] = region.over(layers[choice])
+        axis = region.feature_axis(layers["features"]) if "features" in layers else None
+        if axis is not None:
+            index, axis = feature_index(axis, region.axes, region.fixed)
+            features = pixels_of(layers["features"])
+            read |= {"features": features, "features_index": index, "features_axis": axis}
         options = ImageOptions(
             window=region.window(self.scale.value)[0],
             channel_axis=region.channel_axis_read,
-            features=names["features"] or "array",
+            features=values["features"] if isinstance(values["features"], str) else "array",
             weights=values["weights"],
-            groups=names["groups"],
+            groups=None if "groups" in layers else values["groups"],
             max_side=values["max_side"],
         )
-        return ImageJob(
-            data=pixels_of(self.image),
-            index=region.index,
-            options=options,
-            mask=mask,
-            mask_index=mask_index,
-            groups=groups,
-            groups_index=groups_index,
-            seeds=seeds,
-            seeds_index=seeds_index,
-            finite_only=finite_only,
-            features=features,
-            features_index=features_index,
-            features_axis=features_axis,
-        )
+        data, index = pixels_of(self.image), region.index
+        return ImageJob(data, index, options, finite_only=finite_only, **read)
 
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
@@ -184,15 +183,15 @@ class ImageInput(QObject):
         """Return what of the image is labelled, with the slices that are on screen."""
         image, channels = self.image, self.choices["channels"].value
         whole = ImageRegion(image, channels, {}, tuple(range(image.ndim)))
-        extent = self.choices["extent"].value if len(whole.axes) > 2 else _VOLUME
-        if extent == _VOLUME:
+        extent = self.choices["extent"].value if len(whole.axes) > 2 else "volume"
+        if extent == "volume":
             return whole
-        if extent == _SLICE:
+        if extent == "slice":
             fixed = slice_on_screen(self._viewer, image, whole.axes)
-            return ImageRegion(image, channels, fixed, whole.together)
-        n_shown = 2 if extent == _EACH else 3
+            return dataclasses.replace(whole, fixed=fixed)
+        n_shown = 2 if extent == "each" else 3
         together = plane_on_screen(self._viewer, image, whole.axes, n_shown)
-        return ImageRegion(image, channels, {}, together)
+        return dataclasses.replace(whole, together=together)
 
     def release(self) -> None:
         """Let go of the viewer."""
@@ -209,15 +208,8 @@ class ImageInput(QObject):
 
     def _on_channels_changed(self) -> None:
         n_axes = 0 if self.image is None else len(self.region().axes)
-        volumes = [("each volume by itself", _VOLUMES)] if n_axes > 3 else []
-        self.choices["extent"].offer(
-            [
-                ("this slice", _SLICE),
-                ("each slice by itself", _EACH),
-                *volumes,
-                ("as a volume", _VOLUME),
-            ]
-        )
+        extents = [entry for entry in _EXTENTS if entry[1] != "volumes" or n_axes > 3]
+        self.choices["extent"].offer(extents)
         self.show_row("extent", n_axes > 2)
         is_rgb = len(self._channel_labels()) == 3
         offered = [(text, name) for name, text in FEATURE_LABELS.items() if name != "lab" or is_rgb]
@@ -229,7 +221,7 @@ class ImageInput(QObject):
         if self.image is not None:
             entries: list[tuple[str, object]] = []
             axes = self.region().axes
-            if len(axes) > 2 and self.choices["extent"].value != _SLICE:
+            if len(axes) > 2 and self.choices["extent"].value != "slice":
                 plane = plane_on_screen(self._viewer, self.image, axes)
                 entries = [
                     (f"slices along axis {self.image.axis_labels[axis]}", f"axis:{number}")
@@ -295,20 +287,10 @@ class ImageRegion:
         found = place(self.image, self.axes, {}, self.channel_axis)
         return found, found.shape(tuple(shape[axis] for axis in self.axes))
 
-    def over(self, layer: Labels | None) -> tuple[Any, Index]:
+    def over(self, layer: Labels) -> tuple[Any, Index]:
         """Return the pixels of labels and the index of those over the region of the image."""
-        if layer is None:
-            return None, ()
         pixels, n_axes = pixels_of(layer), self.image.ndim
-        index = labels_index(pixels.shape, n_axes, self.axes, self.fixed, self.channel_axis)
-        return pixels, index
-
-    def features(self, layer: Layer | None) -> tuple[Any, Index, int]:
-        """Return the pixels of a layer of features, what to read of them, and their axis then."""
-        axis = None if layer is None else self.feature_axis(layer)
-        if axis is None:
-            return None, (), -1
-        return pixels_of(layer), *feature_index(axis, self.axes, self.fixed)
+        return pixels, labels_index(pixels.shape, n_axes, self.axes, self.fixed, self.channel_axis)
 
     def feature_axis(self, layer: Layer) -> int | None:
         """Return the one axis that a layer has more than the image; None if it does not fit."""
@@ -357,8 +339,3 @@ def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]
 
 def _is_labels(layer: Layer) -> bool:
     return isinstance(layer, Labels)
-
-
-def _may_hold_strokes(layer: Layer) -> bool:
-    """Return whether a layer holds labels that were not computed here."""
-    return isinstance(layer, Labels) and METADATA_KEY not in layer.metadata

@@ -116,10 +116,10 @@ def fill_layout(layout: QBoxLayout, *widgets: QWidget, stretch: int = 0) -> None
         layout.addWidget(widget, stretch=stretch)
 
 
-def create_row(*widgets: QWidget) -> QWidget:
-    """Return widgets side by side, as wide as each other."""
+def create_row(*widgets: QWidget, stretch: int = 1) -> QWidget:
+    """Return widgets side by side, as wide as each other; without stretch as they need."""
     row = QWidget()
-    fill_layout(QHBoxLayout(row), *widgets, stretch=1)
+    fill_layout(QHBoxLayout(row), *widgets, stretch=stretch)
     return row
 
 

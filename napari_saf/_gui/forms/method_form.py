@@ -1,37 +1,39 @@
-"""The form of a method, made from its dataclass, and the choice of a method."""
+"""The form of a method, made from its dataclass: fields by magicgui, with what magicgui lacks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import napari
-from magicgui.widgets.bases import BaseValueWidget
-from qtpy.QtCore import QObject, Signal
+import numpy as np
+from magicgui.widgets import create_widget
+from magicgui.widgets.bases import BaseValueWidget, ValuedContainerWidget
+from numpy.typing import NDArray
+from qtpy.QtCore import QObject, Qt, Signal
+from qtpy.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QLineEdit, QSlider, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import Choice
-from napari_saf._gui.forms.fields import PrototypesChoice, create_field
+from napari_saf._gui.forms.choices import Choice, LayerChoice, choice_entries
 from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf._gui.settings import current_settings
+from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
 from napari_saf.parameters import Parameter, build, describe
 
+_LARGEST = {"int": 2**31 - 1, "float": 1e6}
+_DECIMALS = 7
+
 
 class MethodForm(QObject):
-    """A choice of methods, and fields for the parameters of the chosen one, in two sections.
+    """A choice of methods (`box`), and a field for each parameter of the chosen one.
 
-    The choice (`box`) and the sections (`basic`, `advanced`) are laid out by the owner. Fields
-    begin with the defaults of the method, and with the device of the settings.
-
-    Parameters
-    ----------
-    asks_prototypes : bool
-        Whether prototypes of an earlier result may be chosen.
-    has_seeds : bool
-        Whether pixels come with strokes: without, what acts on them alone is not asked for.
-    asks_start : bool
-        Whether to ask for what counts only where no assignment to start from is given.
+    The owner lays out the choice and two sections of fields, `basic` and `advanced`. Fields begin
+    with the defaults of the method, and with the device of the settings. Prototypes of an earlier
+    result are asked for only if `asks_prototypes`, what acts on strokes alone if it `has_seeds`,
+    and what counts only where no assignment to start from is given if `asks_start`.
     """
 
     method_changed = Signal()
@@ -51,14 +53,13 @@ class MethodForm(QObject):
         self._asks_prototypes, self._asks_start = asks_prototypes, asks_start
         self.box = Choice([(method.title, method) for method in methods])
         self.basic, self.advanced = FormSection(), FormSection()
-        self._fields: dict[str, BaseValueWidget[Any]] = {}
+        self.fields: dict[str, BaseValueWidget[Any]] = {}
         self._parameters: dict[str, Parameter] = {}
         self._create_fields()
         self.box.currentIndexChanged.connect(self._on_method_chosen)
 
     @property
     def method(self) -> type[AbstractMethod]:
-        """The chosen method."""
         method: type[AbstractMethod] = self.box.value
         return method
 
@@ -69,12 +70,8 @@ class MethodForm(QObject):
     @property
     def prototypes_field(self) -> PrototypesChoice | None:
         """The choice of prototypes of an earlier result, if there is one."""
-        own = [control for name, control in self._prototypes_fields() if self._holds(name)]
-        return own[0] if own else None
-
-    def field(self, name: str) -> BaseValueWidget[Any]:
-        """Return the field of a parameter."""
-        return self._fields[name]
+        names = [name for name in self._array_names() if self._holds(name)]
+        return self.fields[names[0]].control if names else None  # type: ignore[attr-defined]
 
     def read(self) -> AbstractMethod:
         """Return the method that the form describes; InvalidInput if a value is out of bounds."""
@@ -82,35 +79,29 @@ class MethodForm(QObject):
 
     def values(self) -> dict[str, object]:
         """Return the value of every parameter that exists under the present choices."""
-        values = {name: field.value for name, field in self._fields.items() if self._holds(name)}
+        values = {name: field.value for name, field in self.fields.items() if self._holds(name)}
         if self.prototypes_field is not None and self.prototypes_field.labels is not None:
             values["prototype_labels"] = self.prototypes_field.labels
         return values
 
     def set_values(self, values: dict[str, object]) -> None:
         """Show values by dotted name; choices first, since others depend on them."""
-        for name in sorted(self._fields, key=lambda name: self._parameters[name].kind != "choice"):
+        for name in sorted(self.fields, key=lambda name: self._parameters[name].kind != "choice"):
             if name in values and self._holds(name):
-                self._fields[name].value = values[name]
+                self.fields[name].value = values[name]
 
     def set_has_seeds(self, has_seeds: bool) -> None:
         """Ask for what acts on strokes alone, or do not."""
         self._has_seeds = has_seeds
         self._update_rows()
 
-    def visible_names(self) -> list[str]:
-        """Return the names of the parameters that are asked for, basic ones first."""
-        sections = (self.basic, self.advanced)
-        return [name for one in sections for name in self._fields if one.is_shown(self.field(name))]
-
     def release(self) -> None:
         """Let go of the viewer."""
-        for _, control in self._prototypes_fields():
-            control.disconnect_viewer()
+        for name in self._array_names():
+            self.fields[name].control.disconnect_viewer()  # type: ignore[attr-defined]
 
-    def _prototypes_fields(self) -> list[tuple[str, PrototypesChoice]]:
-        found = [(name, getattr(field, "control", None)) for name, field in self._fields.items()]
-        return [(name, control) for name, control in found if isinstance(control, PrototypesChoice)]
+    def _array_names(self) -> list[str]:
+        return [name for name, item in self._parameters.items() if item.kind == "array"]
 
     def _create_fields(self) -> None:
         """Show the fields of the chosen method, at its defaults, in place of those there are."""
@@ -118,7 +109,6 @@ class MethodForm(QObject):
         self.box.setToolTip(self.method.title)
         for section in (self.basic, self.advanced):
             section.clear()
-        self._fields.clear()
         self._parameters = {
             parameter.name: parameter
             for parameter in describe(self.method)
@@ -126,15 +116,17 @@ class MethodForm(QObject):
             and (self._asks_prototypes or parameter.kind != "array")
             and (self._asks_start or not parameter.at_start)
         }
-        for name, parameter in self._parameters.items():
-            field = self._fields[name] = create_field(parameter, self._viewer)
-            self._section(name).add_row(parameter.label, field, parameter.help)
+        self.fields = {
+            name: _create_field(parameter, self._viewer)
+            for name, parameter in self._parameters.items()
+        }
+        for name, field in self.fields.items():
+            parameter = self._parameters[name]
+            section = self.advanced if parameter.advanced else self.basic
+            section.add_row(parameter.label, field, parameter.help)
             field.changed.connect(self._on_field_changed)
         self.set_values({"device": current_settings().device})
         self._update_rows()
-
-    def _section(self, name: str) -> FormSection:
-        return self.advanced if self._parameters[name].advanced else self.basic
 
     def _holds(self, name: str) -> bool:
         """Return whether a parameter exists under the present choices."""
@@ -144,7 +136,7 @@ class MethodForm(QObject):
         if parameter.depends_on is None:
             return True
         choice, wanted = parameter.depends_on
-        return choice in self._fields and self._fields[choice].value in wanted
+        return choice in self.fields and self.fields[choice].value in wanted
 
     def _on_method_chosen(self) -> None:
         with signals_blocked(self):
@@ -157,5 +149,186 @@ class MethodForm(QObject):
         self.changed.emit()
 
     def _update_rows(self) -> None:
-        for name, field in self._fields.items():
-            self._section(name).show_row(field, self._holds(name))
+        for name, field in self.fields.items():
+            section = self.advanced if self._parameters[name].advanced else self.basic
+            section.show_row(field, self._holds(name))
+
+
+def _create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
+    """Return the field of a parameter, at its default."""
+    default, name, kind = parameter.default, parameter.name, parameter.kind
+    if kind in ("bool", "choice"):
+        options: dict[str, Any] = {"text": " "}
+        if kind == "choice":
+            options = {"choices": choice_entries(parameter), "nullable": parameter.optional}
+        widget_type = "CheckBox" if kind == "bool" else "ComboBox"
+        return create_widget(default, name=name, widget_type=widget_type, options=options)  # type: ignore[return-value]
+    control: QWidget
+    if kind == "array":
+        control = PrototypesChoice(viewer)
+    elif kind == "list":
+        control = _NumbersLine(parameter)
+    elif kind == "float" and parameter.ends is not None:
+        control = _SliderWithEnds(parameter)
+    else:
+        control = _NumberBox(parameter)
+    return _QtField(control, default, name)
+
+
+class _QtField(ValuedContainerWidget[Any]):
+    """A Qt widget with `read`, `show_value` and `edited` as a field of magicgui."""
+
+    def __init__(self, control: Any, value: object, name: str) -> None:
+        self.control = control
+        super().__init__(name=name, nullable=True, labels=False)
+        self.margins = (0, 0, 0, 0)
+        self.native.layout().addWidget(control)
+        self.native.setFocusProxy(control)
+        self.value = value
+        # Without the value, which may be a text that is none yet.
+        control.edited.connect(lambda: self.changed.emit(None))
+
+    def get_value(self) -> Any:
+        return self.control.read()
+
+    def set_value(self, value: object) -> None:
+        self.control.show_value(value)
+
+
+class _NumberBox(QDoubleSpinBox):
+    """A box that writes 0.001 and not 0.0010000, and can show a text for None.
+
+    None is the lowest value of the box, one below the least number.
+    """
+
+    edited = Signal()
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
+        self._is_whole = parameter.kind == "int"
+        largest = _LARGEST[parameter.kind]
+        self._least = -largest if parameter.minimum is None else parameter.minimum
+        self.setDecimals(0 if self._is_whole else _DECIMALS)
+        self.setRange(
+            self._least - parameter.optional,
+            largest if parameter.maximum is None else parameter.maximum,
+        )
+        self.setSingleStep(parameter.step or (1 if self._is_whole else 0.1))
+        if parameter.optional:
+            self.setSpecialValueText(parameter.none)
+        self.valueChanged.connect(self.edited)
+
+    def read(self) -> float | None:
+        value = self.value()
+        if value < self._least:
+            return None
+        return round(value) if self._is_whole else float(value)
+
+    def show_value(self, value: float | None) -> None:
+        self.setValue(self.minimum() if value is None else value)
+
+    def textFromValue(self, value: float) -> str:
+        """Return the shortest text of a number."""
+        if self._is_whole:
+            return str(super().textFromValue(value))
+        return str(self.locale().toString(value, "g", _DECIMALS))
+
+
+class _NumbersLine(QLineEdit):
+    """Some numbers with commas between; empty for None."""
+
+    edited = Signal()
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
+        self._label = parameter.label
+        self.setPlaceholderText(parameter.none)
+        self.editingFinished.connect(self.edited)
+
+    def read(self) -> NDArray[np.float64] | None:
+        """Return the numbers; InvalidInput if they are none."""
+        text = self.text().strip()
+        if not text:
+            return None
+        try:
+            return np.array([float(number) for number in text.replace(";", ",").split(",")])
+        except ValueError as error:
+            raise InvalidInput(
+                f"{self._label}: expected numbers with commas between, got {text!r}"
+            ) from error
+
+    def show_value(self, value: object) -> None:
+        numbers = () if value is None else np.atleast_1d(np.asarray(value, dtype=float))
+        self.setText(", ".join(f"{number:g}" for number in numbers))
+
+
+class _SliderWithEnds(QWidget):
+    """A slider between two labels, in steps, for a number with two bounds."""
+
+    edited = Signal()
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__()
+        assert parameter.minimum is not None and parameter.maximum is not None
+        assert parameter.ends is not None
+        self._low, width = parameter.minimum, parameter.maximum - parameter.minimum
+        self._step = parameter.step or width / 100
+        self._slider, self._number = QSlider(Qt.Orientation.Horizontal), QLabel()
+        self._slider.setRange(0, max(1, round(width / self._step)))
+        self._number.setFixedWidth(self._number.fontMetrics().horizontalAdvance("0.000"))
+        left, right = map(QLabel, parameter.ends)
+        right.setAlignment(Qt.AlignmentFlag.AlignRight)
+        layout = QGridLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setVerticalSpacing(0)
+        layout.setColumnStretch(0, 1)
+        layout.addWidget(self._slider, 0, 0, 1, 2)
+        layout.addWidget(self._number, 0, 2)
+        for label, column, n_columns in ((left, 0, 1), (right, 1, 2)):
+            label.setStyleSheet("font-size: 8pt;")
+            layout.addWidget(label, 1, column, 1, n_columns)
+        self._slider.valueChanged.connect(self._on_moved)
+        self._on_moved()
+
+    def read(self) -> float:
+        return float(round(self._low + self._slider.value() * self._step, 10))
+
+    def show_value(self, value: float) -> None:
+        self._slider.setValue(round((value - self._low) / self._step))
+
+    def _on_moved(self) -> None:
+        digits = max(0, -math.floor(math.log10(self._step)))
+        self._number.setText(f"{self.read():.{digits}f}")
+        self.edited.emit()
+
+
+class PrototypesChoice(LayerChoice):
+    """Prototypes of an earlier result."""
+
+    edited = Signal()
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__(viewer, is_result, none="choose a result")
+        self.layer_changed.connect(self.edited)
+
+    def read(self) -> NDArray[np.floating] | None:
+        points = {} if self.layer is None else points_of(self.layer)
+        return np.concatenate(list(points.values())) if points else None
+
+    def show_value(self, value: object) -> None:
+        """Choose nothing: the layer of an array is unknown."""
+        if value is None:
+            self.choose(None)
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """The label of each prototype, None if they are 1, 2, ..."""
+        points = {} if self.layer is None else points_of(self.layer)
+        labels = np.repeat(list(points), [len(own) for own in points.values()])
+        return None if np.array_equal(labels, np.arange(1, len(labels) + 1)) else labels
+
+    @property
+    def image_options(self) -> dict[str, Any]:
+        """The options of the image in the recipe of the chosen result, if it has some."""
+        recipe = {} if self.layer is None else self.layer.metadata[METADATA_KEY]["recipe"]
+        return recipe.get("input") or {}

@@ -31,7 +31,6 @@ from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
-from napari_saf.graph import GridGraph
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
@@ -135,8 +134,9 @@ class SegmentWidget(RunDock):
     def _job(self, rescale: bool) -> ImageJob:
         """Return the job; prototypes of an earlier result may be meant for its scaling."""
         job, field = self.input.job(finite_only=self._finite_only), self.form.prototypes_field
-        scaling = None if field is None else field.input_entry("scaling")
-        if rescale or not isinstance(scaling, dict) or field.input_entry("rescale"):  # type: ignore[union-attr]
+        meant = {} if field is None else field.image_options
+        scaling = meant.get("scaling")
+        if rescale or not isinstance(scaling, dict) or meant.get("rescale"):
             return job
         options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
         return dataclasses.replace(job, options=options)
@@ -159,7 +159,7 @@ class SegmentWidget(RunDock):
         self.input.show_row("weights", uses_window)
         field = self.form.prototypes_field
         if field is not None:
-            self.input.choose(features=field.input_entry("features"))
+            self.input.choose(features=field.image_options.get("features"))
         try:
             device = resolve_device(str(values.get("device", "cpu"))).type.upper()
         except SafError:
@@ -181,7 +181,7 @@ class SegmentWidget(RunDock):
 
     def _on_advanced(self, frame: Frame) -> None:
         problem = self.controller.problem
-        if self._frame is None and problem is not None and self._is_spread(problem):
+        if self._frame is None and problem is not None:
             self.fairness.begin(problem, frame.labels, len(frame.shares))
         super()._on_advanced(frame)
         self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
@@ -203,7 +203,7 @@ class SegmentWidget(RunDock):
 
         if problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)
-            self._show_spread(result)
+            self.fairness.show_result(problem, result, live)
 
     def _on_swept(self, found: TradeOff) -> None:
         if self.controller.problem is not None:
@@ -216,7 +216,7 @@ class SegmentWidget(RunDock):
         live, problem, _ = self._shown
         result = point.segmentation
         live.finish(result, problem.graph)
-        self._show_spread(result)
+        self.fairness.show_result(problem, result, live)
         self._show_prototypes(result.prototypes, result.history.label_shares[-1], result.columns)
 
     def _on_layer_removed(self, event: Any) -> None:
@@ -224,20 +224,6 @@ class SegmentWidget(RunDock):
         if self._shown is not None and event.value == self._shown[0].layer:
             self._shown = None
             self.fairness.reset()
-
-    def _is_spread(self, problem: Problem) -> bool:
-        return problem.groups is not None and isinstance(problem.graph, GridGraph)
-
-    def _show_spread(self, result: Segmentation) -> None:
-        """Show how the labels are spread over the groups, where there are groups."""
-        measures = result.history.measures
-        if self._shown is None or not self._is_spread(self._shown[1]) or not measures:
-            return
-        live, problem, _ = self._shown
-        assert not isinstance(result.labels, list)
-        error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
-        text = f"fairness error {error:.3g}, balance {balance:.2g}"
-        self.fairness.show_result(problem, result.labels, result.columns, text, live.color)
 
     def _show_prototypes(
         self,

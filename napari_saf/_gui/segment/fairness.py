@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import napari
@@ -10,14 +9,7 @@ import numpy as np
 from napari.utils.theme import get_theme
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtWidgets import (
-    QHeaderView,
-    QLabel,
-    QSlider,
-    QTableWidgetItem,
-    QVBoxLayout,
-    QWidget,
-)
+from qtpy.QtWidgets import QHeaderView, QLabel, QSlider, QTableWidgetItem, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.label_table import (
@@ -27,13 +19,14 @@ from napari_saf._gui.docks.label_table import (
     square_icon,
     table_texts,
 )
-from napari_saf._gui.forms.layout import create_button, create_row
+from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf._gui.layers.live import LiveLayer
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
-from napari_saf.methods import TradeOff, TradeOffPoint
+from napari_saf.methods import TradeOff
 from napari_saf.metrics import group_shares
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage
+from napari_saf.result import LabelImage, Segmentation
 
 _PLOT_HEIGHT = 170
 _MOST_ROWS = 8
@@ -54,7 +47,8 @@ class FairnessSection(QWidget):
         self._viewer = viewer
         self.trade_off: TradeOff | None = None
         self._before: NDArray[np.float64] | None = None
-        self._plot: _TradeOffPlot | None = None
+        self._canvas: Any = None
+        self._places = np.zeros((0, 2))
         self._button = create_button(
             "Trade-off: what does fairness cost?",
             "Cluster at one fairness weight after another and plot the price: how much worse "
@@ -64,9 +58,7 @@ class FairnessSection(QWidget):
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
         self._slider.setToolTip("Go through the solutions of the trade-off.")
-        self._slider_row = create_row(QLabel("plain"), self._slider, QLabel("fair"))
-        for place in (0, 2):
-            self._slider_row.layout().setStretch(place, 0)
+        self._slider_row = create_row(QLabel("plain"), self._slider, QLabel("fair"), stretch=0)
         self._summary = QLabel()
         self._summary.setWordWrap(True)
         self._table = create_table(
@@ -74,32 +66,26 @@ class FairnessSection(QWidget):
             "the share of the group in the data."
         )
         self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (self._button, self._slider_row, self._summary, self._table):
-            self._layout.addWidget(widget)
+        fill_layout(self._layout, self._button, self._slider_row, self._summary, self._table)
         self._slider.valueChanged.connect(self._on_slider_moved)
         self.reset()
 
     def reset(self) -> None:
         """Forget what was shown."""
         self.trade_off = self._before = None
-        if self._plot is not None:
-            self._plot.hide()
-        for widget in (self._slider_row, self._summary, self._table):
-            widget.hide()
+        for widget in (self._canvas, self._slider_row, self._summary, self._table):
+            if widget is not None:
+                widget.hide()
 
     def begin(self, problem: Problem, labels: LabelImage, n_columns: int) -> None:
         """Take note of the labels (column + 1) of the start: the plain clustering."""
-        self._before = _shares_by_column(problem, labels, np.arange(n_columns), n_columns)
+        if _has_groups(problem):
+            self._before = _shares_by_column(problem, labels, np.arange(n_columns), n_columns)
 
     def show_trade_off(self, found: TradeOff, problem: Problem) -> None:
         """Show a sweep, with its fairest solution chosen."""
         self.trade_off = found
-        if self._plot is None:
-            self._plot = _TradeOffPlot(self.choose)
-            self._layout.insertWidget(1, self._plot)
-        self._plot.show_points(found.points, ink=get_theme(self._viewer.theme).text.as_hex())
-        self._plot.show()
+        self._plot(found)
         plain = found.points[0].segmentation
         assert not isinstance(plain.labels, list)
         n_columns = plain.assignment.shape[1]
@@ -109,28 +95,24 @@ class FairnessSection(QWidget):
             self._slider.setRange(0, last)
             self._slider.setValue(last)
         self._slider_row.show()
-        self._plot.mark(last)
+        self._mark_point(last)
 
     def choose(self, number: int) -> None:
         """Choose a solution of the sweep."""
         if self.trade_off is not None and 0 <= number < len(self.trade_off.points):
             self._slider.setValue(number)
 
-    def show_result(
-        self,
-        problem: Problem,
-        labels: LabelImage,
-        columns: NDArray[np.int64],
-        text: str,
-        color: Callable[[int], NDArray[np.float32]],
-    ) -> None:
-        """Show the shares of the groups in each label, before and after."""
-        assert problem.groups is not None
-        before = self._before
+    def show_result(self, problem: Problem, result: Segmentation, live: LiveLayer) -> None:
+        """Show the shares of the groups in each label, before and after, where there are groups."""
+        measures, columns, before = result.history.measures, result.columns, self._before
+        if not _has_groups(problem) or not measures:
+            return
+        assert problem.groups is not None and not isinstance(result.labels, list)
         n_columns = int(columns.max()) + 1 if before is None else len(before)
-        after = _shares_by_column(problem, labels, columns, n_columns)
+        after = _shares_by_column(problem, result.labels, columns, n_columns)
         numbers, sizes = count_labels(problem.groups)
-        self._summary.setText(text)
+        error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
+        self._summary.setText(f"fairness error {error:.3g}, balance {balance:.2g}")
         self._summary.show()
         table, n_rows = self._table, len(columns) + 1
         table.clear()
@@ -139,7 +121,7 @@ class FairnessSection(QWidget):
         table.setHorizontalHeaderLabels([f"group {number}" for number in numbers])
         for row, column in enumerate(columns):
             header = QTableWidgetItem(f"{row + 1}")
-            header.setIcon(square_icon(color(column)))
+            header.setIcon(square_icon(live.color(column)))
             table.setVerticalHeaderItem(row, header)
             for group, share in enumerate(after[column]):
                 old = "" if before is None else f"{_percent(before[column, group])} → "
@@ -160,65 +142,55 @@ class FairnessSection(QWidget):
         return table_texts(self._table)
 
     def _on_slider_moved(self, number: int) -> None:
-        if self.trade_off is None or self._plot is None:
-            return
-        self._plot.mark(number)
-        self.chosen.emit(self.trade_off.points[number])
+        if self.trade_off is not None:
+            self._mark_point(number)
+            self.chosen.emit(self.trade_off.points[number])
 
+    def _plot(self, found: TradeOff) -> None:
+        """Plot objective over fairness error; an infinite error stands at the right rim."""
+        if self._canvas is None:
+            # matplotlib takes a while to load, and must find the binding that is in use.
+            from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
+            from matplotlib.figure import Figure
 
-class _TradeOffPlot(QWidget):
-    """Objective over fairness error; a click chooses the nearest solution."""
-
-    def __init__(self, choose: Callable[[int], None]) -> None:
-        super().__init__()
-        # matplotlib takes a while to load, and must find the binding that is in use.
-        from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
-        from matplotlib.figure import Figure
-
-        self._choose = choose
-        self._figure = Figure(layout="constrained")
-        self._canvas: Any = FigureCanvasQTAgg(self._figure)  # type: ignore[no-untyped-call]
-        self._canvas.setStyleSheet("background-color: transparent;")
-        self._axes = self._figure.subplots()
-        self._places = np.zeros((0, 2))
-        self._mark: Any = None
-        self.setFixedHeight(_PLOT_HEIGHT)
-        self.setToolTip("Click a point to see its labels.")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._canvas)
-        self._canvas.mpl_connect("button_press_event", self._on_click)
-
-    def show_points(self, points: tuple[TradeOffPoint, ...], ink: str) -> None:
-        """Show the solutions; those whose error is infinite stand at the right rim."""
-        errors = np.array([point.fairness_error for point in points])
+            figure = Figure(layout="constrained")
+            self._canvas = FigureCanvasQTAgg(figure)  # type: ignore[no-untyped-call]
+            self._canvas.setStyleSheet("background-color: transparent;")
+            self._canvas.setFixedHeight(_PLOT_HEIGHT)
+            self._canvas.setToolTip("Click a point to see its labels.")
+            self._canvas.mpl_connect("button_press_event", self._on_plot_clicked)
+            self._axes = figure.subplots()
+            for patch in (figure.patch, self._axes.patch):
+                patch.set_alpha(0)
+            self._layout.insertWidget(1, self._canvas)
+        errors = np.array([point.fairness_error for point in found.points])
         rim = 1.15 * max(errors[np.isfinite(errors)], default=1.0)
         self._places = np.column_stack(
-            [np.where(np.isfinite(errors), errors, rim), [point.objective for point in points]]
+            [np.where(np.isfinite(errors), errors, rim), [one.objective for one in found.points]]
         )
+        ink = get_theme(self._viewer.theme).text.as_hex()
         self._axes.clear()
-        for patch in (self._figure.patch, self._axes.patch):
-            patch.set_alpha(0)
         self._axes.plot(*self._places.T, "o-", color="#4c9be8", markersize=5)
         (self._mark,) = self._axes.plot([], [], "o", color="#f5a623", markersize=9)
-        self._axes.set_xlabel("fairness error", fontsize=8)
-        self._axes.set_ylabel("objective", fontsize=8)
+        self._axes.set_xlabel("fairness error", fontsize=8, color=ink)
+        self._axes.set_ylabel("objective", fontsize=8, color=ink)
         self._axes.tick_params(labelsize=7, colors=ink)
-        for label in (self._axes.xaxis.label, self._axes.yaxis.label):
-            label.set_color(ink)
-        for spine in self._axes.spines.values():
-            spine.set_color(ink)
+        self._axes.spines[:].set_color(ink)
+        self._canvas.show()
 
-    def mark(self, number: int) -> None:
-        """Mark the chosen solution."""
+    def _mark_point(self, number: int) -> None:
         self._mark.set_data(*self._places[number : number + 1].T)
         self._canvas.draw_idle()
 
-    def _on_click(self, event: Any) -> None:
+    def _on_plot_clicked(self, event: Any) -> None:
+        """Choose the nearest solution."""
         if len(self._places):
             places = self._axes.transData.transform(self._places)
-            away = np.linalg.norm(places - (event.x, event.y), axis=1)
-            self._choose(int(away.argmin()))
+            self.choose(int(np.linalg.norm(places - (event.x, event.y), axis=1).argmin()))
+
+
+def _has_groups(problem: Problem) -> bool:
+    return problem.groups is not None and isinstance(problem.graph, GridGraph)
 
 
 def _shares_by_column(
