@@ -194,7 +194,7 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == 9
     np.testing.assert_array_equal(layer.data, before)
     assert branch.visible and not layer.visible
-    diagnostics.choose(layer)
+    diagnostics._choice.choose(layer)
     assert diagnostics.time == diagnostics.times[-1]
     slide(qtbot, diagnostics, 0)
     assert layers_named(viewer, "blocks [SAF] at t = 0")

@@ -120,7 +120,6 @@ class CurvePlot(QWidget):
         self.move_cursor(self._cursor)
 
     def move_cursor(self, time: float) -> None:
-        """Put the cursor at a time."""
         self._cursor = time
         if len(self._times):
             step = int(np.abs(self._times - time).argmin())
@@ -177,7 +176,6 @@ class _Row(QWidget):
         return self._grid.cellRect(1, 1).united(self._grid.cellRect(2, 2))
 
     def show_curve(self, times: NDArray[np.float64], curve: Curve, colors: Colors) -> None:
-        """Show a curve over times."""
         values, low, high = curve.values, 0.0, 1.0
         if values.ndim == 1:
             finite = values[np.isfinite(values)]
@@ -213,7 +211,6 @@ class _Row(QWidget):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Paint what is plotted, and the cursor over it."""
         painter, place = QPainter(self), self.place
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.fillRect(place, _FACE)

@@ -65,7 +65,8 @@ class DiagnosticsWidget(RunDock):
             (self._entropy.toggled, self._show_entropy),
             (self._apart.toggled, self._show_separability),
             (self._branch_fold.toggled, self._show_branch),
-            (self.branch.button.clicked, self.start_branch),
+            (self._resume.clicked, lambda: self._continue(is_branch=False)),
+            (self.branch.button.clicked, lambda: self._continue(is_branch=True)),
             (self._timer.timeout, self._on_timer),
             (viewer.layers.events.removed, self._on_layer_removed),
         ):
@@ -83,25 +84,15 @@ class DiagnosticsWidget(RunDock):
         """Put the slider at the recorded time that is nearest."""
         self._slider.setValue(self._place_of(time))
 
-    def choose(self, layer: Any) -> None:
-        """Show the run that made a layer."""
-        self._choice.choose(layer)
-
-    def resume(self) -> None:
-        """Go on from the time of the slider as the run did, in its layer."""
-        self._start_from(is_branch=False)
-
-    def start_branch(self) -> None:
-        """Go on from the time of the slider with other parameters, in a layer of its own."""
-        self._start_from(is_branch=True)
-
-    def _start_from(self, *, is_branch: bool) -> None:
+    def _continue(self, *, is_branch: bool) -> None:
+        """Go on from the time of the slider as the run did, in its layer, or as a branch of it."""
         run, recorded = self._run, self._state()
         if run is None or recorded is None or not self._may_start(run):
             return
         with self._showing_errors():
             job, live = run.job, run.live
             if is_branch:
+                self.branch.show_job(job)
                 job = self.branch.job()
                 title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
                 live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
@@ -119,7 +110,6 @@ class DiagnosticsWidget(RunDock):
                 live.layer.visible = True
 
     def run_began(self, controller: RunController) -> None:
-        """Follow a run."""
         recording, job, live = controller.record(), controller.job, controller.live
         if recording is None or job is None or live is None:
             return
@@ -138,7 +128,7 @@ class DiagnosticsWidget(RunDock):
         run = self._run_of(controller)
         if run is not None:
             run.note()
-            run.columns, run.before = result.columns, None
+            run.label_map, run.before = result.label_map, None
         elif controller.live is not None:
             self._choice.refresh()
             self._choice.choose(controller.live.layer)
@@ -172,7 +162,6 @@ class DiagnosticsWidget(RunDock):
             "Resume",
             "Go on from here as the run did, in the same layer. For the flows the end is the same "
             "but for few pixels.",
-            self.resume,
         )
         self._entropy = QCheckBox("Show where it is undecided (entropy)")
         self._entropy.setToolTip(
@@ -226,7 +215,8 @@ class DiagnosticsWidget(RunDock):
 
     def _state(self) -> RecordedState | None:
         """Return the recorded soft labels nearest to the time of the slider."""
-        return None if self._run is None else self._run.state_near(self.time)
+        states = () if self._run is None else self._run.recording.states
+        return min(states, key=lambda state: abs(state.time - self.time), default=None)
 
     @property
     def _is_at_end(self) -> bool:
@@ -253,18 +243,14 @@ class DiagnosticsWidget(RunDock):
     def _refresh(self, *, is_at_end: bool) -> None:
         """Show curves, the range of the slider, and what is possible, as they are now."""
         at, run, layer = self.time, self._run, self._choice.layer
-        if run is not None:
-            self._recorded_labels = run.recording.labels
-            history: History | None = run.recording.history(_MOST_POINTS)
-            self.times = np.array([recorded.time for recorded in self._recorded_labels])
-        else:
-            self._recorded_labels = ()
-            history = None if layer is None else _history_of(layer)
-            self.times = np.zeros(0) if history is None else history.time
+        history = _history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
+        self._recorded_labels = () if run is None else run.recording.labels
+        self.times = np.zeros(0)
         if history is None or not len(history):
-            self.times = np.zeros(0)
             self.plot.hide()
         else:
+            recorded = np.array([labels.time for labels in self._recorded_labels])
+            self.times = history.time if run is None else recorded
             self.plot.show_curves(history.time, curves_of(history), self._color)
         with signals_blocked(self._slider):
             self._slider.setRange(0, max(0, len(self.times) - 1))
@@ -401,5 +387,5 @@ class DiagnosticsWidget(RunDock):
 
 
 def _history_of(layer: Any) -> History | None:
-    history = metadata_of(layer).get("history")
+    history = None if layer is None else metadata_of(layer).get("history")
     return history if isinstance(history, History) and len(history) else None

@@ -13,7 +13,7 @@ from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.runs.controller import RunController, RunJob
 from napari_saf.label_map import LabelMap
 from napari_saf.problem import Problem
-from napari_saf.recording import RecordedLabels, RecordedState, Recording
+from napari_saf.recording import RecordedLabels, Recording
 from napari_saf.result import LabelImage
 
 
@@ -21,9 +21,9 @@ from napari_saf.result import LabelImage
 class RecordedRun:
     """A run of some dock: under way, while there is a controller, or over.
 
-    The numbers are those with which classes were painted. Once the run is over, entry l - 1 of the
-    columns is that of label l. The run `before` is what the layer shows as long as this one has
-    come to nothing.
+    The numbers are those with which classes were painted; without, the labels have those of the
+    label map, once the run is over. The run `before` is what the layer shows as long as this one
+    has come to nothing.
     """
 
     controller: RunController | None
@@ -33,7 +33,7 @@ class RecordedRun:
     before: RecordedRun | None = None
     problem: Problem | None = None
     numbers: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.arange(0))
-    columns: NDArray[np.int64] | None = None
+    label_map: LabelMap = dataclasses.field(default_factory=lambda: LabelMap.identity(0))
 
     @property
     def is_running(self) -> bool:
@@ -44,18 +44,10 @@ class RecordedRun:
         if self.controller is not None:
             self.problem, self.numbers = self.controller.problem, self.controller.numbers
 
-    def state_near(self, time: float) -> RecordedState | None:
-        """Return the recorded soft labels whose time is nearest."""
-        states = self.recording.states
-        return min(states, key=lambda state: abs(state.time - time), default=None)
-
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
         """Return the number of each column on screen: painted, by size, or as it comes."""
-        numbers = self.numbers
-        if self.columns is not None and not len(numbers):
-            numbers = np.zeros(int(self.columns.max(initial=-1)) + 1, dtype=np.int64)
-            numbers[self.columns] = np.arange(1, len(self.columns) + 1)
-        return LabelMap(numbers).extended(n_columns).numbers[:n_columns]
+        shown = LabelMap(self.numbers) if len(self.numbers) else self.label_map
+        return shown.extended(n_columns).numbers[:n_columns]
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
         """Return recorded labels, numbered as on screen."""
@@ -63,10 +55,9 @@ class RecordedRun:
         return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
 
     def color(self, column: int) -> NDArray[np.float32]:
-        """Return the colour of a column."""
-        return self.live.color(
-            self.shown_numbers(column + 1)[column] - 1 if len(self.numbers) else column
-        )
+        if len(self.numbers):
+            column = int(self.shown_numbers(column + 1)[column]) - 1
+        return self.live.color(column)
 
 
 class EarlierLayers:
@@ -104,7 +95,6 @@ class EarlierLayers:
             result.visible = False
 
     def show_result(self) -> None:
-        """Show the result again."""
         result, self._result = self._result, None
         if result is None or self._labels is None:
             return

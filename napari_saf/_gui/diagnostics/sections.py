@@ -47,7 +47,6 @@ class SeparabilityTable(QWidget):
         self.show_message("")
 
     def show_message(self, text: str) -> None:
-        """Show a line and no table."""
         self._summary.setText(text)
         self._table.hide()
 
@@ -133,7 +132,6 @@ class BranchForm(FormSection):
         return dataclasses.replace(self._job, method=method, image_job=image_job)
 
     def release(self) -> None:
-        """Let go of the run and its form."""
         if self.form is not None:
             self.form.release()
             self._parameters.hide()

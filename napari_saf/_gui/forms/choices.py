@@ -98,7 +98,6 @@ class LayerChoice(Choice):
 
     @property
     def layer(self) -> Any:
-        """The chosen layer, or None."""
         return self.value if isinstance(self.value, Layer) else None
 
     def set_others(self, entries: Entries) -> None:
@@ -118,7 +117,6 @@ class LayerChoice(Choice):
             self.layer_changed.emit(self.layer)
 
     def disconnect_viewer(self) -> None:
-        """Stop following the viewer and let go of its layers."""
         for event in list_events(self._viewer):
             event.disconnect(self.refresh)
         self._values, self._others = [], []
@@ -146,7 +144,6 @@ class ImageList(QListWidget):
         self.itemChanged.connect(lambda item: self.changed.emit())
 
     def chosen(self) -> list[Any]:
-        """Return the images that are ticked."""
         items = [self.item(row) for row in range(len(self._layers))]
         ticked = [bool(item and item.checkState() == Qt.CheckState.Checked) for item in items]
         return [layer for layer, is_ticked in zip(self._layers, ticked, strict=True) if is_ticked]
@@ -173,7 +170,6 @@ class ImageList(QListWidget):
             self.changed.emit()
 
     def disconnect_viewer(self) -> None:
-        """Stop following the viewer."""
         for event in list_events(self._viewer):
             event.disconnect(self.refresh)
 

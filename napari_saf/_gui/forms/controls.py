@@ -61,7 +61,6 @@ class OddSlider(QWidget):
 
     @property
     def value(self) -> int:
-        """The odd number."""
         return int(self._box.value())
 
     def set_value(self, value: int) -> None:
@@ -97,7 +96,6 @@ class FolderField(QWidget):
         return Path(text).expanduser() if text else None
 
     def set_path(self, path: Path) -> None:
-        """Show a path."""
         self._line.setText(str(path))
 
     def _on_clicked(self) -> None:
@@ -132,12 +130,10 @@ class StatusArea(QWidget):
 
     @property
     def text(self) -> str:
-        """The line of text."""
         return str(self._line.text()).replace(_BREAK, "")
 
     @property
     def is_error(self) -> bool:
-        """Whether the line is an error."""
         return bool(self._line.styleSheet())
 
     @property
@@ -154,7 +150,6 @@ class StatusArea(QWidget):
         self.show_progress(0, text)
 
     def show_error(self, text: str, suggested_action: str = "") -> None:
-        """Show an error and an optional action."""
         self.show_progress(0, text, suggested_action, _ERROR_STYLE)
 
     def show_progress(
@@ -196,7 +191,6 @@ class Swatches(QWidget):
         self._squares: list[QLabel] = []
 
     def show_swatches(self, swatches: Sequence[Swatch]) -> None:
-        """Show squares in the order given."""
         while len(self._squares) < len(swatches):
             square = QLabel()
             square.setFixedSize(_SQUARE_SIDE, _SQUARE_SIDE)

@@ -131,7 +131,6 @@ class ImageInput(QObject):
 
     @property
     def image(self) -> Any:
-        """The chosen Image layer, or None."""
         return self.choices["image"].value
 
     @property
@@ -194,7 +193,6 @@ class ImageInput(QObject):
         return dataclasses.replace(whole, together=together)
 
     def release(self) -> None:
-        """Let go of the viewer."""
         for choice in self.choices.values():
             if isinstance(choice, LayerChoice):
                 choice.disconnect_viewer()
@@ -267,7 +265,6 @@ class ImageRegion:
 
     @property
     def index(self) -> Index:
-        """What to read of the image."""
         return tuple(self.fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
 
     @property
@@ -278,7 +275,6 @@ class ImageRegion:
 
     @property
     def placement(self) -> Placement:
-        """Where the labels lie."""
         return place(self.image, self.axes, dict(self.fixed), self.channel_axis)
 
     def whole(self) -> tuple[Placement, tuple[int, ...]]:

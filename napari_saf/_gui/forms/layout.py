@@ -40,7 +40,6 @@ class FormSection(QWidget):
         self._rows: dict[QWidget | Widget, QWidget] = {}
 
     def add_row(self, text: str, field: QWidget | Widget, tooltip: str = "") -> None:
-        """Add a field with its label."""
         control = field.native if isinstance(field, Widget) else field
         label = QLabel(text)
         label.setFixedWidth(_LABEL_WIDTH)
@@ -54,7 +53,6 @@ class FormSection(QWidget):
         self.layout().addWidget(row)
 
     def show_row(self, field: QWidget | Widget, visible: bool) -> None:
-        """Show or hide a field with its label."""
         self._rows[field].setVisible(visible)
 
     def is_shown(self, field: QWidget | Widget) -> bool:
@@ -62,7 +60,6 @@ class FormSection(QWidget):
         return field in self._rows and not self._rows[field].isHidden()
 
     def clear(self) -> None:
-        """Remove all rows."""
         for row in self._rows.values():
             row.hide()
             row.deleteLater()

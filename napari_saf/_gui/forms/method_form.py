@@ -64,7 +64,6 @@ class MethodForm(QObject):
         return method
 
     def choose(self, name: str) -> None:
-        """Choose a method by its name."""
         self.box.choose(next((one for one in self.box.values() if one.name == name), None))
 
     @property
@@ -96,7 +95,6 @@ class MethodForm(QObject):
         self._update_rows()
 
     def release(self) -> None:
-        """Let go of the viewer."""
         for name in self._array_names():
             self.fields[name].control.disconnect_viewer()  # type: ignore[attr-defined]
 
@@ -155,7 +153,6 @@ class MethodForm(QObject):
 
 
 def _create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:
-    """Return the field of a parameter, at its default."""
     default, name, kind = parameter.default, parameter.name, parameter.kind
     if kind in ("bool", "choice"):
         options: dict[str, Any] = {"text": " "}
@@ -228,7 +225,6 @@ class _NumberBox(QDoubleSpinBox):
         self.setValue(self.minimum() if value is None else value)
 
     def textFromValue(self, value: float) -> str:
-        """Return the shortest text of a number."""
         if self._is_whole:
             return str(super().textFromValue(value))
         return str(self.locale().toString(value, "g", _DECIMALS))

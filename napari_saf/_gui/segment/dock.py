@@ -97,19 +97,15 @@ class SegmentWidget(RunDock):
             signal.connect(slot)
 
     def choose_method(self, name: str) -> None:
-        """Choose a method by its name in METHODS."""
         self.form.choose(name)
 
     def chosen_method(self) -> AbstractMethod:
-        """Return the method with the parameters chosen here."""
         return self.form.read()
 
     def start(self) -> None:
-        """Start a run with the parameters of the form."""
         self._start()
 
     def start_sweep(self) -> None:
-        """Start a sweep over the fairness weight."""
         self._start(is_sweep=True)
 
     def _release(self) -> None:

@@ -98,7 +98,6 @@ class FairnessSection(QWidget):
         self._mark_point(last)
 
     def choose(self, number: int) -> None:
-        """Choose a solution of the sweep."""
         if self.trade_off is not None and 0 <= number < len(self.trade_off.points):
             self._slider.setValue(number)
 
@@ -138,7 +137,6 @@ class FairnessSection(QWidget):
         table.show()
 
     def table_texts(self) -> list[list[str]]:
-        """Return what the table shows, row by row."""
         return table_texts(self._table)
 
     def _on_slider_moved(self, number: int) -> None:
