@@ -11,6 +11,7 @@ from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari.components import ViewerModel
 
 from napari_saf._gui.scribbles import strokes
+from napari_saf._gui.segment.dock import SegmentWidget
 
 _FAREWELL_SECONDS = 10
 """Which a thread may take to notice that its window is gone."""
@@ -95,10 +96,34 @@ def settle(qtbot):
 
 
 @pytest.fixture
-def dock(viewer):
-    """The dock, opened through the manifest, in a viewer that has an RGB image."""
+def window(make_napari_viewer):
+    """A viewer with a window, for tests that ask for it in files where most need none."""
+    return make_napari_viewer()
+
+
+@pytest.fixture
+def model_or_window(request, model):
+    return request.getfixturevalue("window") if "window" in request.fixturenames else model
+
+
+@pytest.fixture
+def open_dock(open_on):
+    """Open a dock, through the manifest where the viewer has a window."""
+
+    def opened(viewer, kind):
+        if not hasattr(viewer, "window"):
+            return open_on(viewer, kind)
+        name = kind.__name__.removesuffix("Widget")
+        return viewer.window.add_plugin_dock_widget("napari-saf", name)[1]
+
+    return opened
+
+
+@pytest.fixture
+def dock(viewer, open_dock):
+    """The Segment dock, in a viewer that has an RGB image."""
     viewer.add_image(blocks(), name="blocks")
-    return viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    return open_dock(viewer, SegmentWidget)
 
 
 @pytest.fixture

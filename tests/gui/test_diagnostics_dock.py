@@ -16,22 +16,26 @@ from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
 from napari_saf._gui.diagnostics.curves import _short_number
+from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.runs.controller import RunRegistry, run_registry
+from napari_saf._gui.scribbles.dock import ScribblesWidget
 
 pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
-def diagnostics(viewer, dock, monkeypatch):
+def viewer(model_or_window):
+    return model_or_window
+
+
+@pytest.fixture
+def diagnostics(viewer, dock, open_dock, monkeypatch):
     """The dock beside the Segment dock; every step is recorded."""
     monkeypatch.setattr(saf.Recording.__init__, "__kwdefaults__", {"memory": 2**24, "share": 1e9})
-    return open_diagnostics(viewer)
-
-
-def open_diagnostics(viewer):
-    return viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
+    return open_dock(viewer, DiagnosticsWidget)
 
 
 def settle(qtbot, widget):
@@ -239,10 +243,10 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
     assert diagnostics._run is None and not diagnostics._runs
 
 
-def test_opened_and_closed_while_running(viewer, dock, long_run, qtbot):
+def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_run, qtbot):
     long_run(dock)
     assert dock.controller._run.recording is None
-    diagnostics = open_diagnostics(viewer)
+    diagnostics = open_dock(viewer, DiagnosticsWidget)
     qtbot.waitUntil(lambda: len(diagnostics._run.recording) > 2, timeout=TIMEOUT)
     recording = weakref.ref(diagnostics._run.recording)
     viewer.window.remove_dock_widget(diagnostics)
@@ -254,12 +258,12 @@ def test_opened_and_closed_while_running(viewer, dock, long_run, qtbot):
     assert recording() is None
 
 
-def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
+def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_on, run):
     recordings = []
     dock.controller.began.connect(lambda: recordings.append(dock.controller._run.recording))
     run(dock)
     assert recordings == [None]
-    diagnostics = open_diagnostics(viewer)
+    diagnostics = open_on(viewer, DiagnosticsWidget)
     history = result_of(viewer).metadata[METADATA_KEY]["history"]
     np.testing.assert_array_equal(diagnostics.times, history.time)
     assert "not recorded" in diagnostics._description.text()
@@ -273,11 +277,13 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, run):
     assert "balance" in diagnostics.plot.values_at_cursor
 
 
-def test_edits_leave_the_recording_of_the_run_as_it_is(viewer, diagnostics, dock, run, qtbot):
+def test_edits_leave_the_recording_of_the_run_as_it_is(
+    viewer, diagnostics, dock, open_on, run, qtbot
+):
     dock.form.set_values({"max_labels": 4})
     run(dock)
     times, result = diagnostics.times, result_of(viewer)
-    prototypes = viewer.window.add_plugin_dock_widget("napari-saf", "Prototypes")[1]
+    prototypes = open_on(viewer, PrototypesWidget)
     for _ in range(2):
         run(prototypes, lambda: prototypes.edit("refine"))
     assert diagnostics._choice.layer == result
@@ -288,7 +294,9 @@ def test_edits_leave_the_recording_of_the_run_as_it_is(viewer, diagnostics, dock
     assert result.visible
 
 
-def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, dock, run, qtbot):
+def test_two_recordings_are_kept_and_none_is_left_behind(
+    window, viewer, diagnostics, dock, run, qtbot
+):
     dock.form.set_values({"stop.max_steps": 6})
     for _ in range(3):
         run(dock)
@@ -308,8 +316,8 @@ def test_two_recordings_are_kept_and_none_is_left_behind(viewer, diagnostics, do
     assert len([one for one in viewer.layers if isinstance(one, Labels)]) == 3
 
 
-def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run):
-    scribbles = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
+def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qtbot, run):
+    scribbles = open_on(viewer, ScribblesWidget)
     scribbles.controls.follow.setChecked(False)
     scribbles.input.choose(max_side=None)
     scribbles.new_strokes()
@@ -326,7 +334,7 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, qtbot, run)
     assert set(np.unique(result.data)) == {2, 5}
 
 
-def test_behind_another_tab_no_curves_are_drawn(viewer, dock, diagnostics, long_run, qtbot):
+def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_run, qtbot):
     dock.window().show()
     frame, behind = frame_of(dock), frame_of(diagnostics)
     qtbot.waitUntil(lambda: behind in dock.window().tabifiedDockWidgets(frame))

@@ -6,8 +6,14 @@ from gui_cases import TIMEOUT, blocks, stack
 from qtpy.QtCore import QPoint, Qt
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.segment.dock import SegmentWidget
 
-pytestmark = [pytest.mark.gui]
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
 
 
 @pytest.fixture
@@ -49,14 +55,11 @@ def test_groups_are_read_from_a_channel_by_default(fair, run):
 
 
 @pytest.mark.parametrize("opens_image_first", [True, False])
-def test_a_labels_layer_is_taken_as_groups_only_when_asked(viewer, opens_image_first):
-    def add_dock():
-        return viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
-
+def test_a_labels_layer_is_taken_as_groups_only_when_asked(viewer, open_on, opens_image_first):
     viewer.add_labels(np.ones((32, 32), int), name="wells")
-    dock = None if opens_image_first else add_dock()
+    dock = None if opens_image_first else open_on(viewer, SegmentWidget)
     viewer.add_image(blocks(), name="blocks")
-    dock = dock or add_dock()
+    dock = dock or open_on(viewer, SegmentWidget)
     dock.choose_method("fair")
     assert dock.input.choices["groups"].currentText() == "red: low and high"
 
@@ -71,9 +74,9 @@ def test_a_labels_layer_makes_groups(fair, viewer, run):
     np.testing.assert_allclose(left / (left + right), 0.5, atol=0.1)
 
 
-def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, run):
+def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock = open_on(viewer, SegmentWidget)
     dock.choose_method("fair")
     assert "slices" not in dock.input.choices["groups"].currentText()
     dock.input.choose(extent="each")
@@ -84,12 +87,8 @@ def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, ru
     assert result.labels.shape == stack().shape
 
 
-def test_a_click_on_the_trade_off_shows_that_solution(make_napari_viewer, qtbot):
-    viewer = make_napari_viewer(show=True)
-    viewer.add_image(blocks(), name="blocks")
-    fair = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
-    fair.choose_method("fair")
-    fair.form.set_values({"n_clusters": 3})
+def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):
+    fair.show()
     sweep(qtbot, fair)
     qtbot.waitUntil(fair.fairness._canvas.isVisible, timeout=TIMEOUT)
     qtbot.wait(200)
@@ -175,9 +174,9 @@ def test_means_have_no_typical_pixels(dock, viewer, run):
     assert viewer.layers[-1].name == "blocks [SLK]"
 
 
-def test_points_of_one_slice_lie_in_that_slice(viewer, run):
+def test_points_of_one_slice_lie_in_that_slice(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock = open_on(viewer, SegmentWidget)
     dock.choose_method("slk")
     dock.form.set_values({"n_clusters": 2})
     viewer.dims.set_current_step(0, 3)
@@ -186,9 +185,9 @@ def test_points_of_one_slice_lie_in_that_slice(viewer, run):
     np.testing.assert_allclose(points.data_to_world(points.data[0])[0], 3)
 
 
-def test_points_of_a_volume_lie_where_their_pixels_do(viewer, run):
+def test_points_of_a_volume_lie_where_their_pixels_do(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
-    dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")[1]
+    dock = open_on(viewer, SegmentWidget)
     dock.choose_method("slk")
     dock.form.set_values({"n_clusters": 2})
     dock.input.choose(extent="volume")

@@ -17,6 +17,11 @@ METHODS = sorted(saf.METHODS)
 
 
 @pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
+
+
+@pytest.fixture
 def form_of(qtbot):
     def make(*names):
         form = MethodForm(ViewerModel(), [saf.METHODS[one] for one in names])

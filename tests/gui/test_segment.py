@@ -17,11 +17,18 @@ from napari_saf._gui.segment.dock import SegmentWidget
 pytestmark = pytest.mark.gui
 
 
+@pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
+
+
 def result_layers(viewer):
     return [layer for layer in viewer.layers if isinstance(layer, Labels)]
 
 
-def test_labels_are_those_of_python(viewer, dock, run):
+def test_a_run_shows_the_labels_of_python_and_what_repeats_it(viewer, dock, run):
+    ticking = []
+    dock.controller.returned.connect(lambda _: ticking.append(dock._clock.isActive()))
     result = run(dock)
     options = dock.input.job().options
     problem = saf.Problem.from_image(blocks(), window=options.window, features=options.features)
@@ -33,16 +40,18 @@ def test_labels_are_those_of_python(viewer, dock, run):
     assert layer.name == "blocks [SAF]"
     assert dock.status.text.startswith("converged: ")
     assert not dock.controller.is_running
+    assert ticking == [False]  # the clock stands once a run has told how it ended
 
-
-def test_metadata_carry_what_repeats_the_run(viewer, dock, run):
-    result = run(dock)
-    (layer,) = result_layers(viewer)
     entry = layer.metadata["napari_saf"]
     assert entry["recipe"]["method"] == "saf"
     assert entry["status"] == result.status.value
     np.testing.assert_array_equal(entry["prototypes"], result.prototypes)
     np.testing.assert_array_equal(entry["columns"], result.columns)
+
+    assert len(dock.swatches.tooltips()) == result.n_labels
+    shares = [float(text.split()[2]) for text in dock.swatches.tooltips()]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
 
 
 def test_every_region_keeps_its_colour(viewer, dock, qtbot, monkeypatch):
@@ -58,21 +67,6 @@ def test_every_region_keeps_its_colour(viewer, dock, qtbot, monkeypatch):
     _, running = shown[0]
     for label, column in enumerate(result_of[0].columns, start=1):
         np.testing.assert_allclose(layer.colormap.map(label), running.map(int(column) + 1))
-
-
-def test_the_clock_stands_once_a_run_has_told_how_it_ended(dock, run):
-    ticking = []
-    dock.controller.returned.connect(lambda _: ticking.append(dock._clock.isActive()))
-    run(dock)
-    assert ticking == [False]
-
-
-def test_swatches_are_sorted_by_size(dock, run):
-    result = run(dock)
-    assert len(dock.swatches.tooltips()) == result.n_labels
-    shares = [float(text.split()[2]) for text in dock.swatches.tooltips()]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
 
 
 def test_stop_leaves_a_valid_labelling(viewer, dock, long_run, qtbot):
@@ -193,14 +187,14 @@ def test_painting_and_undo_during_a_run_raise_nothing(viewer, dock, long_run, qt
         dock.controller.stop()
 
 
-def test_closing_the_viewer_ends_the_run(viewer, dock, long_run):
+def test_closing_the_viewer_ends_the_run(window, viewer, dock, long_run):
     long_run(dock)
     run = dock.controller._run
     viewer.close()
     assert run.wait(5)
 
 
-def test_closing_the_dock_ends_the_run(viewer, dock, long_run):
+def test_closing_the_dock_ends_the_run(window, viewer, dock, long_run):
     long_run(dock)
     run = dock.controller._run
     viewer.window.remove_dock_widget(dock)
@@ -212,27 +206,27 @@ def test_closing_the_dock_ends_the_run(viewer, dock, long_run):
 
 def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     viewer.add_image(blocks())
-    dock, window = SegmentWidget(viewer), QMainWindow()
-    qtbot.addWidget(window)
-    window.setCentralWidget(dock)
-    window.show()
+    dock, frame = SegmentWidget(viewer), QMainWindow()
+    qtbot.addWidget(frame)
+    frame.setCentralWidget(dock)
+    frame.show()
     long_run(dock)
     run = dock.controller._run
-    window.close()
+    frame.close()
     qtbot.waitUntil(lambda: run.wait(0), timeout=60_000)
     assert not dock.controller.is_running
 
 
-def test_the_samples_open(viewer):
+def test_the_samples_open(window):
     from napari_saf.samples import SAMPLES
 
     for key in SAMPLES:
-        viewer.layers.clear()
-        viewer.open_sample("napari-saf", key)
-        assert len(viewer.layers) == 1
+        window.layers.clear()
+        window.open_sample("napari-saf", key)
+        assert len(window.layers) == 1
 
 
-def test_nothing_of_a_removed_layer_is_held(viewer, dock, run):
+def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run):
     run(dock)
     pixels = weakref.ref(result_layers(viewer)[0].data)
     viewer.layers.clear()
