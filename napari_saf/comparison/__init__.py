@@ -2,7 +2,6 @@
 
 from napari_saf.comparison._comparison import (
     COLUMNS,
-    Column,
     Compared,
     Comparison,
     ComparisonStep,
@@ -28,7 +27,6 @@ __all__ = [
     "COLUMNS",
     "COMPARISON_SUFFIXES",
     "OPTION_AXES",
-    "Column",
     "Compared",
     "Comparison",
     "ComparisonStep",

@@ -358,26 +358,18 @@ def align(
     numbers: list[NDArray[np.int64]] = [np.arange(0)] * len(flat)
     aligned: list[NDArray[np.int64]] = []
     for k in order:
-        keeps = not aligned or fixed[k]
         numbers[k] = np.zeros(int(flat[k].max(initial=0)), np.int64)
-        own = present[k] if keeps else _matched(flat[k], present[k], aligned)
+        own = present[k]
+        if aligned and not fixed[k]:
+            last = max(int(image.max(initial=0)) for image in aligned)
+            score = np.sum([_overlaps(flat[k], one, last) for one in aligned], axis=0)[own - 1]
+            rows, columns = linear_sum_assignment(score, maximize=True)
+            is_match = score[rows, columns] > 0
+            own = np.zeros(len(own), np.int64)
+            own[rows[is_match]] = columns[is_match] + 1
+            own[own == 0] = last + 1 + np.arange(np.count_nonzero(own == 0))
         numbers[k][present[k] - 1] = own
         aligned.append(LabelMap(numbers[k]).paint(flat[k]).astype(np.int64))
-    return numbers
-
-
-def _matched(
-    own: NDArray[np.int64], present: NDArray[np.int64], aligned: list[NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """Return a number for each label that is present, as in the images that are aligned."""
-    last = max(int(image.max(initial=0)) for image in aligned)
-    score = np.sum([_overlaps(own, image, last) for image in aligned], axis=0)[present - 1]
-    rows, columns = linear_sum_assignment(score, maximize=True)
-    numbers = np.zeros(len(present), np.int64)
-    is_match = score[rows, columns] > 0
-    numbers[rows[is_match]] = columns[is_match] + 1
-    is_new = numbers == 0
-    numbers[is_new] = last + 1 + np.arange(np.count_nonzero(is_new))
     return numbers
 
 

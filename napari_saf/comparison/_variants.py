@@ -93,7 +93,8 @@ def _variant(
     method: AbstractMethod, values: dict[str, Any], options: ImageOptions | None
 ) -> Variant:
     """Return a method with those of the values that it has a parameter or a use for."""
-    known = {name: parameter_named(type(method), name) for name in values.keys() - OPTION_AXES}
+    names = [name for name in values if name not in OPTION_AXES]
+    known = {name: parameter_named(type(method), name) for name in names}
     own = {name: item for name, item in known.items() if item is not None}
     settings = values_of(method) | {item.name: values[name] for name, item in own.items()}
     made = build(type(method), settings)
@@ -128,18 +129,6 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
     items = [item for item in (parameter_named(cls, name) for cls in classes) if item]
     if not items:
         raise InvalidInput(f"{name}: no chosen method has such a parameter")
-    reader, expected = _reader(name, items)
-    values = []
-    for word in (word.strip() for word in text.split(",")):
-        try:
-            values.append(reader(word))
-        except (KeyError, ValueError):
-            raise InvalidInput(f"{name}: expected {expected}, got {word!r}") from None
-    return list(dict.fromkeys(values))
-
-
-def _reader(name: str, items: list[Parameter]) -> tuple[Callable[[str], object], str]:
-    """Return what reads a value that is typed, and what it expects."""
     kinds = {item.kind for item in items}
     if kinds & {"array", "list"}:
         raise InvalidInput(f"{name}: takes arrays, of which none can be typed here")
@@ -147,21 +136,29 @@ def _reader(name: str, items: list[Parameter]) -> tuple[Callable[[str], object],
     if kinds & {"choice", "bool"}:
         known |= {choice: choice for item in items for choice in sorted(item.choices)}
         known |= {"true": True, "false": False} if "bool" in kinds else {}
-        return lambda word: known[word.lower()], f"some of {', '.join(known)}"
-    readers: dict[str, tuple[Callable[[str], object], str]] = {
-        "float": (float, "numbers"),
-        "int": (int, "whole numbers"),
-        "window": (_read_window, "odd whole numbers"),
-    }
-    read, expected = readers["float" if "float" in kinds else items[0].kind]
-    if not known:
-        return read, expected
-    return lambda word: None if word.lower() == "none" else read(word), f"{expected} or none"
+        read, expected = known.__getitem__, f"some of {', '.join(known)}"
+    else:
+        read, expected = _READERS["float" if "float" in kinds else items[0].kind]
+        expected += " or none" if known else ""
+    values = []
+    for word in (word.strip() for word in text.split(",")):
+        try:
+            values.append(known[word.lower()] if word.lower() in known else read(word))
+        except (KeyError, ValueError):
+            raise InvalidInput(f"{name}: expected {expected}, got {word!r}") from None
+    return list(dict.fromkeys(values))
 
 
 def _read_window(word: str) -> object:
     sides = tuple(int(side) for side in word.split("x"))
     return sides if len(sides) > 1 else sides[0]
+
+
+_READERS: dict[str, tuple[Callable[[str], object], str]] = {
+    "float": (float, "numbers"),
+    "int": (int, "whole numbers"),
+    "window": (_read_window, "odd whole numbers"),
+}
 
 
 def open_axes(variants: Sequence[Variant]) -> list[str]:

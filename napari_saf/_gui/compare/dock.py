@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.layers.placement import pixels_of
+from napari_saf._gui.layers.reading import read_pixels
 from napari_saf._gui.layers.view import SideBySide
-from napari_saf.comparison import Compared, lay_out
+from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
 from napari_saf.methods import AbstractMethod, SweepMethod
@@ -112,12 +113,23 @@ class CompareWidget(RunDock):
             return
         target = Path(path)
         target = target if target.suffix else target.with_name(f"{target.name}.html")
-        paint = self._paint.value
+        job, paint, title = outcome.image_job, self._paint.value, layers.image.name
         colors = {n: layers.color(n) for n in range(1, outcome.comparison.n_numbers + 1)}
+
+        def save(report: object, cancelled: Callable[[], bool]) -> Path:
+            return save_comparison(
+                target,
+                outcome.comparison,
+                read_pixels(job.data, job.index, cancelled),
+                truth=outcome.truth,
+                paint=paint,
+                colors=colors,
+                channel_axis=job.options.channel_axis,
+                title=title,
+            )
+
         self.begin_task(
-            "saving",
-            lambda report, cancelled: outcome.save(target, paint, colors, cancelled),
-            lambda saved: self.status.show_progress(1.0, f"saved {saved.name}"),
+            "saving", save, lambda path: self.status.show_progress(1.0, f"saved {path.name}")
         )
 
     def show_side_by_side(self, wanted: bool) -> None:
@@ -168,9 +180,9 @@ class CompareWidget(RunDock):
         self.table.show_rows([], [])
         self.swatches.show_swatches([])
         self._layers = ComparisonLayers(
-            self._viewer, self, self.input.image, self.input.region().placement, job.variants
+            self._viewer, self, job.region.image, job.region.placement, job.variants
         )
-        truth = self._true_regions()
+        truth = job.region.over(self.truth.layer)
         self.begin_task(
             "comparing",
             lambda report, cancelled: job.run(truth, report, cancelled),
@@ -188,10 +200,7 @@ class CompareWidget(RunDock):
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
             known = {methods[-1].name: methods[-1]}
         job = self.input.job(finite_only=finite_only)
-        return ComparisonJob(job, self.choice.variants(job.options, known), self.input.image.name)
-
-    def _true_regions(self) -> Any:
-        return None if self.truth.layer is None else pixels_of(self.truth.layer)
+        return ComparisonJob(job, self.input.region(), self.choice.variants(job.options, known))
 
     def _on_choice_changed(self, layer: object = None) -> None:
         self._forget_error()
@@ -257,9 +266,10 @@ class CompareWidget(RunDock):
 
     def _on_truth_changed(self, layer: Any) -> None:
         """Measure the results that are there."""
-        outcome, truth = self.outcome, self._true_regions()
+        outcome = self.outcome
         if outcome is None or self.is_busy:
             return
+        truth = outcome.region.over(layer)
 
         def show(measured: ComparisonJob) -> None:
             if self.outcome is not None and measured.comparison is self.outcome.comparison:
@@ -300,7 +310,7 @@ class CompareWidget(RunDock):
             self._on_row_chosen(self.table.chosen)
 
     def _on_save_clicked(self) -> None:
-        name = f"{file_stem(self.outcome.title)}_comparison.html" if self.outcome else ""
+        name = f"{file_stem(self._layers.image.name)}_comparison.html" if self._layers else ""
         path, _ = QFileDialog.getSaveFileName(
             self, "Save comparison", str(Path.cwd() / name), _FILTERS
         )
