@@ -86,7 +86,7 @@ def measure(
         settle(widget)
     strokes = [moved(stroke, k) for k in range(repeats) for stroke in _STROKES]
     times = [time_stroke(viewer, widget, image.shape[:2], *stroke) for stroke in strokes]
-    widget.controls.follow.setChecked(False)
+    widget.follow.setChecked(False)
     alone = [paint(viewer, widget, image.shape[:2], *stroke) for stroke in strokes]
     viewer.close()
     first, final, stalls = zip(*times, strict=True)

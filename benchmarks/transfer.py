@@ -27,7 +27,7 @@ from scribbles_nuclei import NUCLEUS, draw
 from skimage.exposure import match_histograms
 
 import napari_saf as saf
-from napari_saf._gui.scribbles.controls import DEFAULT_OPTIONS
+from napari_saf._gui.scribbles.dock import DEFAULT_OPTIONS
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 WAYS = ("as the first image", "each by itself", "quantiles matched")

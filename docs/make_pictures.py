@@ -194,11 +194,11 @@ def make_scribbles_pictures() -> None:
     dock.new_strokes()
     dock.classes.renamed.emit(1, "person")
     dock.classes.renamed.emit(2, "background")
-    dock.controls.follow.setChecked(False)
+    dock.follow.setChecked(False)
     for way, number in STROKES:
         paint(dock, way, number)
     take(viewer, "scribbles_1_strokes.png")
-    dock.controls.follow.setChecked(True)
+    dock.follow.setChecked(True)
     dock.start()
     follow(dock)
     take(viewer, "scribbles_2_labels.png")

@@ -62,3 +62,9 @@ def asked_for(form):
     """Return the names of the parameters that a form asks for."""
     sections = (form.basic, form.advanced)
     return [name for name, field in form.fields.items() if any(s.is_shown(field) for s in sections)]
+
+
+def apply_to(scribbles, layer):
+    """Label another image by what was taught."""
+    scribbles.other.choose(layer)
+    scribbles.buttons["apply"].click()

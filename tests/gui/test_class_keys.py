@@ -6,6 +6,7 @@ import pytest
 from gui_cases import blocks
 from qtpy.QtCore import Qt
 from qtpy.QtTest import QTest
+from qtpy.QtWidgets import QLineEdit
 
 pytestmark = pytest.mark.gui
 
@@ -45,3 +46,21 @@ def test_keys_go_through_the_classes_and_the_row_marked_is_that_painted(dock, qt
     lock = table.visualRect(table.model().index(0, 3)).center()
     qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=lock)
     assert table.selected() == [strokes.selected_label] == [2]
+
+
+def test_typing_on_the_name_of_a_class_renames_it(dock, qtbot):
+    """After a click on a row the keys of the dock still go through the classes."""
+    strokes, table = dock.input.strokes, dock.classes
+    name = table.visualRect(table.model().index(0, 1)).center()
+    qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, pos=name)
+    assert strokes.selected_label == 1
+    qtbot.keyClick(table, Qt.Key.Key_Period)
+    assert strokes.selected_label == 2
+    qtbot.keyClick(table, Qt.Key.Key_Comma)
+    qtbot.keyClick(table, Qt.Key.Key_Right)
+    qtbot.keyClick(table, "s")
+    editor = table.findChild(QLineEdit)
+    qtbot.keyClicks(editor, "ky.")
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: dock.strokes.name(1) == "sky.")
+    assert strokes.selected_label == 1

@@ -318,7 +318,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(
 
 def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qtbot, run):
     scribbles = open_on(viewer, ScribblesWidget)
-    scribbles.controls.follow.setChecked(False)
+    scribbles.follow.setChecked(False)
     scribbles.input.choose(max_side=None)
     scribbles.new_strokes()
     strokes = scribbles.strokes.layer

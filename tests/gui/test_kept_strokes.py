@@ -28,7 +28,7 @@ def soon(monkeypatch):
 def scribbles(model, open_on):
     model.add_image(blocks(), name="blocks")
     dock = open_on(model, ScribblesWidget)
-    dock.controls.follow.setChecked(False)
+    dock.follow.setChecked(False)
     return dock
 
 
@@ -57,12 +57,12 @@ def wait_for(dock, qtbot):
 
 
 def test_lost_strokes_come_back_with_names_and_colours(model, scribbles, qtbot):
-    assert scribbles.controls.restore.isHidden()
+    assert scribbles.buttons["restore_strokes"].isHidden()
     before = painted(scribbles, qtbot)
-    assert scribbles.controls.restore.isHidden()
+    assert scribbles.buttons["restore_strokes"].isHidden()
     model.layers.remove(scribbles.strokes.layer)
-    assert not scribbles.controls.restore.isHidden()
-    scribbles.controls.restore.click()
+    assert not scribbles.buttons["restore_strokes"].isHidden()
+    scribbles.buttons["restore_strokes"].click()
     np.testing.assert_array_equal(scribbles.strokes.layer.data, before)
     assert scribbles.strokes.name(2) == "sky"
     np.testing.assert_allclose(scribbles.strokes.color(2), (0, 0.5, 1, 1), atol=0.01)
@@ -75,14 +75,14 @@ def test_another_window_offers_them_for_the_same_image_only(open_on, scribbles, 
     second = ViewerModel()
     second.add_image(blocks()[:, :-2], name="blocks")
     other = open_on(second, ScribblesWidget)
-    other.controls.follow.setChecked(False)
-    assert other.controls.restore.isHidden()
+    other.follow.setChecked(False)
+    assert other.buttons["restore_strokes"].isHidden()
     second.layers.clear()
     second.add_image(blocks(), name="others")
-    assert other.controls.restore.isHidden()
+    assert other.buttons["restore_strokes"].isHidden()
     second.layers.clear()
     second.add_image(blocks(), name="blocks")
-    assert not other.controls.restore.isHidden()
+    assert not other.buttons["restore_strokes"].isHidden()
     other.restore_strokes()
     np.testing.assert_array_equal(other.strokes.layer.data, before)
 
@@ -165,11 +165,11 @@ def test_they_are_offered_by_the_axes_that_are_chosen(model, scribbles, qtbot):
     scribbles.input.choose(channels=0)
     painted(scribbles, qtbot)
     model.layers.remove(scribbles.strokes.layer)
-    assert not scribbles.controls.restore.isHidden()
+    assert not scribbles.buttons["restore_strokes"].isHidden()
     scribbles.input.choose(channels=None)
-    assert scribbles.controls.restore.isHidden()
+    assert scribbles.buttons["restore_strokes"].isHidden()
     scribbles.input.choose(channels=0)
-    assert not scribbles.controls.restore.isHidden()
+    assert not scribbles.buttons["restore_strokes"].isHidden()
 
 
 def test_colours_are_kept_while_one_class_is_shown_alone(model, scribbles, qtbot):

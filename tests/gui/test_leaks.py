@@ -31,7 +31,7 @@ def prepare(dock):
     if hasattr(dock, "form"):
         dock.form.set_values({"stop.max_steps": 5, "max_iterations": 2, "n_atoms": 3})
     if hasattr(dock, "new_strokes"):
-        dock.controls.follow.setChecked(False)
+        dock.follow.setChecked(False)
         dock.new_strokes()
         strokes = dock.input.strokes
         strokes.data_setitem((np.array([3, 3]), np.array([3, 4])), 1)

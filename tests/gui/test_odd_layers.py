@@ -14,7 +14,7 @@ def test_labels_of_another_size_are_no_start_for_strokes(viewer):
     other = viewer.add_labels(np.ones((7, 9), np.uint8), name="other")
     dock = viewer.window.add_plugin_dock_widget("napari-saf", "Scribbles")[1]
     dock.new_strokes()
-    dock.controls.base.choose(other)
+    dock.base.choose(other)
     assert dock.status.is_error
     assert "32 x 32" in dock.status.text and "7 x 9" in dock.status.text
     assert set(dock.strokes.names) == {1, 2}

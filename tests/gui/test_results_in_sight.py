@@ -134,7 +134,7 @@ def test_two_runs_on_one_image_take_no_turns(viewer, qtbot):
     for dock in docks:
         dock.form.set_values(ENDLESS)
     docks[0].start()
-    docks[1].controls.follow.setChecked(False)
+    docks[1].follow.setChecked(False)
     docks[1].new_strokes()
     for row, number in ((4, 1), (20, 2)):
         docks[1].strokes.layer.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)

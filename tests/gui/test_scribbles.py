@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks, lock, rename, share_texts, stack
+from gui_cases import ENDLESS, TIMEOUT, apply_to, blocks, lock, rename, share_texts, stack
 from napari.layers import Labels
 from qtpy.QtCore import Qt
 
@@ -23,7 +23,7 @@ def scribbles(model, open_on):
     model.add_image(blocks(), name="blocks")
     dock = open_on(model, ScribblesWidget)
     dock.input.scale.set_value(5)
-    dock.controls.new.click()
+    dock.buttons["new_strokes"].click()
     return dock
 
 
@@ -80,7 +80,7 @@ def test_new_strokes_are_painted_over_the_image_not_over_earlier_labels(model, r
     (earlier,) = (layer for layer in model.layers if isinstance(layer, Labels))
     scribbles = open_on(model, ScribblesWidget)
     assert earlier.visible
-    scribbles.controls.new.click()
+    scribbles.buttons["new_strokes"].click()
     assert not earlier.visible and model.layers["blocks"].visible
     assert scribbles.strokes.layer.visible
 
@@ -121,7 +121,7 @@ def test_undo_and_redo_are_followed(taught, settle):
 def test_a_class_erased_down_to_one_is_told(taught, settle):
     for number in (4, 3, 2):
         taught.classes.selectRow(taught.classes.numbers().index(number))
-        taught.controls.erase.click()
+        taught.buttons["erase_class"].click()
     settle(taught)
     assert taught.classes.numbers() == [1]
     assert "another class" in taught.status.text
@@ -132,7 +132,7 @@ def test_a_class_is_erased_on_strokes_hidden_while_they_were_turned(taught, mode
     taught.strokes.layer.visible = False
     model.dims.ndisplay = 3
     taught.classes.selectRow(0)
-    taught.controls.erase.click()
+    taught.buttons["erase_class"].click()
     settle(taught)
     assert taught.classes.numbers() == [2, 3, 4]
 
@@ -232,8 +232,9 @@ def test_classes_are_named_coloured_and_added(taught, qtbot):
     table.refresh()
     table.recolored.emit()
     np.testing.assert_allclose(taught.result.get_color(1), (1, 0, 0, 1), atol=1e-3)
-    taught.controls.add.click()
+    taught.buttons["add_class"].click()
     assert table.numbers() == [1, 2, 3, 4, 5]
+    assert share_texts(table)[5] == "0.0 %"
     assert taught.strokes.layer.selected_label == 5
     taught.strokes.layer.selected_label = 2
     assert table.selected() == [2]
@@ -259,7 +260,7 @@ def test_labels_of_another_run_are_merged_and_split(open_on, model, paint, settl
     earlier = model.add_labels(labels, name="earlier", metadata={"napari_saf": {}})
     dock = open_on(model, ScribblesWidget)
     dock.input.scale.set_value(5)
-    dock.controls.base.choose(earlier)
+    dock.base.choose(earlier)
     settle(dock)
     np.testing.assert_array_equal(labels_of(dock), labels)
     assert dock.classes.numbers() == [1, 2, 3]
@@ -274,18 +275,18 @@ def test_labels_of_another_run_are_merged_and_split(open_on, model, paint, settl
 
 
 def test_uncertainty_is_shown_and_a_spot_suggested(taught, model):
-    taught.controls.uncertainty.click()
+    taught.uncertainty.click()
     image = model.layers["blocks uncertainty"]
     assert image.data.shape == (32, 32)
     assert 0 <= image.data.min() < image.data.max() <= 1
     inside, border = image.data[4:12, 2:12].mean(), image.data[:, 15:17].mean()
     assert border > inside
     assert model.layers.selection.active == taught.strokes.layer
-    taught.controls.suggest.click()
+    taught.buttons["suggest"].click()
     spot = model.layers["suggested spot"].data[0].astype(int)
     assert not taught.strokes.layer.data[tuple(spot)]
     assert model.layers.selection.active == taught.strokes.layer
-    taught.controls.uncertainty.click()
+    taught.uncertainty.click()
     assert not image.visible
 
 
@@ -311,10 +312,10 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
     scribbles.input.choose(strokes=model.layers["blocks strokes"])
     for number, corner in enumerate(CORNERS, start=1):
         paint(scribbles, corner, number)
-    scribbles.apply_to(model.layers["holes"])
+    apply_to(scribbles, model.layers["holes"])
     settle(scribbles)
     assert scribbles.status.suggested_action == "Mask them and run"
-    scribbles.controls.other.choose(model.layers["holes"])
+    scribbles.other.choose(model.layers["holes"])
     scribbles.status.suggested_action_clicked.emit()
     settle(scribbles)
     made = model.layers["holes [from strokes] [1]"]
@@ -324,8 +325,8 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
 def test_what_was_taught_is_applied_to_another_image(taught, model, settle):
     other = model.add_image(blocks()[::-1, ::-1].copy(), name="turned", scale=(2, 2))
     taught.input.choose(features="intensity")
-    taught.controls.other.choose(other)
-    taught.controls.apply.click()
+    taught.other.choose(other)
+    taught.buttons["apply"].click()
     settle(taught)
     found = model.layers["turned [from strokes]"]
     assert (found.data == QUADRANTS[::-1, ::-1]).mean() > 0.95
@@ -337,15 +338,15 @@ def test_all_ways_to_another_image_give_the_same_labels(
 ):
     """By Apply, by the Prototypes dock, by a file on the command line, whatever the brightness."""
     taught.input.choose(features="intensity")
-    taught.controls.update.click()
+    taught.buttons["update_labels"].click()
     settle(taught)
     dim = (blocks()[::-1] / 5 + 20).astype(np.uint8)
     other = model.add_image(dim, name="dim", rgb=True)
     np.save(tmp_path / "dim.npy", dim)
     for by_itself in (True, False):
-        taught.controls.brightness.choose(by_itself)
+        taught.brightness.choose(by_itself)
         taught.save_prototypes(str(tmp_path / "t.json"))
-        taught.apply_to(other)
+        apply_to(taught, other)
         settle(taught)
         applied = model.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
         prototypes = open_on(model, PrototypesWidget)
@@ -372,7 +373,7 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     turned = found.recipe().run(blocks()[::-1, ::-1].copy())
     assert (turned.labels == QUADRANTS[::-1, ::-1]).mean() > 0.95
     taught.input.choose(features="position")
-    taught.controls.update.click()
+    taught.buttons["update_labels"].click()
     settle(taught)
     taught.save_prototypes(str(tmp_path / "other.json"))
     assert taught.status.is_error and "positions" in taught.status.text
@@ -380,12 +381,12 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
 
 
 def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path):
-    scribbles.controls.new.click()
+    scribbles.buttons["new_strokes"].click()
     scribbles.save_prototypes(str(tmp_path / "a.json"))
     assert "no labels to learn from yet" in scribbles.status.text
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(scribbles, corner, number)
-    scribbles.controls.follow.setChecked(False)
+    scribbles.follow.setChecked(False)
     paint(scribbles, CORNERS[2], 3)
     scribbles.save_prototypes(str(tmp_path / "a.json"))
     assert "press Update first" in scribbles.status.text
@@ -395,7 +396,7 @@ def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path
 def test_prototypes_of_classes_with_gaps_are_those_of_their_numbers(
     scribbles, model, paint, settle
 ):
-    scribbles.controls.new.click()
+    scribbles.buttons["new_strokes"].click()
     scribbles.input.choose(features="intensity")
     numbers = (3, 20, 7, 9)
     for number, corner in zip(numbers, CORNERS, strict=True):
@@ -418,14 +419,14 @@ def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(open_on, model
     dock.input.scale.set_value(3)
     dock.input.choose(features="intensity")
     model.dims.current_step = (2, 2, 0, 0)
-    dock.controls.new.click()
+    dock.buttons["new_strokes"].click()
     for rows, column, number in ((np.arange(7, 10), 8, 1), (np.arange(3), 1, 2)):
         dock.strokes.layer.data_setitem(
             (np.full(3, 2), np.full(3, 2), rows, np.full(3, column)), number
         )
     settle(dock)
     short = model.add_image(frames[:2, :2], name="short", scale=(1, 2, 1, 1))
-    dock.apply_to(short)
+    apply_to(dock, short)
     settle(dock)
     found = model.layers["short [from strokes]"]
     np.testing.assert_array_equal(found.translate, (1, 2, 0, 0))
@@ -433,7 +434,7 @@ def test_an_image_of_fewer_frames_is_labelled_where_it_has_pixels(open_on, model
 
 def test_an_image_with_other_axes_is_refused(taught, model):
     other = model.add_image(stack(), name="stack")
-    taught.apply_to(other)
+    apply_to(taught, other)
     assert taught.status.is_error
     assert "stack" in taught.status.text
 
@@ -441,7 +442,7 @@ def test_an_image_with_other_axes_is_refused(taught, model):
 def test_strokes_on_one_slice_act_on_all(on_stack, settle):
     dock = on_stack
     dock.input.choose(extent="volume")
-    dock.controls.new.click()
+    dock.buttons["new_strokes"].click()
     layer = dock.strokes.layer
     assert layer.data.shape == stack().shape
     layer.data_setitem((np.full(3, 2), np.arange(7, 10), np.full(3, 8)), 1)
@@ -455,7 +456,7 @@ def test_strokes_on_one_slice_act_on_all(on_stack, settle):
 
 def test_strokes_on_a_slice_label_that_slice(on_stack, model, settle):
     dock = on_stack
-    dock.controls.new.click()
+    dock.buttons["new_strokes"].click()
     for position in (2, 3):
         model.dims.set_current_step(0, position)
         layer = dock.strokes.layer
@@ -513,7 +514,7 @@ def test_nothing_is_open(open_on, model):
     dock = open_on(model, ScribblesWidget)
     dock.start()
     assert "image" in dock.status.text
-    dock.controls.new.click()
+    dock.buttons["new_strokes"].click()
     assert dock.status.is_error
 
 
@@ -533,7 +534,7 @@ def test_a_warm_start_needs_fewer_evaluations(taught, settle):
     results = []
     taught.controller.returned.connect(results.append)
     for warm in (False, True):
-        taught.controls.warm_start.setChecked(warm)
+        taught.warm_start.setChecked(warm)
         taught.start()
         settle(taught)
     cold, warm = results
@@ -542,7 +543,7 @@ def test_a_warm_start_needs_fewer_evaluations(taught, settle):
 
 
 def test_a_warm_start_knows_a_new_class(taught, paint):
-    taught.controls.warm_start.setChecked(True)
+    taught.warm_start.setChecked(True)
     paint(taught, (27, 27), 9)
     assert labels_of(taught)[28, 27] == 9
     assert set(np.unique(labels_of(taught))) >= {1, 2, 3, 9}

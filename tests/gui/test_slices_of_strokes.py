@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, lock, share_texts, stack
+from gui_cases import ENDLESS, TIMEOUT, apply_to, lock, rename, share_texts, stack
 from napari.layers import Labels
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -27,7 +27,7 @@ def scribbles(model, open_on):
     dock.input.scale.set_value(3)
     dock.input.choose(features="intensity")
     model.dims.set_current_step(0, 2)
-    dock.controls.new.click()
+    dock.buttons["new_strokes"].click()
     return dock
 
 
@@ -154,7 +154,7 @@ def test_undo_takes_the_labels_of_another_slice_back(painted, model, go, settle)
 
 def test_without_follow_nothing_starts_on_going_to_a_slice(painted, model, go, settle):
     go(2)
-    painted.controls.follow.setChecked(False)
+    painted.follow.setChecked(False)
     painted.strokes.layer.undo()
     settle()
     go(3)
@@ -188,10 +188,10 @@ def test_a_run_of_another_slice_goes_on_and_leaves_the_table(painted, model, qtb
 
 
 def test_strokes_painted_unfollowed_wait_for_update(scribbles, go, paint):
-    scribbles.controls.follow.setChecked(False)
+    scribbles.follow.setChecked(False)
     for place, number in ((BALL, 1), (CORNER, 2)):
         paint(place, number)
-    scribbles.controls.follow.setChecked(True)
+    scribbles.follow.setChecked(True)
     go(3)
     go(2)
     assert scribbles.result is None and "Update" in scribbles.status.text
@@ -213,7 +213,7 @@ def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, se
     assert not scribbles.status.is_error, scribbles.status.text
     assert scribbles.result.data.shape == (5, 16, 16)
     assert "scale along axis -3: 5 px" in scribbles.status.text
-    scribbles.apply_to(model.add_image(stack(3), name="fewer"))
+    apply_to(scribbles, model.add_image(stack(3), name="fewer"))
     settle()
     assert model.layers["fewer [from strokes]"].data.shape == (3, 16, 16)
     assert "scale along axis -3: 3 px" in scribbles.status.text
@@ -222,7 +222,7 @@ def test_few_slices_are_a_volume_with_the_scale_of_the_dock(model, scribbles, se
 def test_no_spot_is_suggested_without_labels(scribbles, paint):
     scribbles.suggest()
     assert "paint a few pixels" in scribbles.status.text
-    scribbles.controls.follow.setChecked(False)
+    scribbles.follow.setChecked(False)
     paint(BALL, 1)
     scribbles.suggest()
     assert "another class" in scribbles.status.text
@@ -253,6 +253,23 @@ def test_a_lock_of_a_class_without_pixels_waits_for_them(scribbles, model, paint
     assert second.sum() > 3
     paint((14, 12), 3)
     assert keeps(scribbles, model, 2, second, 2)
+
+
+def test_a_class_named_or_coloured_during_a_run_fixes_no_pixels(scribbles, model, paint, qtbot):
+    """A lock waits for the labels that a run ends with."""
+    lock(scribbles.classes, 2)
+    paint(BALL, 1)
+    paint(CORNER, 3)
+    values = scribbles.form.values()
+    scribbles.form.set_values(ENDLESS)
+    with qtbot.waitSignal(scribbles.controller.advanced, timeout=TIMEOUT):
+        paint((14, 14), 2, waits=False)
+    underway = result_at(model, 2).data == 2
+    rename(scribbles.classes, 1, "ball")
+    scribbles.classes.recolored.emit()
+    scribbles.form.set_values(values)
+    paint((12, 12), 3)
+    assert not keeps(scribbles, model, 2, underway, 2)
 
 
 def test_a_lock_holds_on_all_slices(painted, model, go, paint):

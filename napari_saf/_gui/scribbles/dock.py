@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import napari
 import numpy as np
-from napari.layers import Image
-from qtpy.QtWidgets import QFileDialog
+from napari.layers import Image, Labels
+from qtpy.QtWidgets import QCheckBox, QFileDialog
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
@@ -21,16 +21,21 @@ from napari_saf._gui.docks.run_dock import (
     rescale_action,
     suggested_action_for,
 )
+from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import labelled_axes
 from napari_saf._gui.layers.view import SliceWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
-from napari_saf._gui.scribbles.controls import Controls
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import (
+    ClassTable,
     StrokeAutosave,
     Strokes,
     above_0,
@@ -38,12 +43,55 @@ from napari_saf._gui.scribbles.strokes import (
     last_saved,
 )
 from napari_saf.errors import SafError
-from napari_saf.io import PrototypeSet, load_strokes, save_prototypes
+from napari_saf.io import load_strokes, save_prototypes
+from napari_saf.methods import METHODS, SweepMethod
+from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
+
+DEFAULT_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
+"""What objects in photographs are found with best; see ``benchmarks/scribbles.py``."""
+_BUTTONS = {
+    "new_strokes": ("New", "Add an empty layer to paint strokes on; hide earlier labels."),
+    "restore_strokes": ("Restore", "Bring back the strokes painted on this image."),
+    "add_class": ("Add class", "Add a class and paint it."),
+    "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
+    "suggest": ("Suggest spot", "Mark the place where the next stroke would help most ({spot})."),
+    "update_labels": ("Update", "Label the image by the strokes that there are now ({run})."),
+    "apply": ("Apply", ""),
+    "save": ("Save …", ""),
+}
+"""Text and help of a button by the method that it calls; keys stand for what is in braces."""
+_SCALE_HELP = (
+    "Side of the window over which labels are averaged, in pixels of the size at which the dock "
+    "works (N)."
+)
+_MORE_ROWS = {
+    "base": (
+        "Start from",
+        "Labels of an earlier run become classes. A stroke on a label turns it into the class "
+        "painted: two labels painted alike are merged; one painted with two classes is split.",
+    ),
+    "warm_start": (
+        "Warm start",
+        "Go on from the last labels: faster, but what was painted first then counts for more. "
+        "Without it the same strokes give the same labels in whatever order.",
+    ),
+    "other": ("Apply to", "Another image to label by what was taught here."),
+    "brightness": ("Brightness", BRIGHTNESS_HELP),
+    "apply": ("", "Label that image by what the classes look like in this one."),
+    "save": (
+        "For others",
+        "Keep what the classes look like in a small file, to label other images with: in the "
+        "Prototypes dock, or a folder of them on the command line.",
+    ),
+}
 
 
 class ScribblesWidget(RunDock):
-    """Paint strokes of two or more classes; all other pixels follow after each stroke."""
+    """Paint strokes of two or more classes; all other pixels follow after each stroke.
+
+    `base` are labels of an earlier run that become classes, `other` is another image to label.
+    """
 
     shortcuts: ClassVar[Mapping[str, str]] = {
         **RunDock.shortcuts,
@@ -55,27 +103,25 @@ class ScribblesWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.strokes = Strokes()
-        self.autosave = StrokeAutosave(self.strokes)
-        controls = self.controls = Controls(viewer, self.strokes, self._key_of)
-        self.input, self.form, self.classes = controls.input, controls.form, controls.classes
-        self._results = StrokeResults(viewer, self.input, controls.base, self.strokes)
+        self.autosave, self.classes = StrokeAutosave(self.strokes), ClassTable(self.strokes)
+        self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
+        offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
+        offered.sort(key=lambda method: not method().follows_seeds)
+        self.form = MethodForm(viewer, offered, asks_prototypes=False)
+        self.base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
+        self.other = LayerChoice(viewer, self._is_other_image, none="choose an image")
+        self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
+        self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
+        self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
         self._slices = SliceWatch(viewer, self)
         self._saved_strokes: Path | None = None
         self._index: Any = None
         self._other_failed = self._finite_only_other = False
-        self._lay_out(controls.sections(), [controls.update, self._stop_button], [])
+        self._add_controls()
         for signal, slot in (
-            (controls.new.clicked, self.new_strokes),
-            (controls.restore.clicked, self.restore_strokes),
-            (controls.add.clicked, self.add_class),
-            (controls.erase.clicked, self._on_erase_clicked),
-            (controls.update.clicked, self._on_update_clicked),
-            (controls.suggest.clicked, self.suggest),
-            (controls.uncertainty.toggled, self._show_uncertainty),
-            (controls.apply.clicked, self._on_apply_clicked),
-            (controls.save.clicked, self._on_save_clicked),
-            (controls.base.layer_changed, self._on_base_chosen),
-            (controls.other.layer_changed, self._update_enabled),
+            (self.uncertainty.toggled, self._show_uncertainty),
+            (self.base.layer_changed, self._on_base_chosen),
+            (self.other.layer_changed, self._update_enabled),
             (self.form.changed, self._on_form_changed),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.input.image_changed, self._on_image_chosen),
@@ -85,19 +131,55 @@ class ScribblesWidget(RunDock):
             (self.strokes.changed, self._on_strokes_changed),
             (self.classes.recolored, self._on_class_edited),
             (self.classes.renamed, self._on_class_edited),
-            (self.classes.lock_toggled, self._on_locks_changed),
-            (self.autosave.failed, self.status.set_text),
+            (self.classes.lock_toggled, self._on_lock_toggled),
+            (self.autosave.failed, self._on_autosave_failed),
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
         ):
             signal.connect(slot)
         self._on_form_changed()
         self._on_strokes_chosen()
 
+    def _add_controls(self) -> None:
+        keys = {"spot": self._key_of("suggest"), "run": self._key_of("run_or_stop")}
+        buttons = self.buttons = {
+            name: create_button(text, tooltip.format(**keys), getattr(self, name))
+            for name, (text, tooltip) in _BUTTONS.items()
+        }
+        self.follow.setChecked(True)
+        self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
+        self.uncertainty.setToolTip(
+            "Show how uncertain each pixel is: bright where a stroke helps most."
+        )
+        self._method, more = FormSection(), FormSection()
+        self._method.add_row("Method", self.form.box, "How the strokes teach.")
+        self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
+        for name, (text, tooltip) in _MORE_ROWS.items():
+            more.add_row(text, buttons.get(name) or getattr(self, name), tooltip)
+        new, restore, add, erase, suggest, update, *_ = buttons.values()
+        sections = [
+            self.input.section,
+            create_row(new, restore, add, erase),
+            self.classes,
+            create_row(self.follow, self.uncertainty, suggest),
+            self._method,
+            self.form.basic,
+            create_fold("Start from labels, apply elsewhere", more),
+            create_fold("Features", self.input.features),
+            create_fold("Advanced", self.form.advanced),
+        ]
+        self._lay_out(sections, [update, self._stop_button], [])
+
     def _release(self) -> None:
         self.autosave.flush()
         self.strokes.follow(None)
-        self._slices.release()
-        self.controls.release()
+        for one in (self._slices, self.input, self.form):
+            one.release()
+        self.base.disconnect_viewer()
+        self.other.disconnect_viewer()
+
+    def _is_other_image(self, layer: object) -> bool:
+        is_image = isinstance(layer, Image) and METADATA_KEY not in layer.metadata
+        return is_image and layer != self.input.image
 
     @property
     def result(self) -> Any:
@@ -138,17 +220,18 @@ class ScribblesWidget(RunDock):
             self.strokes.add_class()
             self.classes.refresh()
 
+    def erase_class(self) -> None:
+        """Erase the strokes of the class in the selected row."""
+        for number in self.classes.selected():
+            self.strokes.erase_class(number)
+            self.classes.refresh()
+
     def choose_next_class(self) -> None:
         """Paint the class in the next row, after the last one the first."""
         self.classes.step(1)
 
     def choose_previous_class(self) -> None:
         self.classes.step(-1)
-
-    def _on_erase_clicked(self) -> None:
-        for number in self.classes.selected():
-            self.strokes.erase_class(number)
-            self.classes.refresh()
 
     def _on_strokes_chosen(self) -> None:
         self.autosave.flush()
@@ -172,12 +255,12 @@ class ScribblesWidget(RunDock):
             if strokes != self.input.strokes:
                 self.input.choose(strokes=strokes)
         self._index = self._results.index
-        self.controls.other.refresh()
+        self.other.refresh()
         self._update_enabled()
         self._show_result(self._results.current)
 
     def _on_base_chosen(self) -> None:
-        base = self.controls.base.layer
+        base = self.base.layer
         if base is None or self.input.image is None:
             return
         if self.input.strokes is None:
@@ -197,46 +280,36 @@ class ScribblesWidget(RunDock):
         self._results.name_labels()
         self.autosave.schedule(self.input.image)
 
-    def _on_locks_changed(self) -> None:
+    def _on_lock_toggled(self) -> None:
         """Fix the current pixels of locked classes, on all slices."""
         for result in self._results.of_strokes():
             result.lock(self.classes.locked)
-        self.autosave.schedule(self.input.image)
+
+    def _on_autosave_failed(self, error: Exception) -> None:
+        self.status.set_text(describe_error(error))
 
     def start(self) -> None:
         """Label the image by the strokes that there are now."""
-        reason = self._results.why_no_strokes()
-        if reason:
-            self.status.reset(reason)
-            return
         with self._showing_errors():
-            method, job = self.form.read(), self._results.job()
-            reason = self._results.why_too_few(job, method)
+            reason = self._results.why_too_few(self.form)
             if reason:
                 self._clear_labels(reason)
                 return
-            result, waiting = self._results.begin(job.index), self.controller.waiting
-            replaced = None if waiting is None else self._results.shown_on(waiting.live)
-            if replaced is not None and replaced is not result:
-                replaced.checksum = None  # to be labelled when its slice is on screen again
-            run_job = RunJob(
-                self.input.image,
-                job,
-                method,
-                self.input.region().placement,
-                strokes=self.input.strokes,
-                live=result.live,
-                start=result.warm_start if self.controls.warm_start.isChecked() else None,
-                note=self.input.scale_note() if method.uses_window else "",
+            method, job = self.form.read(), self._results.job()
+            result = self._results.begin(job.index)
+            start = result.warm_start if self.warm_start.isChecked() else None
+            note = self.input.scale_note() if method.uses_window else ""
+            run = RunJob(result.image, job, method, result.live.placement, live=result.live)
+            self.controller.start(
+                dataclasses.replace(run, strokes=result.strokes, start=start, note=note)
             )
-            self.controller.start(run_job)
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels: there is nothing to follow."""
         result = self._results.current
         if result is not None:
-            if self._result_of_run() is result or self.controller.waiting is not None:
-                self._mark_replaced()
+            if self._results.of_run is result or self.controller.waiting is not None:
+                self._results.give_way(result)
                 self.controller.stop()
             result.clear(reason)
             result.checksum = self._results.checksum()
@@ -246,7 +319,7 @@ class ScribblesWidget(RunDock):
     def _follow_strokes(self) -> None:
         """Label the image anew, unless that was done with these strokes."""
         result = self._results.current
-        if self.controls.follow.isChecked() and (
+        if self.follow.isChecked() and (
             result is None or result.checksum != self._results.checksum()
         ):
             self.start()
@@ -272,7 +345,7 @@ class ScribblesWidget(RunDock):
     def _show_uncertainty(self) -> None:
         result = self._results.current
         if result is not None:
-            result.show_uncertainty(self.controls.uncertainty.isChecked())
+            result.show_uncertainty(self.uncertainty.isChecked())
 
     def suggest(self) -> None:
         """Mark the place where a stroke would help most, and go there."""
@@ -285,23 +358,16 @@ class ScribblesWidget(RunDock):
         else:
             self.status.set_text("nothing is uncertain")
 
-    def _on_update_clicked(self) -> None:
+    def update_labels(self) -> None:
+        """Read the image anew and label it by the strokes that there are now."""
         self.controller.forget_image()
         self.start()
 
     def _on_form_changed(self) -> None:
         with contextlib.suppress(SafError):
-            self.controls.show_window_controls(self.form.read().uses_window)
-
-    def _result_of_run(self) -> StrokeResult | None:
-        """Return the result that the run under way is shown on; None for another image."""
-        return self._results.shown_on(self.controller.live)
-
-    def _mark_replaced(self) -> None:
-        """Have a run that made room for another done again when its slice is on screen."""
-        shown = self._result_of_run()
-        if shown is not None and self.controller.waiting is not None:
-            shown.checksum = None
+            uses_window = self.form.read().uses_window
+            self._method.show_row(self.input.scale, uses_window)
+            self.input.show_row("weights", uses_window)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -309,7 +375,7 @@ class ScribblesWidget(RunDock):
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
-        shown = self._result_of_run()
+        shown = self._results.of_run
         if shown is not None and shown is self._results.current:
             shares = zip(frame.numbers, frame.shares, strict=True)
             self.classes.set_shares({int(n): float(share) for n, share in shares})
@@ -318,21 +384,16 @@ class ScribblesWidget(RunDock):
         text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
         text = self.controller.outcome_text(text, result)
         self.status.show_progress(1.0, text, rescale_action(self.controller))
-        shown, problem = self._result_of_run(), self.controller.problem
+        shown, problem = self._results.of_run, self.controller.problem
         if shown is None or problem is None:
             return
         shown.update(problem, result, self.controller.numbers, text)
         if result.status is not Status.CANCELLED:
             shown.lock(self.classes.locked)
-            shown.show_uncertainty(self.controls.uncertainty.isChecked())
-        self._mark_replaced()
+            shown.show_uncertainty(self.uncertainty.isChecked())
         if shown is self._results.current:
             self.classes.set_shares(shown.shares)
         self._results.name_labels()
-
-    def _on_abandoned(self) -> None:
-        super()._on_abandoned()
-        self._mark_replaced()
 
     def _on_failed(self, error: Exception) -> None:
         job = self.controller.job
@@ -342,38 +403,31 @@ class ScribblesWidget(RunDock):
     def _on_suggested_action_clicked(self) -> None:
         """Label the image again, without the pixels or the scaling that were in the way."""
         if self.status.suggested_action == RESCALE:
-            self.controls.brightness.choose(True)
-            self.apply_to(self.controls.other.layer, self._finite_only_other)
+            self.brightness.choose(True)
+            self.apply(self._finite_only_other)
         elif self._other_failed:
-            self.apply_to(self.controls.other.layer, finite_only=True)
+            self.apply(finite_only=True)
         else:
             self._results.finite_only = True
             self.start()
 
-    def apply_to(self, layer: Image, finite_only: bool = False) -> None:
+    def apply(self, finite_only: bool = False) -> None:
         """Label another image by the class prototypes of this one."""
-        self._finite_only_other, strokes = finite_only, self.input.strokes
+        self._finite_only_other, other, labels = finite_only, self.other.layer, self.result
         with self._showing_errors():
-            found, labels = self._prototypes(), self.result
-            job = prototypes_job(self._viewer, found, layer, len(labelled_axes(labels)), labels)
-            live = LiveLayer(self._viewer, layer, TITLE, job.placement, strokes)
-            job = dataclasses.replace(job, strokes=strokes, live=live)
+            found = self._results.prototypes(self.brightness.value)
+            job = prototypes_job(self._viewer, found, other, len(labelled_axes(labels)), labels)
+            live = LiveLayer(self._viewer, other, TITLE, job.placement, self.input.strokes)
+            job = dataclasses.replace(job, strokes=self.input.strokes, live=live)
             self.controller.start(job.masked() if finite_only else job)
 
     def save_prototypes(self, path: str) -> None:
         with self._showing_errors():
-            name = save_prototypes(json_path(path), self._prototypes()).name
+            found = self._results.prototypes(self.brightness.value)
+            name = save_prototypes(json_path(path), found).name
             self.status.reset(f"saved {name}: load it in the Prototypes dock to label others")
 
-    def _prototypes(self) -> PrototypeSet:
-        rescale = self.controls.brightness.value
-        return self._results.prototypes(rescale, self.controller.is_running)
-
-    def _on_apply_clicked(self) -> None:
-        if self.controls.other.layer is not None:
-            self.apply_to(self.controls.other.layer)
-
-    def _on_save_clicked(self) -> None:
+    def save(self) -> None:
         start = str(Path.cwd() / "taught.prototypes.json")
         path, _ = QFileDialog.getSaveFileName(self, "Save what was taught", start, PROTOTYPE_FILTER)
         if path:
@@ -381,16 +435,16 @@ class ScribblesWidget(RunDock):
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
-        controls, has_strokes = self.controls, self.input.strokes is not None
-        for button in (controls.erase, controls.update, controls.suggest, controls.save):
-            button.setEnabled(has_strokes)
-        controls.apply.setEnabled(has_strokes and controls.other.layer is not None)
-        image = None if has_strokes else self.input.image
+        buttons, has_strokes = self.buttons, self.input.strokes is not None
+        for name in ("erase_class", "update_labels", "suggest", "save"):
+            buttons[name].setEnabled(has_strokes)
+        buttons["apply"].setEnabled(has_strokes and self.other.layer is not None)
+        image, restore = None if has_strokes else self.input.image, buttons["restore_strokes"]
         saved = None if image is None else last_saved(image, self.input.region().whole()[1])
         self._saved_strokes = saved
-        controls.restore.setVisible(saved is not None)
+        restore.setVisible(saved is not None)
         if saved is not None:
             painted = datetime.fromtimestamp(saved.stat().st_mtime)
-            controls.restore.setToolTip(
+            restore.setToolTip(
                 f"Bring back the strokes painted on this image; last kept {painted:%Y-%m-%d %H:%M}."
             )

@@ -19,12 +19,13 @@ from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
+from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.start import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet, count_labels
-from napari_saf.methods import AbstractMethod, not_cancelled
+from napari_saf.methods import not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Status
 
@@ -106,15 +107,23 @@ class StrokeResults:
     """
 
     def __init__(
-        self, viewer: napari.Viewer, chosen: ImageInput, base: LayerChoice, strokes: Strokes
+        self,
+        viewer: napari.Viewer,
+        controller: RunController,
+        chosen: ImageInput,
+        base: LayerChoice,
+        strokes: Strokes,
     ) -> None:
-        self._viewer, self._input, self._base, self._strokes = viewer, chosen, base, strokes
+        self._viewer, self._controller, self._input = viewer, controller, chosen
+        self._base, self._strokes = base, strokes
         self._results: list[StrokeResult] = []
         self._ring: Any = None
         self.finite_only = False
 
-    def shown_on(self, live: LiveLayer | None) -> StrokeResult | None:
-        """Return the result that a layer shows, if it is one of them."""
+    @property
+    def of_run(self) -> StrokeResult | None:
+        """The result that the run under way is shown on; None for a run on another image."""
+        live = self._controller.live
         return next((result for result in self._results if result.live is live), None)
 
     def of_strokes(self) -> list[StrokeResult]:
@@ -131,7 +140,7 @@ class StrokeResults:
     @property
     def index(self) -> Index | None:
         """What is read of the image for the region on screen; None without an image."""
-        return None if self._input.image is None else self._input.job().index
+        return None if self._input.image is None else self._input.region().index
 
     @property
     def current(self) -> StrokeResult | None:
@@ -147,12 +156,23 @@ class StrokeResults:
         """Return the result for the present strokes, to be labelled now; a new one if need be."""
         result, chosen = self.current, self._input
         if result is None:
-            result = StrokeResult(
-                self._viewer, chosen.image, chosen.strokes, index, chosen.region().placement
-            )
+            place = chosen.region().placement
+            result = StrokeResult(self._viewer, chosen.image, chosen.strokes, index, place)
             self._results.append(result)
-        result.checksum = self.checksum()
+        self.give_way(result)
         return result
+
+    def give_way(self, result: StrokeResult) -> None:
+        """Take the strokes for followed; other runs, which end for this one, are to be done again.
+
+        That is once their slice is on screen again.
+        """
+        waiting = self._controller.waiting
+        ending = (self._controller.live, None if waiting is None else waiting.live)
+        for other in self._results:
+            if other.live in ending:
+                other.checksum = None
+        result.checksum = self.checksum()
 
     def fitting_strokes(self) -> Labels | None:
         """Return the strokes that labelled the image last, else the present ones if they fit it."""
@@ -188,15 +208,13 @@ class StrokeResults:
             given[pixels] = number
         return dataclasses.replace(self._input.job(finite_only=self.finite_only), given=given)
 
-    def why_no_strokes(self) -> str:
-        """Return what to do before there can be strokes; empty if there are."""
+    def why_too_few(self, form: MethodForm) -> str:
+        """Return what to paint before the method can label anything; empty if nothing."""
         if self._input.image is None:
             return "no image: open or choose an image layer first"
-        return "press New, then paint two classes" if self._input.strokes is None else ""
-
-    def why_too_few(self, job: ImageJob, method: AbstractMethod) -> str:
-        """Return what to paint before anything can be labelled; empty if nothing."""
-        seeds = job.read_seeds(not_cancelled)
+        if self._input.strokes is None:
+            return "press New, then paint two classes"
+        method, seeds = form.read(), self.job().read_seeds(not_cancelled)
         assert seeds is not None
         classes = np.unique(above_0(seeds))
         if not len(classes):
@@ -208,12 +226,11 @@ class StrokeResults:
     def why_no_labels(self, form: MethodForm) -> str:
         """Return what to do to have labels with the method of a form."""
         try:
-            reason = self.why_no_strokes() or self.why_too_few(self.job(), form.read())
+            return self.why_too_few(form) or "no labels yet: press Update"
         except SafError as error:
             return str(error)
-        return reason or "no labels yet: press Update"
 
-    def prototypes(self, rescale: bool, is_running: bool) -> PrototypeSet:
+    def prototypes(self, rescale: bool) -> PrototypeSet:
         """Return the class prototypes, to label other images with.
 
         With `rescale` those are scaled by their own values, else as this one was. InvalidInput if
@@ -222,7 +239,7 @@ class StrokeResults:
         current, strokes = self.current, self._strokes
         if current is None or current.last is None:
             raise InvalidInput("there are no labels to learn from yet: press Update")
-        if current.checksum != self.checksum() or is_running:
+        if current.checksum != self.checksum() or self._controller.is_running:
             raise InvalidInput("strokes were painted since the last labels: press Update first")
         problem, result = current.last
         assert not isinstance(result.labels, list)

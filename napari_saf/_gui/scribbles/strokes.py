@@ -1,4 +1,4 @@
-"""The Labels layer of painted strokes: events, class names, colours, and autosave."""
+"""The Labels layer of painted strokes: events, the table of its classes, and autosave."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import time
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,17 @@ from napari.layers import Image, Labels
 from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 from platformdirs import user_data_path
-from qtpy.QtCore import QObject, QTimer, Signal
+from qtpy.QtCore import QModelIndex, QObject, QTimer, Signal
+from qtpy.QtGui import QKeyEvent
+from qtpy.QtWidgets import QAbstractItemView, QColorDialog
 
-from napari_saf._gui.docks.label_table import colors_of
+from napari_saf._gui.docks.label_table import LabelRow, LabelTable, colors_of, to_qcolor
 from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import current_settings
-from napari_saf.errors import SafError
 from napari_saf.io import PaintedClass, make_folder, save_strokes
 
 _DEBOUNCE_MILLISECONDS = 30
@@ -38,6 +40,16 @@ _MOST_FILES = 100
 _MOST_DAYS = 30
 _STAMP = "%Y%m%d-%H%M%S-%f"
 _SUFFIX = ".strokes.safetensors"
+_COLUMNS = {
+    "swatch": ("", "Click to choose another colour"),
+    "name": (
+        "Class",
+        "Click to paint this class, double-click to rename it; the keys . and , go on to the next "
+        "class and back",
+    ),
+    "share": ("Share", "Share of the labelled pixels"),
+    "lock": ("Lock", "Keep the pixels of this class as they are now"),
+}
 
 
 def add_strokes(
@@ -79,22 +91,17 @@ class Strokes(QObject):
 
     def follow(self, layer: Labels | None) -> None:
         """Follow another layer, or none."""
-        slots = {
-            "paint": self._on_paint,
-            "set_data": self._on_set_data,
-            "selected_label": self._on_selected,
-        }
         if self.layer is not None:
-            for name, slot in slots.items():
-                getattr(self.layer.events, name).disconnect(slot)
+            for event in _events_of(self.layer):
+                event.disconnect(self._on_event)
         self.layer = layer
         self._debounce.stop()
         self._is_painted = False
         self._erased_names.clear()
         if layer is not None:
             self._checksum = fingerprint(layer.data, _COMPARED_VALUES)
-            for name, slot in slots.items():
-                getattr(layer.events, name).connect(slot)
+            for event in _events_of(layer):
+                event.connect(self._on_event)
 
     @property
     def names(self) -> dict[int, str]:
@@ -172,16 +179,14 @@ class Strokes(QObject):
             self.names[number] = one.name
             self.set_color(number, one.color)
 
-    def _on_paint(self, event: Any) -> None:
-        # Of a large stack only a sample is compared, which may miss a thin stroke.
-        self._is_painted = np.size(self.layer.data) > _COMPARED_VALUES
-        self._debounce.start()
-
-    def _on_set_data(self, event: Any) -> None:
-        self._debounce.start()
-
-    def _on_selected(self, event: Any) -> None:
-        self.selected.emit()
+    def _on_event(self, event: Any) -> None:
+        if event.type == "selected_label":
+            self.selected.emit()
+        else:
+            # Of a large stack only a sample is compared, which may miss a thin stroke.
+            is_large = np.size(self.layer.data) > _COMPARED_VALUES
+            self._is_painted |= is_large and event.type == "paint"
+            self._debounce.start()
 
     def _compare(self) -> None:
         checksum = fingerprint(self.layer.data, _COMPARED_VALUES)
@@ -192,16 +197,116 @@ class Strokes(QObject):
             self.changed.emit()
 
 
+def _events_of(layer: Labels) -> tuple[Any, ...]:
+    return layer.events.paint, layer.events.set_data, layer.events.selected_label
+
+
 def above_0(pixels: Any) -> NDArray[np.integer]:
     """Return the numbers of the pixels above 0: few, which is less to sort."""
     flat = np.asarray(pixels).reshape(-1)
     return flat[np.flatnonzero(flat > 0)]
 
 
+class ClassTable(LabelTable):
+    """The classes of strokes; the row of the class that is painted is selected.
+
+    A click chooses the class to paint; a double click renames it, as does typing on its name; a
+    click on the square changes its colour; a locked class keeps its pixels.
+    """
+
+    recolored = Signal()
+
+    def __init__(self, strokes: Strokes) -> None:
+        super().__init__(_COLUMNS, (16, 16), (2, 6), selects_several=False)
+        self._strokes = strokes
+        self._shares: Mapping[int, float] = {}
+        self.locked: set[int] = set()
+        self.setEditTriggers(self.editTriggers() | QAbstractItemView.EditTrigger.AnyKeyPressed)
+        self.clicked.connect(self._on_cell_clicked)
+        self.renamed.connect(self._on_renamed)
+        self.lock_toggled.connect(self._on_lock_toggled)
+        strokes.selected.connect(self._mark_painted)
+
+    def numbers(self) -> list[int]:
+        return [row.number for row in self.rows]
+
+    def step(self, n_rows: int) -> None:
+        """Paint the class so many rows below, around the ends."""
+        numbers, now = self.numbers(), self.selected()
+        if numbers:
+            row = numbers.index(now[0]) if now else -1
+            self._strokes.paint_with(numbers[(row + n_rows) % len(numbers)])
+
+    def set_shares(self, shares: Mapping[int, float]) -> None:
+        """Show the share of each class, 0 to 1; none where there are none at all."""
+        self._shares = shares
+        self.show_rows([replace(row, share=self._share(row.number)) for row in self.rows])
+
+    def _share(self, number: int) -> float | None:
+        return self._shares.get(number, 0.0) if self._shares else None
+
+    def refresh(self) -> None:
+        strokes, numbers, counts = self._strokes, self._strokes.classes(), self._strokes.counts()
+        colors = colors_of(strokes.layer, np.array(numbers)) if numbers else ()
+        self.locked &= set(numbers)
+        self.show_rows(
+            [
+                LabelRow(
+                    number,
+                    strokes.name(number),
+                    color,
+                    f". {counts.get(number, 0)} pixels are painted {number}",
+                    share=self._share(number),
+                    locked=number in self.locked,
+                )
+                for number, color in zip(numbers, colors, strict=True)
+            ]
+        )
+        self._mark_painted()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Paint the class of a row that was gone to by the arrow keys."""
+        before = self.selected()
+        if event.text() in (".", ","):
+            event.ignore()  # keys of the dock, which the table would search for
+        else:
+            super().keyPressEvent(event)
+        now = self.selected()
+        if now and now != before:
+            self._strokes.paint_with(now[0])
+
+    def _mark_painted(self) -> None:
+        """Select the row of the class that is painted, wherever a click was."""
+        numbers, layer = self.numbers(), self._strokes.layer
+        if layer is not None and layer.selected_label in numbers:
+            self.selectRow(numbers.index(layer.selected_label))
+
+    def _on_cell_clicked(self, index: QModelIndex) -> None:
+        row, column = self.rows[index.row()], [*_COLUMNS][index.column()]
+        if column == "swatch":
+            chosen = QColorDialog.getColor(to_qcolor(row.color), self, f"Colour of {row.name}")
+            if chosen.isValid():
+                color = (chosen.redF(), chosen.greenF(), chosen.blueF())
+                self._strokes.set_color(row.number, color)
+                self.refresh()
+                self.recolored.emit()
+        elif column != "lock":
+            self._strokes.paint_with(row.number)
+        self._mark_painted()
+
+    def _on_renamed(self, number: int, name: str) -> None:
+        self._strokes.rename(number, name)
+        self.refresh()
+
+    def _on_lock_toggled(self, number: int, locked: bool) -> None:
+        (self.locked.add if locked else self.locked.discard)(number)
+        self.refresh()
+
+
 class StrokeAutosave(QObject):
     """Writes strokes to disk two seconds after they changed, each layer to a file of its own."""
 
-    failed = Signal(str)
+    failed = Signal(object)
 
     def __init__(self, strokes: Strokes) -> None:
         super().__init__()
@@ -210,12 +315,12 @@ class StrokeAutosave(QObject):
         self._task: Task | None = None
         self._targets: weakref.WeakKeyDictionary[Labels, Path] = weakref.WeakKeyDictionary()
         self._timer = QTimer(self, singleShot=True, interval=_AUTOSAVE_MILLISECONDS)
-        self._timer.timeout.connect(self._save_in_thread)
+        self._timer.timeout.connect(self._save)
 
     @property
     def is_pending(self) -> bool:
         """Whether strokes are still to be written."""
-        return bool(self._timer.isActive()) or self._task is not None
+        return bool(self._timer.isActive()) or (self._task is not None and not self._task.is_over)
 
     def schedule(self, image: Image | None) -> None:
         """Save soon: the strokes on an image changed."""
@@ -224,47 +329,33 @@ class StrokeAutosave(QObject):
             self._timer.start()
 
     def flush(self) -> None:
+        """Save now what waits to be saved."""
         if self._timer.isActive():
             self._timer.stop()
-            if self._task is not None:
-                self._task.wait(_WRITING_SECONDS)  # else it would end with what was before
-            content = self._content()
-            try:
-                if content is not None:
-                    _write(*content)
-            except SafError as error:
-                self.failed.emit(str(error))
+            self._wait()  # else it would end with what was before
+            self._save()
+            self._wait()
 
-    def _save_in_thread(self) -> None:
+    def _wait(self) -> None:
         if self._task is not None:
+            self._task.wait(_WRITING_SECONDS)
+
+    def _save(self) -> None:
+        if self.is_pending:
             self._timer.start()
             return
-        content = self._content()
-        if content is not None:
-            self._task = Task(lambda report, cancelled: _write(*content))
-            self._task.failed.connect(self._on_failed)
-            self._task.finished.connect(self._on_finished)
-            self._task.start()
-
-    def _content(self) -> tuple[Path, NDArray[Any], dict[int, PaintedClass]] | None:
-        """Return what to write, and where; None where there is nothing or nobody wants it."""
-        layer = self._strokes.layer
-        image, self._image = self._image, None
+        layer, image, self._image = self._strokes.layer, self._image, None
         if image is None or layer is None or not isinstance(layer.data, np.ndarray):
-            return None
+            return
         if not current_settings().keeps_strokes:
-            return None
-        target = self._targets.get(layer)
-        if target is None:
+            return
+        if layer not in self._targets:
             name = f"{_prefix(image, layer.data.shape)}{datetime.now():{_STAMP}}{_SUFFIX}"
-            target = self._targets[layer] = _folder() / name
-        return target, layer.data, self._strokes.named_classes()
-
-    def _on_failed(self, error: Exception) -> None:
-        self.failed.emit(str(error))
-
-    def _on_finished(self) -> None:
-        self._task = None
+            self._targets[layer] = _folder() / name
+        content = (self._targets[layer], layer.data, self._strokes.named_classes())
+        self._task = Task(lambda report, cancelled: _write(*content))
+        self._task.failed.connect(self.failed)
+        self._task.start()
 
 
 def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:

@@ -4,7 +4,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from napari_saf._gui.scribbles.controls import ClassTable
+from napari_saf._gui.scribbles.strokes import ClassTable
 
 pytestmark = pytest.mark.gui
 
