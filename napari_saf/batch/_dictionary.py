@@ -18,17 +18,8 @@ from napari_saf.batch._engine import AbstractTask, Job, OnStep, check_outputs
 from napari_saf.batch._labelling import save_labels
 from napari_saf.dictionary import PatchDictionary, Reconstruction, check_odd
 from napari_saf.errors import FormatError, InvalidInput, SafError
-from napari_saf.io import (
-    LABELS_MARK,
-    ImageFile,
-    atomic_write,
-    file_state,
-    make_folder,
-    mask_stem,
-    read_image,
-    remove_leftovers,
-    table_cell,
-)
+from napari_saf.io import LABELS_MARK, ImageFile, file_state, mask_stem, read_image, table_cell
+from napari_saf.storage import atomic_write, make_folder, remove_leftovers
 
 _TABLE_NAME = "dictionary.csv"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")

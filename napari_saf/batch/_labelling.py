@@ -26,13 +26,9 @@ from napari_saf.io import (
     ImageFile,
     Recipe,
     file_state,
-    hidden_name,
     load_recipe,
-    make_folder,
     read_image,
     read_labels,
-    remove_leftovers,
-    remove_path,
     save_masks,
     save_recipe,
 )
@@ -40,6 +36,7 @@ from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import Status
+from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.storage import atomic_write, make_folder
 
 _SUFFIXES = ", ".join(COMPARISON_SUFFIXES)
 _COMPARE_OPTIONS = [
@@ -127,7 +128,7 @@ def compare(
     steps = map_steps(iterate_comparison(variants, read), lambda step: step.snapshot)
     found = run_with_progress(steps, image.name)
     for place in places:
-        io.make_folder(place.parent)
+        make_folder(place.parent)
         save_comparison(
             place,
             found,
@@ -213,7 +214,7 @@ def fair_sweep(
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
-    io.make_folder(out)
+    make_folder(out)
     _save_table(table, found)
     _save_plot(plot, found, title)
     for point, places in zip(found.points, mask_places, strict=False):
@@ -233,7 +234,7 @@ def _save_table(path: Path, found: TradeOff) -> None:
         "labels": [point.segmentation.n_labels for point in found.points],
     }
     layout = {"index_label": "number", "lineterminator": "\r\n"}
-    with io.atomic_write(path) as temporary:
+    with atomic_write(path) as temporary:
         pandas.DataFrame(columns).to_csv(temporary, float_format="%.8g", na_rep="nan", **layout)
 
 
@@ -251,5 +252,5 @@ def _save_plot(path: Path, found: TradeOff, title: str) -> None:
     right.plot(weights, [point.balance for point in found.points], "o-")
     right.set_xscale("symlog", linthresh=min([w for w in weights if w > 0], default=1.0))
     right.set(xlabel="fairness weight", ylabel="balance", ylim=(0, 1))
-    with io.atomic_write(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -17,6 +17,7 @@ from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation
 from napari_saf.samples import SAMPLES, read_sample
+from napari_saf.storage import atomic_write, make_folder
 
 
 @click.command("demo", params=[
@@ -34,7 +35,7 @@ def demo(out: Path, sample: str, headless: bool, debug: bool) -> None:
     steps = SelfAssignmentFlow().iterate(Problem.from_image(image.array))
     result = run_with_progress(steps, sample)
     click.echo(f"{result.n_labels} labels, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
-    io.make_folder(out)
+    make_folder(out)
     mask = out / f"{sample}_labels.tif"
     figure, recipe = out / f"{sample}.png", out / f"{sample}_labels.recipe.json"
     io.save_masks(mask, result.labels, scale=image.scale, units=image.units, axes=image.label_axes)
@@ -76,5 +77,5 @@ def save_run_figure(path: Path, image: io.ImageFile, result: Segmentation, title
     prototypes.invert_yaxis()
     entropy.semilogy(result.history.time, result.history.entropy)
     entropy.set(xlabel="flow time", ylabel="mean entropy (nats)", title="certainty of the labels")
-    with io.atomic_write(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -34,6 +34,7 @@ from napari_saf.dictionary import (
 from napari_saf.errors import InvalidInput
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
+from napari_saf.storage import atomic_write, make_folder
 
 _DICTIONARY = click.Argument(["path"], type=PATH, metavar="DICTIONARY")
 _WINDOW = click.Option(["--window"], type=int, default=3, show_default=True, metavar="ODD",
@@ -101,7 +102,7 @@ def _learn(
     result = run_with_progress(method.iterate(problem), title)
     assert isinstance(result, LearnedDictionary) and result.dictionary is not None
     found = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
-    io.make_folder(out.parent)
+    make_folder(out.parent)
     found.save(out)
     seconds, status = time.perf_counter() - began, STATUS_TEXTS[result.status]
     click.echo(f"{out}: {_summary(found)}, {status}, {seconds:.1f} s")
@@ -118,7 +119,7 @@ def _show(path: Path, out: Path | None, overwrite: bool, debug: bool) -> None:
     click.echo(f"with napari-saf {found.software}, s = {found.s:g}, window {found.window}")
     if out is not None:
         check_outputs([out], overwrite=overwrite)
-        io.make_folder(out.parent)
+        make_folder(out.parent)
         _save_atoms(out, found, path.name)
         click.echo(out)
 
@@ -138,7 +139,7 @@ def _save_atoms(path: Path, dictionary: PatchDictionary, title: str) -> None:
         panels[k].set_title(f"{k + 1}: {shares[k]:.1f} %", fontsize=7)
     text = io.printable(f"{title}: {_summary(dictionary)}")
     figure.suptitle(text, fontsize=8, parse_math=False)
-    with io.atomic_write(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png")
 
 

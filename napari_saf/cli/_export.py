@@ -17,6 +17,7 @@ from napari_saf.cli._methods import DEBUG, PATH, ParameterValue, output, overwri
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.storage import make_folder
 
 
 def _read_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[int, str]:
@@ -108,7 +109,7 @@ def export(
         if path.resolve() in sources:
             raise InvalidInput(f"{path}: the export would replace what it is made of")
     check_outputs(files.paths, overwrite=overwrite)
-    io.make_folder(out)
+    make_folder(out)
     for path in files.write():
         click.echo(path)
 

@@ -23,7 +23,6 @@ from napari_saf.comparison._variants import Layout, lay_out, short_names
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     FIGURE_SUFFIXES,
-    atomic_write,
     color_labels,
     color_table,
     displayed_plane,
@@ -32,6 +31,7 @@ from napari_saf.io import (
     table_cell,
     thinned,
 )
+from napari_saf.storage import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -42,13 +42,6 @@ from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array,
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
 from napari_saf.io._regions import number_regions, region_table, save_regions
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
-from napari_saf.storage import (
-    atomic_write,
-    hidden_name,
-    make_folder,
-    remove_leftovers,
-    remove_path,
-)
 
 __all__ = [
     "FIGURE_SUFFIXES",
@@ -63,7 +56,6 @@ __all__ = [
     "PrototypeSet",
     "Recipe",
     "Wanted",
-    "atomic_write",
     "color_labels",
     "color_table",
     "count_labels",
@@ -71,12 +63,10 @@ __all__ = [
     "file_state",
     "file_stem",
     "find_images",
-    "hidden_name",
     "is_zarr",
     "load_prototypes",
     "load_recipe",
     "load_strokes",
-    "make_folder",
     "map_labels",
     "mask_stem",
     "mask_suffix",
@@ -87,8 +77,6 @@ __all__ = [
     "read_image",
     "read_labels",
     "region_table",
-    "remove_leftovers",
-    "remove_path",
     "save_binary_masks",
     "save_figure",
     "save_masks",

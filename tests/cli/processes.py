@@ -105,7 +105,7 @@ def die_at_rename(n_left):
 
 def die_while_writing(name):
     """End at once while a file has another name."""
-    from napari_saf.io import atomic_write
+    from napari_saf.storage import atomic_write
 
     with atomic_write(name) as path:
         path.touch()

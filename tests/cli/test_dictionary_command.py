@@ -14,7 +14,8 @@ from processes import Command
 
 import napari_saf as saf
 from napari_saf.batch import DictionaryTask, _dictionary, run_batch
-from napari_saf.io import hidden_name, read_image
+from napari_saf.io import read_image
+from napari_saf.storage import hidden_name
 
 FEW = ("--n-atoms", "4", "--patch-size", "5", "--landmarks", "20", "--n-samples", "300")
 

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from napari_saf.errors import SafError
-from napari_saf.io import atomic_write
+from napari_saf.storage import atomic_write
 
 
 def fill(path, is_folder, text):

@@ -30,7 +30,8 @@ from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import current_settings
-from napari_saf.io import PaintedClass, make_folder, save_strokes
+from napari_saf.io import PaintedClass, save_strokes
+from napari_saf.storage import make_folder
 
 _DEBOUNCE_MILLISECONDS = 30
 _COMPARED_VALUES = 20_000_000
