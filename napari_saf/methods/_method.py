@@ -194,7 +194,7 @@ class AbstractMethod(ABC):
         max_iterations: int | None = None,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> Iteration:
-        """Label the nodes of a problem, a snapshot a recorded step.
+        """Label the nodes of a problem: yield a Snapshot a recorded step, return a Segmentation.
 
         Parameters
         ----------
@@ -209,14 +209,6 @@ class AbstractMethod(ABC):
         cancelled : callable
             Asked at every evaluation, from the thread that runs the method; once it returns True
             the run ends with what it has and `Status.CANCELLED`.
-
-        Yields
-        ------
-        Snapshot
-
-        Returns
-        -------
-        Segmentation
 
         Raises
         ------

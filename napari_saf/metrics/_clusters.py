@@ -103,8 +103,7 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     Raises
     ------
     InvalidInput
-        If shapes disagree, features are not finite, labels are not whole numbers or negative,
-        or all of them are 0.
+        As `kmeans_objective`, and if all labels are 0.
 
     Notes
     -----
