@@ -166,26 +166,19 @@ def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> 
     from matplotlib.patches import Patch
 
     panel.set_axis_off()
-    order = np.argsort(-sizes, kind="stable")[:_MOST_ENTRIES]
-    colors, total = color_table(label_map)[1:] / 255, max(1, int(sizes.sum()))
-    rows = [
-        Patch(
-            facecolor=colors[k],
-            edgecolor="0.5",
-            linewidth=0.5,
-            label=f"{label_map.names[int(label_map.numbers[k])]}   {100 * sizes[k] / total:.1f} %",
-        )
-        for k in order
-    ]
-    n_left_out = len(sizes) - len(order)
-    if n_left_out:
-        rows.append(Patch(facecolor="none", label=f"and {n_left_out} more"))
+    colors, shares = color_table(label_map)[1:] / 255, 100 * sizes / max(1, int(sizes.sum()))
+    rows = []
+    for k in np.argsort(-sizes, kind="stable")[:_MOST_ENTRIES]:
+        text = f"{label_map.names[int(label_map.numbers[k])]}   {shares[k]:.1f} %"
+        rows.append(Patch(facecolor=colors[k], edgecolor="0.5", linewidth=0.5, label=text))
+    if len(sizes) > len(rows):
+        rows.append(Patch(facecolor="none", label=f"and {len(sizes) - len(rows)} more"))
     if rows:
         legend = panel.legend(
             handles=rows, loc="center left", frameon=False, borderaxespad=0, fontsize=9
         )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        for entry in legend.get_texts():
+            entry.set_parse_math(False)
 
 
 def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
@@ -201,17 +194,11 @@ def _draw_bar(panel: Panel, labels: NDArray[Any], axes: Axes) -> None:
     power = 10.0 ** np.floor(np.log10(wanted))
     length = float(power * max(step for step in (1, 2, 5) if step * power <= wanted * 1.000001))
     step = -(-max(labels.shape) // _MOST_PIXELS)
+    span, height = length / size / step, 0.015 * labels.shape[0] / step
+    style = {"pad": 0.3, "borderpad": 1, "color": "white", "fontproperties": FontProperties(size=9)}
+    text, place = f"{length:g} {unit}", "lower left"
     bar = AnchoredSizeBar(
-        panel.transData,
-        length / size / step,
-        f"{length:g} {unit}",
-        "lower left",
-        pad=0.3,
-        borderpad=1,
-        color="white",
-        size_vertical=0.015 * labels.shape[0] / step,
-        label_top=True,
-        fontproperties=FontProperties(size=9),
+        panel.transData, span, text, place, size_vertical=height, label_top=True, **style
     )
     bar.patch.set(facecolor="black", alpha=0.5, linewidth=0)
     panel.add_artist(bar)

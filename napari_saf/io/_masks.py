@@ -83,16 +83,12 @@ def map_labels(
     """
     given_names = {} if names is None else as_dict(names, "names")
     given_colors = {} if colors is None else as_dict(colors, "colors")
-    present = count_labels(labels)[0]
-    numbers = present.tolist()
-    return LabelMap(
-        present,
-        {n: printable(check_name(n, given_names.get(n, f"label {n}"))) for n in numbers},
-        {
-            n: check_color(given_colors.get(n, colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95)))
-            for n in numbers
-        },
-    )
+    present, all_names, all_colors = count_labels(labels)[0], {}, {}
+    for n in present.tolist():
+        all_names[n] = printable(check_name(n, given_names.get(n, f"label {n}")))
+        own = colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95)
+        all_colors[n] = check_color(given_colors.get(n, own))
+    return LabelMap(present, all_names, all_colors)
 
 
 def check_name(label: int, name: object) -> str:
@@ -126,14 +122,11 @@ def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of a label image, letters in the order tzyx.
+    """The axes of a label image; scale and units as far as they are known."""
 
-    By letter, as far as they are known, the size of a pixel and the symbol of its unit.
-    """
-
-    names: str
-    scale: dict[str, float]
-    units: dict[str, str]
+    names: str  # letters in the order tzyx
+    scale: dict[str, float]  # size of a pixel by letter
+    units: dict[str, str]  # symbols by letter
 
     @property
     def common_unit(self) -> str | None:
@@ -360,17 +353,13 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         scale=axes.scale or None,
         axes_units=units or None,
     )
-    entries = dict(group.attrs["ome"])
-    numbers, colors = label_map.numbers.tolist(), color_table(label_map)[1:].tolist()
-    entries["image-label"] = {
-        "version": entries["version"],
-        "colors": [
-            {"label-value": label, "rgba": [*color, 255]}
-            for label, color in zip(numbers, colors, strict=True)
-        ],
-        "properties": [{"label-value": label, "name": label_map.names[label]} for label in numbers],
+    rows = zip(label_map.numbers.tolist(), color_table(label_map)[1:].tolist(), strict=True)
+    described = {
+        "version": group.attrs["ome"]["version"],
+        "colors": [{"label-value": label, "rgba": [*color, 255]} for label, color in rows],
+        "properties": [{"label-value": n, "name": label_map.names[n]} for n in label_map.names],
     }
-    group.attrs["ome"] = entries
+    group.attrs["ome"] = group.attrs["ome"] | {"image-label": described}
 
 
 def _write_tiff(path: Path, mask: _Mask) -> None:

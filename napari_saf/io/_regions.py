@@ -12,13 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._masks import (
-    Axes,
-    count_labels,
-    image_channels,
-    label_axes,
-    map_labels,
-)
+from napari_saf.io._masks import Axes, count_labels, image_channels, label_axes, map_labels
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
 from napari_saf.label_map import LabelMap
 from napari_saf.storage import atomic_write
@@ -188,9 +182,8 @@ def save_regions(
     with atomic_write(target) as temporary:
         if suffix == ".csv":
             frame["name"] = frame["name"].map(table_cell)
-            frame.to_csv(
-                temporary, index=False, float_format="%.10g", na_rep="nan", lineterminator="\r\n"
-            )
+            layout = {"index": False, "na_rep": "nan", "lineterminator": "\r\n"}
+            frame.to_csv(temporary, float_format="%.10g", **layout)
             return target
         try:
             frame.to_parquet(temporary, engine="pyarrow", index=False)
@@ -248,13 +241,11 @@ def _table(
         spacing=[axes.scale.get(name, 1.0) for name in axes.names],
     )
     pixels, own = measured["num_pixels"], owners[measured["label"] - 1]
-    table: Table = {
-        "label": own,
-        "name": np.array([label_map.names[label] for label in own.tolist()]),
-        **({} if min_pixels is None else {"region": measured["label"]}),
-        "pixels": pixels,
-        "share": pixels / np.count_nonzero(labels),
-    }
+    names = np.array([label_map.names[label] for label in own.tolist()])
+    table: Table = {"label": own, "name": names}
+    if min_pixels is not None:
+        table["region"] = measured["label"]
+    table |= {"pixels": pixels, "share": pixels / np.count_nonzero(labels)}
     for name, column in columns.items():
         values = np.asarray(measured[name] if name in measured else measured[f"{name}-0"])
         # skimage's boxes end behind their last pixel.
@@ -311,9 +302,8 @@ def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
         if is_plane and len(set(axes.scale.values())) < 2:
             columns["perimeter"] = f"perimeter{length}"
     for k, name in enumerate(axes.names):
-        columns[f"centroid-{k}"] = (
-            f"centroid_{name}{_end(axes.units[name] if unit is None else unit)}"
-        )
+        own = axes.units[name] if unit is None else unit
+        columns[f"centroid-{k}"] = f"centroid_{name}{_end(own)}"
     for k, name in enumerate(axes.names):
         columns |= {f"bbox-{k}": f"first_{name}", f"bbox-{k + n_axes}": f"last_{name}"}
     for statistic in ("mean", "min", "max"):
