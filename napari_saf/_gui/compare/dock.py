@@ -154,8 +154,6 @@ class CompareWidget(RunDock):
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._side.release()
-        self.input.release()
-        self.truth.disconnect_viewer()
         if self._layers is not None:
             self._layers.release()
         self._layers = self.outcome = None

@@ -185,7 +185,6 @@ class DiagnosticsWidget(RunDock):
         run_registry(self._viewer).unwatch(self)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._timer.stop()
-        self._choice.disconnect_viewer()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self._lifetime.has_window)
         self._runs, self._run, self._recorded_labels = [], None, ()

@@ -133,7 +133,6 @@ class BranchForm(FormSection):
 
     def release(self) -> None:
         if self.form is not None:
-            self.form.release()
             self._parameters.hide()
             self._parameters.deleteLater()
         self._job = self.form = None

@@ -162,7 +162,6 @@ class ApplySection(QWidget):
 
     def release(self) -> None:
         self._layers, self.gain = [], None
-        self.target.disconnect_viewer()
 
 
 def apply_to_plane(

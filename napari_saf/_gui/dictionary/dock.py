@@ -104,8 +104,6 @@ class DictionaryWidget(RunDock):
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
-        self.images.disconnect_viewer()
-        self.form.release()
         self.applying.release()
         self._atom_labels.release()
 

@@ -13,6 +13,7 @@ from qtpy.QtCore import QEvent, QTimer
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
+from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.layout import create_scroll_area
 from napari_saf._gui.runs.controller import RunController
@@ -102,11 +103,13 @@ class RunDock(QWidget):
         self._clock.stop()
         self._keys.release()
         self.controller.shut_down()
+        for choice in self.findChildren((LayerChoice, ImageList)):
+            choice.disconnect_viewer()
         self._release()
 
     @abstractmethod
     def _release(self) -> None:
-        """Let go of the viewer."""
+        """Let go of the viewer; choices of layers do so by themselves."""
 
     def _lay_out(self, parts: list[QWidget], buttons: list[QWidget], below: list[QWidget]) -> None:
         """Put parts into a scroll area, and under it a row of buttons, the status, the rest."""

@@ -208,8 +208,6 @@ class ExportWidget(RunDock):
     def _release(self) -> None:
         self._watch(None)
         self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
-        for choice in (self.labels, self.image, self.repeat.image):
-            choice.disconnect_viewer()
         self._raw = self.repeat.recipe = None
 
     def _fits(self, layer: Layer) -> bool:

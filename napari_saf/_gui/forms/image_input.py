@@ -192,11 +192,6 @@ class ImageInput(QObject):
         together = plane_on_screen(self._viewer, image, whole.axes, n_shown)
         return dataclasses.replace(whole, together=together)
 
-    def release(self) -> None:
-        for choice in self.choices.values():
-            if isinstance(choice, LayerChoice):
-                choice.disconnect_viewer()
-
     def _on_image_changed(self) -> None:
         axes = channel_axes(self.image)
         # An axis of the same name with as many channels holds channels again.

@@ -69,8 +69,9 @@ class MethodForm(QObject):
     @property
     def prototypes_field(self) -> PrototypesChoice | None:
         """The choice of prototypes of an earlier result, if there is one."""
-        names = [name for name in self._array_names() if self._holds(name)]
-        return self.fields[names[0]].control if names else None  # type: ignore[attr-defined]
+        arrays = [name for name, item in self._parameters.items() if item.kind == "array"]
+        held = [self.fields[name] for name in arrays if self._holds(name)]
+        return held[0].control if held else None  # type: ignore[attr-defined]
 
     def read(self) -> AbstractMethod:
         """Return the method that the form describes; InvalidInput if a value is out of bounds."""
@@ -94,18 +95,12 @@ class MethodForm(QObject):
         self._has_seeds = has_seeds
         self._update_rows()
 
-    def release(self) -> None:
-        for name in self._array_names():
-            self.fields[name].control.disconnect_viewer()  # type: ignore[attr-defined]
-
-    def _array_names(self) -> list[str]:
-        return [name for name, item in self._parameters.items() if item.kind == "array"]
-
     def _create_fields(self) -> None:
         """Show the fields of the chosen method, at its defaults, in place of those there are."""
-        self.release()
         self.box.setToolTip(self.method.title)
         for section in (self.basic, self.advanced):
+            for choice in section.findChildren(LayerChoice):
+                choice.disconnect_viewer()
             section.clear()
         self._parameters = {
             parameter.name: parameter

@@ -136,8 +136,6 @@ class PrototypesWidget(RunDock):
         self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._watch.follow(None)
-        for choice in (self._labels, self._image, self.other_image):
-            choice.disconnect_viewer()
         self.history.clear()
         self._pending = None
 

@@ -172,10 +172,7 @@ class ScribblesWidget(RunDock):
     def _release(self) -> None:
         self.autosave.flush()
         self.strokes.follow(None)
-        for one in (self._slices, self.input, self.form):
-            one.release()
-        self.base.disconnect_viewer()
-        self.other.disconnect_viewer()
+        self._slices.release()
 
     def _is_other_image(self, layer: object) -> bool:
         is_image = isinstance(layer, Image) and METADATA_KEY not in layer.metadata

@@ -24,7 +24,6 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
@@ -82,8 +81,8 @@ class SegmentWidget(RunDock):
         self._on_form_changed()
 
     def _connect(self) -> None:
-        self._viewer.layers.events.removed.connect(self._on_layer_removed)
         for signal, slot in (
+            (self._viewer.layers.events.removed, self._on_layer_removed),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.image_changed, self._forget_error),
@@ -102,40 +101,33 @@ class SegmentWidget(RunDock):
     def chosen_method(self) -> AbstractMethod:
         return self.form.read()
 
-    def start(self) -> None:
-        self._start()
-
-    def start_sweep(self) -> None:
-        self._start(is_sweep=True)
-
-    def _release(self) -> None:
-        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
-        self.input.release()
-        self.form.release()
-
-    def _start(
+    def start(
         self, *, is_sweep: bool = False, rescale: bool = False, finite_only: bool = False
     ) -> None:
+        """Start a run, or a sweep over the fairness weight, with what is chosen here."""
         self._was_sweep, self._finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
         if image is None:
             self._show_error("no image: open or choose an image layer first")
             return
         with self._showing_errors():
-            method, job = self.form.read(), self._job(rescale)
+            method, job = self.form.read(), self.input.job(finite_only=finite_only)
+            field = self.form.prototypes_field
+            meant = {} if field is None else field.image_options
+            scaling = meant.get("scaling")
+            if isinstance(scaling, dict) and not (rescale or meant.get("rescale")):
+                # prototypes of an earlier result are meant for its scaling
+                options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
+                job = dataclasses.replace(job, options=options)
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
             self.controller.start(RunJob(image, job, method, place, is_sweep, strokes, note=note))
 
-    def _job(self, rescale: bool) -> ImageJob:
-        """Return the job; prototypes of an earlier result may be meant for its scaling."""
-        job, field = self.input.job(finite_only=self._finite_only), self.form.prototypes_field
-        meant = {} if field is None else field.image_options
-        scaling = meant.get("scaling")
-        if rescale or not isinstance(scaling, dict) or meant.get("rescale"):
-            return job
-        options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
-        return dataclasses.replace(job, options=options)
+    def start_sweep(self) -> None:
+        self.start(is_sweep=True)
+
+    def _release(self) -> None:
+        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
 
     def _on_method_changed(self) -> None:
         spreads = issubclass(self.form.method, SweepMethod)
@@ -166,7 +158,7 @@ class SegmentWidget(RunDock):
         """Run again, without the pixels or the scaling that were in the way."""
         rescale = self.status.suggested_action == RESCALE
         finite_only = self._finite_only or not rescale
-        self._start(is_sweep=self._was_sweep, rescale=rescale, finite_only=finite_only)
+        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=finite_only)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -183,23 +175,18 @@ class SegmentWidget(RunDock):
         self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
 
     def _on_returned(self, result: Segmentation) -> None:
-        is_whole = result.status is not Status.CANCELLED or self._frame is None
         text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
         text = f"{text} in {self.controller.seconds:.1f} s"
         problem, live, request = self.controller.problem, self.controller.live, self.controller.job
+        is_whole = self._frame is None or result.status is not Status.CANCELLED
         self.status.show_progress(
-            1.0 if is_whole or self._frame is None else self._frame.fraction,
+            1.0 if is_whole else self._frame.fraction,  # type: ignore[union-attr]
             self.controller.outcome_text(text, result),
             rescale_action(self.controller),
         )
-        if len(result.history):
-            self._show_prototypes(
-                result.prototypes, result.history.label_shares[-1], result.columns
-            )
-
         if problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)
-            self.fairness.show_result(problem, result, live)
+            self._show_result(result)
 
     def _on_swept(self, found: TradeOff) -> None:
         if self.controller.problem is not None:
@@ -207,13 +194,18 @@ class SegmentWidget(RunDock):
 
     def _on_solution_chosen(self, point: TradeOffPoint) -> None:
         """Show another solution of the sweep on the layer that it made."""
-        if self._shown is None or self.controller.is_running:
-            return
+        if self._shown is not None and not self.controller.is_running:
+            live, problem, _ = self._shown
+            live.finish(point.segmentation, problem.graph)
+            self._show_result(point.segmentation)
+
+    def _show_result(self, result: Segmentation) -> None:
+        assert self._shown is not None
         live, problem, _ = self._shown
-        result = point.segmentation
-        live.finish(result, problem.graph)
         self.fairness.show_result(problem, result, live)
-        self._show_prototypes(result.prototypes, result.history.label_shares[-1], result.columns)
+        if len(result.history):
+            shares = result.history.label_shares[-1]
+            self._show_prototypes(result.prototypes, shares, result.columns)
 
     def _on_layer_removed(self, event: Any) -> None:
         """Let go of the solutions of a layer that is gone."""
@@ -229,7 +221,7 @@ class SegmentWidget(RunDock):
     ) -> None:
         """Show the labels that own pixels, largest first; row k stands for label k + 1."""
         live, request = self.controller.live, self.controller.job
-        if (live is None or request is None) and self._shown is not None:
+        if self._shown is not None:
             live, _, request = self._shown
         if live is None or request is None:
             return
