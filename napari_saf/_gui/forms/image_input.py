@@ -156,8 +156,7 @@ class ImageInput(QObject):
         layers = {name: value for name, value in values.items() if isinstance(value, Layer)}
         read: dict[str, Any] = {}
         for name, choice in (("mask", "mask"), ("groups", "groups"), ("seeds", "strokes")):
-            if choice in layers:
-                read[name], read[f"{name}_index"] = region.over(layers[choice])
+            read[name], read[f"{name}_index"] = region.over(layers.get(choice))
         axis = region.feature_axis(layers["features"]) if "features" in layers else None
         if axis is not None:
             index, axis = feature_index(axis, region.axes, region.fixed)
@@ -278,8 +277,10 @@ class ImageRegion:
         found = place(self.image, self.axes, {}, self.channel_axis)
         return found, found.shape(tuple(shape[axis] for axis in self.axes))
 
-    def over(self, layer: Labels) -> tuple[Any, Index]:
+    def over(self, layer: Labels | None) -> tuple[Any, Index]:
         """Return the pixels of labels and the index of those over the region of the image."""
+        if layer is None:
+            return None, ()
         pixels, n_axes = pixels_of(layer), self.image.ndim
         return pixels, labels_index(pixels.shape, n_axes, self.axes, self.fixed, self.channel_axis)
 
