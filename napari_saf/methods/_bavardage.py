@@ -187,23 +187,19 @@ class _State(AbstractState):
         n_nodes = self._points.shape[1]
         energies += n_nodes * n_dimensions / 2 * math.log(2 * math.pi / precision)
         energies += ((beta - method.mean_weight) * n_dimensions / (2 * beta)).sum(dim=1)
-        free = alpha - method.concentration
-        energies -= (free * _mean_logarithms(alpha)).sum(dim=1)
+        # E[log share] under the Dirichlet posterior
+        logarithms = torch.digamma(alpha) - torch.digamma(alpha.sum(dim=1, keepdim=True))
+        energies -= ((alpha - method.concentration) * logarithms).sum(dim=1)
         # KL of the Dirichlet posterior of the shares and of the Gaussian ones of the means
         prior = torch.tensor(method.concentration, dtype=torch.float64)
         n_classes = alpha.shape[1]
-        shares = (alpha - prior) * _mean_logarithms(alpha) - torch.lgamma(alpha)
+        shares = (alpha - prior) * logarithms - torch.lgamma(alpha)
         constant = n_classes * torch.lgamma(prior) - torch.lgamma(n_classes * prior)
         ratio = method.mean_weight / beta
         means = n_dimensions * (ratio - 1 - ratio.log())
         means += method.mean_weight * precision * self._means.cpu().double().square().sum(dim=2)
         divergences = shares.sum(dim=1) + torch.lgamma(alpha.sum(dim=1)) + constant
         return energies + (divergences + means.sum(dim=1) / 2)
-
-
-def _mean_logarithms(alpha: torch.Tensor) -> torch.Tensor:
-    """Return the expected logarithms of shares with a Dirichlet posterior."""
-    return torch.digamma(alpha) - torch.digamma(alpha.sum(dim=1, keepdim=True))
 
 
 def _given_whitening(scatter: ArrayLike, n_features: int, max_scale: float) -> NDArray[np.float64]:
@@ -239,7 +235,15 @@ def whitened_by_seeds(
     the identity. Eigenvalues count as shares of their mean, each weighted by itself: axes along
     which classes are widest keep their scale.
     """
-    residuals, freedom = _residuals(points, class_indicators)
+    is_seed = class_indicators.sum(dim=2)
+    counts = is_seed.sum(dim=1).cpu().double()
+    order = is_seed.argsort(dim=1, descending=True, stable=True)[:, : int(counts.max()), None]
+    members = class_indicators.gather(1, order.expand(-1, -1, class_indicators.shape[2]))
+    seeds = points.gather(1, order.expand(-1, -1, points.shape[2]))
+    means = (members.mT @ seeds) / members.sum(dim=1)[..., None]
+    # seeds less the mean of their class, rows of 0 after them; how many more there are than classes
+    residuals = (seeds - members @ means) * members.sum(dim=2, keepdim=True)
+    freedom = counts - class_indicators.shape[2]
     values, axes = _principal_axes(residuals.cpu().double())
     mean = values.sum(dim=1) / n_features
     is_known = (freedom > 0) & (mean > 0)
@@ -261,23 +265,6 @@ def whitened_by_seeds(
     along = points @ axes.to(points)
     stretched = (along * (own - others).to(points)[:, None]) @ axes.to(points).mT
     return stretched + points * others.to(points)[:, None]
-
-
-def _residuals(
-    points: torch.Tensor, class_indicators: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the seeds less the mean of their class, rows of 0 after them, and their freedom.
-
-    That is how many more there are than classes, of shape (n_tasks,), in float64.
-    """
-    is_seed = class_indicators.sum(dim=2)
-    counts = is_seed.sum(dim=1).cpu().double()
-    order = is_seed.argsort(dim=1, descending=True, stable=True)[:, : int(counts.max())]
-    own = class_indicators.gather(1, order[..., None].expand(-1, -1, class_indicators.shape[2]))
-    seeds = points.gather(1, order[..., None].expand(-1, -1, points.shape[2]))
-    means = (own.mT @ seeds) / own.sum(dim=1)[..., None]
-    residuals = (seeds - own @ means) * own.sum(dim=2, keepdim=True)
-    return residuals, counts - class_indicators.shape[2]
 
 
 def _principal_axes(residuals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,18 +12,11 @@ from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
-from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._fair_state import FairCut, FairPoints, lift
 from napari_saf.methods._fairness import FairnessTerm, FairSetup
 from napari_saf.methods._laplacian import neighbour_operator
-from napari_saf.methods._method import (
-    Call,
-    documented,
-    map_steps,
-    run_to_end,
-    tolerance_parameter,
-)
+from napari_saf.methods._method import Call, documented, map_steps, run_to_end, tolerance_parameter
 from napari_saf.parameters import parameter
 from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem
@@ -253,11 +246,6 @@ class FairClustering(AbstractClustering):
             v = lift(v) if self.objective == "ncut" else v
             points = weighted_means(torch.softmax(v, dim=1), call.features)
 
-        def contrast() -> SparseProduct:
-            product, _ = neighbour_operator(call.problem, call.features, seed=self.seed)
-            assert isinstance(product, SparseProduct)
-            return product
-
         setup = FairSetup(
             FairnessTerm(groups, proportions, call.features),
             points,
@@ -266,7 +254,7 @@ class FairClustering(AbstractClustering):
             self.lipschitz,
             self.tolerance,
             has_medoids=self.objective == "kmedian",
-            product=contrast,
+            product=lambda: neighbour_operator(call.problem, call.features, seed=self.seed)[0],
         )
         state = FairCut if self.objective == "ncut" else FairPoints
         return state(Tasks.of(call), setup)

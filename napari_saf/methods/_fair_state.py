@@ -209,6 +209,7 @@ class FairCut(AbstractFairState):
 
     def warm_up(self) -> Iterator[None]:
         product, degrees = self._setup.product(), torch.empty_like(self.v[:, :1])
+        assert isinstance(product, SparseProduct)
         product(torch.ones_like(degrees), degrees, degrees)
         self._links = _Links(product, degrees)
         if not self._is_fresh:

@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.special import rel_entr, xlogy
 
 from napari_saf.flow import normalize_, softmax
-from napari_saf.graph import SparseProduct
+from napari_saf.graph import Averager, SparseProduct
 from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.points import squared_distances
 
@@ -247,7 +247,7 @@ class FairSetup(NamedTuple):
     lipschitz: float
     tolerance: float
     has_medoids: bool
-    product: Callable[[], SparseProduct]
+    product: Callable[[], Averager]
 
 
 class AbstractFairState(AbstractState):
