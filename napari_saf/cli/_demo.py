@@ -30,12 +30,12 @@ from napari_saf.storage import atomic_write, make_folder
 ])  # fmt: skip
 def demo(out: Path, sample: str, headless: bool, debug: bool) -> None:
     """Label a sample image with the defaults and show what came out."""
+    make_folder(out)
     image = read_sample(sample)
     click.echo(f"{SAMPLES[sample].title}: {' × '.join(map(str, image.array.shape))}")
     steps = SelfAssignmentFlow().iterate(Problem.from_image(image.array))
     result = run_with_progress(steps, sample)
     click.echo(f"{result.n_labels} labels, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
-    make_folder(out)
     mask = out / f"{sample}_labels.tif"
     figure, recipe = out / f"{sample}.png", out / f"{sample}_labels.recipe.json"
     io.save_masks(mask, result.labels, scale=image.scale, units=image.units, axes=image.label_axes)
