@@ -55,17 +55,9 @@ def _group() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line with what follows the name of the program; return the exit code.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        What follows the name of the program; by default that of the process.
-
-    Returns
-    -------
-    int
-        The exit code: 0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
+    0, 1 (bad input, failed computation), 2 (usage) or 130 (interrupted).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):

@@ -265,17 +265,16 @@ def _own_names(
     method has stands for the one parameter whose dotted name ends in it.
     """
     found: dict[str, object] = {}
-    for key, value in given.items():
-        if isinstance(value, PrototypeSet):
-            found |= value.arguments()
-            if not found.keys() <= set(known):
-                raise click.UsageError(
-                    f"{flag_of(key)}: the method {method.name!r} takes no file of prototypes"
-                )
-    for key, value in given.items():
+    for key, value in sorted(given.items(), key=lambda pair: not isinstance(pair[1], PrototypeSet)):
         if not isinstance(value, PrototypeSet):
             meant = [own for own in known if own.rpartition(".")[2] == key]
             found[meant[0] if key not in known and len(meant) == 1 else key] = value
+        elif value.arguments().keys() <= set(known):
+            found |= value.arguments()
+        else:
+            raise click.UsageError(
+                f"{flag_of(key)}: the method {method.name!r} takes no file of prototypes"
+            )
     return found
 
 

@@ -100,8 +100,7 @@ def segment(
 def _task(values: dict[str, Any], n_images: int) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
     given = given_parameters(values)
-    found = (value for value in given.values() if isinstance(value, PrototypeSet))
-    prototypes = next(found, None)
+    prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
     recipe = _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
     if recipe is not None:
@@ -113,13 +112,13 @@ def _task(values: dict[str, Any], n_images: int) -> LabelTask:
         raise click.UsageError(
             f"--prototypes: those of the file are made of {known.features!r}, not of {features!r}"
         )
-    options = _with_scaling(options, values["scaling"])
+    options = _with_scaling(options, values.pop("scaling"))
     is_new = values["recipe"] is None
-    values = values | {"scaling": None}
     source = problem_source(values, n_images, options, axis_from_file=is_new)
-    names = {} if prototypes is None else prototypes.names
-    colors = {} if prototypes is None else prototypes.colors
-    return LabelTask(made, source, names, colors, values["overwrite"])
+    task = LabelTask(made, source, overwrite=values["overwrite"])
+    if prototypes is None:
+        return task
+    return dataclasses.replace(task, names=prototypes.names, colors=prototypes.colors)
 
 
 def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recipe | None:

@@ -219,29 +219,24 @@ def _letters(axes: str) -> str:
 def _ome_sizes(file: Any) -> Sizes:
     import tifffile
 
-    metadata: Any = tifffile.xml2dict(file.ome_metadata or "").get("OME", {})
-    image = metadata.get("Image", {})
+    image = tifffile.xml2dict(file.ome_metadata or "").get("OME", {}).get("Image", {})
     pixels = (image[0] if isinstance(image, list) else image).get("Pixels", {})
-    keys = {"t": "TimeIncrement"} | {name: f"PhysicalSize{name.upper()}" for name in "zyx"}
     sizes: Sizes = {}
-    for name, key in keys.items():
-        size = float(pixels.get(key, 0))
+    for name in "tzyx":
+        key = "TimeIncrement" if name == "t" else f"PhysicalSize{name.upper()}"
+        size, unit = float(pixels.get(key, 0)), "s" if name == "t" else "µm"
         if 0 < size < float("inf"):
-            default = "s" if name == "t" else "µm"
-            sizes[name] = (size, str(pixels.get(f"{key}Unit", default)))
+            sizes[name] = (size, str(pixels.get(f"{key}Unit", unit)))
     return sizes
 
 
 def _imagej_sizes(file: Any) -> Sizes:
-    metadata = file.imagej_metadata
-    if not metadata:
-        return {}
+    metadata, tags = file.imagej_metadata or {}, file.pages[0].tags
     unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
-    sizes = {"z": float(metadata["spacing"])} if "spacing" in metadata else {}
-    tags = file.pages[0].tags
+    sizes = {"z": float(metadata.get("spacing", 0))}
     for name, tag in (("y", "YResolution"), ("x", "XResolution")):
         count, length = tags[tag].value if tag in tags else (0, 1)
-        if count and length and unit != "pixel":
+        if count and unit != "pixel":
             sizes[name] = length / count
     return {name: (size, unit) for name, size in sizes.items() if 0 < size < float("inf")}
 
