@@ -251,7 +251,7 @@ def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_r
     recording = weakref.ref(diagnostics._run.recording)
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
-    assert not run_registry(viewer).is_watched
+    assert not run_registry(viewer).watchers
     assert dock.controller._run.recording is None
     stop(qtbot, dock)
     gc.collect()
@@ -308,7 +308,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(
     del kept
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
-    dock.controller.forget_image()
+    dock.controller.reader.forget()
     dock._shown = None
     QApplication.processEvents()
     gc.collect()
@@ -364,7 +364,7 @@ def test_a_run_ends_others_that_write_to_its_layer():
     registry, live = RunRegistry(), object()
     controllers = [Other(live), Other(live), Other(object()), Other(None)]
     for controller in controllers:
-        registry.join(controller)
+        registry.controllers.add(controller)
     registry.began(controllers[1])
     assert [controller.is_stopped for controller in controllers] == [True, False, False, False]
 

@@ -15,8 +15,7 @@ from qtpy.QtWidgets import QWidget
 from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.run import Run, Task
-from napari_saf._gui.runs.start import RunStart
+from napari_saf._gui.runs.run import Run, RunStart, Task
 from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui

@@ -22,7 +22,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY, metadata_of
 from napari_saf._gui.runs.controller import RunController, run_registry
-from napari_saf._gui.runs.start import RecordedStart
+from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
 from napari_saf.result import STATUS_TEXTS, History, LabelImage, Segmentation

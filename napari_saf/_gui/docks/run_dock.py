@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import napari
@@ -29,10 +29,6 @@ _CLOSING_SECONDS = 5.0
 _Callback = Callable[[Any], None]
 
 
-def _ignore(result: object) -> None:
-    pass
-
-
 class RunDock(QWidget):
     """A dock that runs a method, or does other work in a thread, one thing at a time, with Stop.
 
@@ -50,7 +46,6 @@ class RunDock(QWidget):
         self._frame: Frame | None = None
         self._task: Task | None = None
         self._task_text = ""
-        self._task_callbacks: tuple[_Callback, _Callback | None] = (_ignore, None)
         self._background: dict[str, Task] = {}
         self._ending: set[Task] = set()
         self.controller = RunController(viewer)
@@ -64,19 +59,17 @@ class RunDock(QWidget):
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._lifetime = DockLifetime(viewer, self, self._on_gone)
-        self._connect_controller()
+        self._stop_button.clicked.connect(self._on_stop_clicked)
+        self._clock.timeout.connect(self._on_clock)
+        self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
+        self.controller.began.connect(self._on_began)
+        self.controller.advanced.connect(self._on_advanced)
 
     def start(self) -> None:
         """Start a run with what the dock says; nothing in a dock that only follows runs."""
 
     def chosen_method(self) -> AbstractMethod | None:
-        """Return the method with the parameters chosen here, for other docks; None without a form.
-
-        Raises
-        ------
-        SafError
-            If a value is out of bounds.
-        """
+        """Return the method of the form, for other docks, or None; SafError: a value is wrong."""
         return None
 
     def run_or_stop(self) -> bool:
@@ -99,7 +92,13 @@ class RunDock(QWidget):
         self._lifetime.end()
 
     def _on_gone(self) -> None:
-        self._end_tasks()
+        for task in (*self._background.values(), *filter(None, [self._task])):
+            self._drop(task)
+        for task in self._ending:
+            task.wait(_CLOSING_SECONDS)
+        self._task = None
+        self._background.clear()
+        self._ending.clear()
         self._clock.stop()
         self._keys.release()
         self.controller.shut_down()
@@ -135,19 +134,21 @@ class RunDock(QWidget):
         """Return the key that calls a method, as a tooltip names it."""
         return next(shortcut_text(key) for key, name in self.shortcuts.items() if name == method)
 
-    def _connect_controller(self) -> None:
-        self._stop_button.clicked.connect(self._on_stop_clicked)
-        self._clock.timeout.connect(self._on_clock)
-        controller = self.controller
-        # What the run tells of its end stays: the clock stops before.
-        for ended in (controller.returned, controller.failed, controller.abandoned):
+    def _follow(
+        self,
+        work: RunController | Task,
+        on_returned: _Callback,
+        on_abandoned: Callable[[], None],
+        on_finished: Callable[[], None],
+    ) -> None:
+        """Connect the end of a run or task to methods of this dock: connections end with it."""
+        # The status says how it ended: the clock, which writes there, stops before.
+        for ended in (work.returned, work.failed, work.abandoned):
             ended.connect(self._clock.stop)
-        controller.began.connect(self._on_began)
-        controller.advanced.connect(self._on_advanced)
-        controller.returned.connect(self._on_returned)
-        controller.failed.connect(self._on_failed)
-        controller.abandoned.connect(self._on_abandoned)
-        controller.finished.connect(self._on_finished)
+        work.returned.connect(on_returned)
+        work.failed.connect(self._on_failed)
+        work.abandoned.connect(on_abandoned)
+        work.finished.connect(on_finished)
 
     def _on_began(self) -> None:
         self._frame = None
@@ -222,15 +223,14 @@ class RunDock(QWidget):
         """Do some work (see `Task`), in words; nothing happens while other work is under way."""
         if self.is_busy:
             return
-        task = self._task = Task(function)
+
+        def work(report: Callable[[object], None], cancelled: Callable[[], bool]) -> Any:
+            return on_returned, function(lambda step: report((on_advanced, step)), cancelled)
+
+        task = self._task = Task(work)
         self._task_text = words
-        self._task_callbacks = (on_returned, on_advanced)
-        # Methods of a widget: such connections end with it.
-        task.returned.connect(self._on_task_returned)
-        task.advanced.connect(self._on_task_advanced)
-        task.failed.connect(self._on_task_failed)
-        task.abandoned.connect(self._on_task_abandoned)
-        task.finished.connect(self._on_task_finished)
+        self._follow(task, self._call_back, self._on_task_abandoned, self._on_task_finished)
+        task.advanced.connect(self._call_back)
         self.status.reset(f"{words} …")
         self._clock.start()
         self._update_enabled()
@@ -244,55 +244,33 @@ class RunDock(QWidget):
         if before is not None:
             self._drop(before)
         task = self._background[key] = Task(lambda report, cancelled: (then, function(cancelled)))
-        task.returned.connect(self._on_background_returned)
+        task.returned.connect(self._call_back)
         task.failed.connect(self._on_failed)
         task.finished.connect(self._on_background_finished)
         task.start()
-
-    def _end_tasks(self) -> None:
-        tasks = [*self._background.values(), *([] if self._task is None else [self._task])]
-        for task in tasks:
-            self._drop(task)
-        for task in list(self._ending):
-            task.wait(_CLOSING_SECONDS)
-        self._task = None
-        self._background.clear()
-        self._ending.clear()
 
     def _drop(self, task: Task) -> None:
         """Take no notice of a task any more; it is kept until its thread has ended."""
         task.cancel()
         for signal in (task.advanced, task.returned, task.failed, task.abandoned, task.finished):
-            _disconnect(signal)
+            with suppress(TypeError):  # where nothing is connected
+                signal.disconnect()
         self._ending = {other for other in self._ending if not other.wait(0)} | {task}
 
-    def _on_task_returned(self, result: Any) -> None:
-        self._clock.stop()
-        self._task_callbacks[0](result)
-
-    def _on_task_advanced(self, report: Any) -> None:
-        if self._task_callbacks[1] is not None:
-            self._task_callbacks[1](report)
-
-    def _on_task_failed(self, error: Exception) -> None:
-        self._clock.stop()
-        self._on_failed(error)
+    def _call_back(self, found: tuple[_Callback | None, Any]) -> None:
+        then, result = found
+        if then is not None:
+            then(result)
 
     def _on_task_abandoned(self) -> None:
-        self._clock.stop()
         self.status.reset("stopped")
 
     def _on_task_finished(self) -> None:
         if self._task is not None:
             self._task.wait(_CLOSING_SECONDS)
         self._task = None
-        self._task_callbacks = (_ignore, None)
         self._clock.stop()
         self._update_enabled()
-
-    def _on_background_returned(self, found: tuple[_Callback, Any]) -> None:
-        then, result = found
-        then(result)
 
     def _on_background_finished(self) -> None:
         for key in [key for key, task in self._background.items() if task.is_over]:
@@ -338,11 +316,3 @@ def rescale_action(controller: RunController) -> str:
 def count_labels(n_labels: int) -> str:
     """Return a number of labels in words."""
     return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"
-
-
-def _disconnect(signal: Any) -> None:
-    """Disconnect a signal, whether or not anything is connected."""
-    try:
-        signal.disconnect()
-    except TypeError:
-        return

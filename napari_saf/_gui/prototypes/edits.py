@@ -17,7 +17,7 @@ from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_axes, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
 from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
-from napari_saf._gui.runs.start import RunStart
+from napari_saf._gui.runs.run import RunStart
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels

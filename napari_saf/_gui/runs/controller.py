@@ -16,8 +16,7 @@ from qtpy.QtCore import QObject, QTimer, Signal
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.run import Frame, Run
-from napari_saf._gui.runs.start import RunStart
+from napari_saf._gui.runs.run import Frame, Run, RunStart
 from napari_saf._gui.settings import current_settings
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
@@ -32,9 +31,8 @@ class RunJob:
     """What a click on Run asks for, as read at that time.
 
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
-    this one is then left as it is. The `others` are images labelled together with this one. The
-    `start` says where the run begins: one that begins at a recorded state goes on with its
-    `recording`. The `note` is for the line that tells how it ended.
+    this one is then left as it is. The `others` are images labelled together with this one. A run
+    whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
     """
 
     image: Image
@@ -61,23 +59,8 @@ class RunController(QObject):
 
     A timer takes the newest frame of the run and shows it; the run never waits for that, nor the
     main thread for the run. A run begins only when the one before has ended. It ends early when
-    its image or its result is removed.
-
-    Layers are compared by equality: a plugin is handed proxies, of which there are many of one
-    layer.
-
-    Parameters
-    ----------
-    viewer : napari.Viewer
-
-    Attributes
-    ----------
-    job : RunJob or None
-        What the run was asked for.
-    live : LiveLayer or None
-        Shows its labels.
-    reader : ProblemReader
-        Of the runs; for other work while there is none.
+    its image or its result is removed. Layers are compared by equality: a plugin is handed proxies,
+    of which there are many of one layer. The `reader` may serve other work while there is no run.
     """
 
     began = Signal()
@@ -92,7 +75,7 @@ class RunController(QObject):
         super().__init__()
         self._viewer = viewer
         self._run: Run | None = None
-        self._next: RunJob | None = None
+        self.waiting: RunJob | None = None  # for the end of the present run
         self._has_returned = self._is_in_sight = False
         self._frame: Frame | None = None
         self._frame_seconds = self._began_showing = 0.0
@@ -106,7 +89,7 @@ class RunController(QObject):
         self.live: LiveLayer | None = None
         viewer.layers.events.removed.connect(self._on_layer_removed)
         self._registry = run_registry(viewer)
-        self._registry.join(self)
+        self._registry.controllers.add(self)
 
     @property
     def is_running(self) -> bool:
@@ -117,11 +100,6 @@ class RunController(QObject):
     def is_stopping(self) -> bool:
         """Whether the run was told to end."""
         return self._run is not None and self._run.is_cancelled
-
-    @property
-    def waiting(self) -> RunJob | None:
-        """The run that waits for the end of this one, if any."""
-        return self._next
 
     @property
     def seconds(self) -> float:
@@ -140,8 +118,7 @@ class RunController(QObject):
 
     def outcome_text(self, first: str, result: Segmentation) -> str:
         """Return the text on how a run ended, and below it what should be known of it."""
-        if self.job is None:
-            return "\n".join([first, *result.notes])
+        assert self.job is not None
         own = () if self.problem is None else self.problem.notes
         name = self.job.image.name
         notes = [f"{name}: {note}" if note in own else note for note in result.notes]
@@ -165,18 +142,14 @@ class RunController(QObject):
         if self._run is None:
             self._begin(job)
         else:
-            self._next = job
+            self.waiting = job
             self._run.cancel()
 
     def stop(self) -> None:
         """End the run with what it has."""
-        self._next = None
+        self.waiting = None
         if self._run is not None:
             self._run.cancel()
-
-    def forget_image(self) -> None:
-        """Read the image anew in the next run."""
-        self.reader.forget()
 
     def shut_down(self) -> None:
         """End the run, if there is one, and take no notice of it any more."""
@@ -185,7 +158,9 @@ class RunController(QObject):
         self._painted.stop()
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         run, self._run = self._run, None
-        self._registry.leave(self)
+        self._registry.controllers.discard(self)
+        for watcher in self._registry.watchers:
+            watcher.run_ended(self)
         if run is not None:
             for signal, slot in self._connections(run):
                 signal.disconnect(slot)
@@ -224,12 +199,24 @@ class RunController(QObject):
             self._show(self._run.mailbox.pop())
         self._painted.start()
 
-    def _show(self, frame: Frame) -> None:
-        assert self.live is not None
-        if self._may_show():
-            self.live.show(frame.labels, frame.n_shown)
-            self._bring_to_sight()
-        self._frame = frame
+    def _show(self, shown: Frame | Segmentation) -> None:
+        """Show labels, where there is a layer for them or an image to make one for.
+
+        They come to sight once a run, and hide earlier ones: runs side by side do not flicker.
+        """
+        assert self._run is not None and self.live is not None and self.job is not None
+        if isinstance(shown, Frame):
+            self._frame = shown
+        if self.live.layer is None and self.job.image not in self._viewer.layers:
+            return
+        if isinstance(shown, Frame):
+            self.live.show(shown.labels, int(shown.numbers.max(initial=0)))
+        else:
+            graph = None if self._run.problem is None else self._run.problem.graph
+            self.live.finish(self._run.by_label(shown), graph)
+        if not self._is_in_sight:
+            self._is_in_sight = True
+            self._registry.show_result(self.job.image, self.live.layer, self.job.image_job.index)
 
     def _on_painted(self) -> None:
         """Let the docks show the frame, too; then rest twice as long as all that took."""
@@ -244,18 +231,16 @@ class RunController(QObject):
         run = self._run
         if run is None or self.live is None:
             return
-        if self._next is not None and self._next.live is self.live:
+        if self.waiting is not None and self.waiting.live is self.live:
             return
         self._has_returned = True
         self._timer.stop()
         if run.mailbox and not self._is_in_sight:
             self._show(run.mailbox.pop())
         self._on_painted()  # listeners see how every run began
-        if self._may_show():
-            graph = None if run.problem is None else run.problem.graph
-            self.live.finish(run.by_label(result), graph)
-            self._bring_to_sight()
-        self._registry.returned(self, result)
+        self._show(result)
+        for watcher in self._registry.watchers:
+            watcher.run_returned(self, result)
         self.returned.emit(result)
 
     def _on_finished(self) -> None:
@@ -263,8 +248,9 @@ class RunController(QObject):
             self._run.wait(_CLOSING_SECONDS)
         self._timer.stop()
         self._run = self.job = self.live = self._frame = None
-        job, self._next = self._next, None
-        self._registry.ended(self)
+        job, self.waiting = self.waiting, None
+        for watcher in self._registry.watchers:
+            watcher.run_ended(self)
         self.finished.emit()
         if job is not None and job.image in self._viewer.layers:
             self._begin(job)
@@ -277,31 +263,18 @@ class RunController(QObject):
         if event.value in (self.job.image, result, *self.job.others):
             self._run.cancel()
 
-    def _may_show(self) -> bool:
-        """Return whether there is a layer to show labels on, or an image to make one for."""
-        assert self.live is not None and self.job is not None
-        return self.live.layer is not None or self.job.image in self._viewer.layers
-
-    def _bring_to_sight(self) -> None:
-        """Show the labels once a run, and hide earlier ones: runs side by side do not flicker."""
-        if self._is_in_sight:
-            return
-        self._is_in_sight = True
-        assert self.live is not None and self.job is not None
-        self._registry.show_result(self.job.image, self.live.layer, self.job.image_job.index)
-
 
 class RunObserver(Protocol):
-    """What is told of the runs of a viewer, in the main thread."""
+    """Follows the runs of a viewer, in the main thread."""
 
     def run_began(self, controller: RunController) -> None:
-        """Take note that a run is under way."""
+        """Handle that a run is under way."""
 
     def run_returned(self, controller: RunController, result: Any) -> None:
-        """Take note of what came of a run, once its layer shows it."""
+        """Handle what came of a run, once its layer shows it."""
 
     def run_ended(self, controller: RunController) -> None:
-        """Take note that a run is over."""
+        """Handle that a run is over."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -324,33 +297,20 @@ class RunRegistry:
     """The controllers of a viewer, their results and who watches them; keeps none of them alive."""
 
     def __init__(self) -> None:
-        self._controllers: WeakSet[RunController] = WeakSet()
+        self.controllers: WeakSet[RunController] = WeakSet()
         self._results: list[_Result] = []
         self._watchers: WeakSet[RunObserver] = WeakSet()
 
     @property
-    def is_watched(self) -> bool:
-        """Whether anybody watches."""
-        return len(self._watchers) > 0
-
-    def join(self, controller: RunController) -> None:
-        """Announce a controller."""
-        self._controllers.add(controller)
-
-    def leave(self, controller: RunController) -> None:
-        """Say that a controller is over, and its run with it."""
-        self._controllers.discard(controller)
-        self.ended(controller)
+    def watchers(self) -> list[RunObserver]:
+        """Who watches now."""
+        return list(self._watchers)
 
     def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
         """Keep a new result in sight, and hide the earlier ones at its place of the image, once.
 
-        Parameters
-        ----------
-        image, layer : Layer
-            What is labelled, and the labels.
-        index : tuple of int or slice
-            The part of the image: other slices stay in sight, a volume hides those of its slices.
+        The `index` is what is labelled of the image: other slices stay in sight, a volume hides
+        those of its slices.
         """
         fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
         here = [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
@@ -375,34 +335,24 @@ class RunRegistry:
     def watch(self, watcher: RunObserver) -> None:
         """Tell somebody of all runs, those under way included."""
         self._watchers.add(watcher)
-        for controller in list(self._controllers):
+        for controller in list(self.controllers):
             if controller.is_running:
                 watcher.run_began(controller)
 
     def unwatch(self, watcher: RunObserver) -> None:
-        """Tell somebody nothing any more; runs that nobody watches are not recorded on."""
+        """End `watch`; runs that nobody watches are not recorded on."""
         self._watchers.discard(watcher)
-        if not self.is_watched:
-            for controller in list(self._controllers):
+        if not self._watchers:
+            for controller in list(self.controllers):
                 controller.stop_recording()
 
     def began(self, controller: RunController) -> None:
         """Tell that a run is under way; another that writes to its layer ends."""
-        for other in list(self._controllers):
+        for other in list(self.controllers):
             if other is not controller and other.is_running and other.live is controller.live:
                 other.stop()
-        for watcher in list(self._watchers):
+        for watcher in self.watchers:
             watcher.run_began(controller)
-
-    def returned(self, controller: RunController, result: Any) -> None:
-        """Tell what came of a run."""
-        for watcher in list(self._watchers):
-            watcher.run_returned(controller, result)
-
-    def ended(self, controller: RunController) -> None:
-        """Tell that a run is over."""
-        for watcher in list(self._watchers):
-            watcher.run_ended(controller)
 
 
 _REGISTRIES: WeakKeyDictionary[Any, RunRegistry] = WeakKeyDictionary()

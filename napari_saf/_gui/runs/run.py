@@ -1,4 +1,4 @@
-"""Work in threads of their own: tasks, and the run of a method that fills a mailbox."""
+"""Work in threads of their own: tasks, where a run begins, and the run that fills a mailbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf._gui.runs.start import RunStart
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
 from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.problem import Problem
-from napari_saf.recording import Recording
+from napari_saf.recording import RecordedState, Recording
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
 _logger = logging.getLogger(__name__)
+_LEAST, _SMOOTHING = 1e-10, 0.1
 
 
 class Task(QObject):
@@ -80,7 +80,7 @@ class Task(QObject):
         return not self._thread.is_alive()
 
     def _clean_up(self) -> None:
-        """Do what nobody waits for, once the outcome was sent."""
+        """Do what can be done once the outcome was sent."""
 
     def _work(self) -> None:
         settings, function = self._settings, self._function
@@ -95,10 +95,9 @@ class Task(QObject):
                 self._clean_up()
         except Cancelled:
             self.abandoned.emit()
-        except SafError as error:
-            self.failed.emit(error)
         except Exception as error:
-            _logger.exception("the run failed")
+            if not isinstance(error, SafError):
+                _logger.exception("the run failed")
             self.failed.emit(error)
         finally:
             torch.set_num_threads(self._n_threads)  # for threads to come
@@ -121,31 +120,102 @@ class Frame:
     time: float
     fraction: float
 
-    @property
-    def n_shown(self) -> int:
-        """The largest number that a label may have."""
-        return int(self.numbers.max(initial=0))
+
+class RunStart:
+    """Begins from nothing, with labels numbered as the strokes are; subclasses begin otherwise.
+
+    The recording of a run that `continues` begins with what was recorded before.
+    """
+
+    is_recorded: ClassVar[bool] = True
+    continues: ClassVar[bool] = False
+
+    def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
+        """Return the problem to solve, and the labels on screen of its first columns."""
+        if method.labels_are_given:
+            return problem, LabelMap.identity(0)
+        return without_gaps(problem)
+
+    def initial(
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
+    ) -> NDArray[np.float32] | None:
+        """Return the assignment to start from; None for the own start of the method."""
+        return None
+
+    def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
+        """Return labels on screen for columns counted from 1, 0 for outside."""
+        return classes.extended(int(columns.max(initial=0))).paint(columns)
+
+    def finish(self, result: Segmentation, classes: LabelMap) -> Segmentation:
+        """Return the result with labels as on screen, of the image that is asked for."""
+        own = result.labels[-1] if isinstance(result.labels, list) else result.labels
+        return dataclasses.replace(result, labels=self.paint(own, classes))
+
+    def prototypes_by_label(
+        self, prototypes: NDArray[np.float32], classes: LabelMap
+    ) -> NDArray[np.float32]:
+        """Return prototypes of a result in rows by the labels on screen, see `LabelMap.rows`."""
+        return classes.extended(len(prototypes)).rows(prototypes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class WarmStart(RunStart):
+    """The final state of an earlier run of the classes painted with `numbers`, to continue from.
+
+    This saves evaluations, and some pixels get another label than from a fresh start: what was
+    painted first counts for more.
+    """
+
+    assignment: NDArray[np.float32]
+    numbers: NDArray[np.int64]
+
+    def initial(
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
+    ) -> NDArray[np.float32] | None:
+        """Return the assignment as far as the classes are the same; None if none fits.
+
+        At the end of a run it is certain: smoothed, it can be changed.
+        """
+        if not method.follows_seeds or len(self.assignment) != problem.n_nodes:
+            return None  # new labels would have no column in it
+        start = np.full((problem.n_nodes, classes.n_columns), _LEAST, dtype=np.float32)
+        _, new, old = np.intersect1d(classes.numbers, self.numbers, return_indices=True)
+        start[:, new] = self.assignment[:, old].clip(_LEAST)
+        start **= _SMOOTHING
+        return np.asarray(start / start.sum(axis=1, keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RecordedStart(RunStart):
+    """A recorded state, from which a run continues unchanged."""
+
+    continues: ClassVar[bool] = True
+    state: RecordedState
+
+    def initial(
+        self, problem: Problem, classes: LabelMap, method: AbstractMethod
+    ) -> NDArray[np.float32]:
+        """Return the recorded assignment."""
+        return self.state.assignment()
+
+
+def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
+    """Return the problem with seeds 1, 2, ... and the labels that they had."""
+    if problem.seeds is None:
+        return problem, LabelMap.identity(0)
+    classes = LabelMap.from_seeds(problem.seeds)
+    return problem.with_seeds(classes.unpaint(problem.seeds)), classes
 
 
 class Run(Task):
     """One run of one method on one image, from the `start`.
 
-    A reader that read the image before saves the time. A sweep through the fairness weights, with
-    a method that can, sends `swept` before it returns its last solution. `first_labels` is sent
-    when the mailbox has its first frame.
+    The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
+    asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
+    through the fairness weights sends `swept` before it returns its last solution.
 
-    Attributes
-    ----------
-    mailbox : deque of Frame
-        At most one. The run puts a frame when it is empty, and makes none otherwise; whoever takes
-        it asks so for another. Neither waits for the other.
-    recording : Recording or None
-        Records each step; it can be set while a run that is recordable goes on: a sweep is not,
-        nor are edited labels that are refined.
-    problem : Problem or None
-        What was read, once it was; strokes numbered without gaps.
-    classes : LabelMap
-        The number with which each class of the seeds was painted.
+    A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
+    read, with strokes numbered without gaps; the `classes` are the numbers of the strokes.
     """
 
     first_labels = Signal()
@@ -163,7 +233,7 @@ class Run(Task):
         self._job, self._method, self._is_sweep = job, method, is_sweep
         self._start = start or RunStart()
         self._reader = reader or ProblemReader()
-        self._unrecorded: Segmentation | None = None
+        self._result: Segmentation | None = None
         self._has_labels = False
         self.mailbox: deque[Frame] = deque(maxlen=1)
         self.recording: Recording | None = None
@@ -172,7 +242,7 @@ class Run(Task):
 
     @property
     def is_recordable(self) -> bool:
-        """Whether it can be recorded."""
+        """Whether it can be recorded: neither a sweep nor edited labels that are refined."""
         return self._start.is_recorded and not self._is_sweep
 
     def by_label(self, result: Segmentation) -> Segmentation:
@@ -202,7 +272,7 @@ class Run(Task):
         if self._start.continues and self.recording:
             # The history begins before the recorded state that the run started from.
             result = dataclasses.replace(result, history=self.recording.history())
-        self._unrecorded = result
+        self._result = result
         return self._start.finish(result, self.classes)
 
     def _put(self, snapshot: Snapshot) -> None:
@@ -229,6 +299,6 @@ class Run(Task):
         )
 
     def _clean_up(self) -> None:
-        result, self._unrecorded = self._unrecorded, None
+        result, self._result = self._result, None
         if result is not None and self.recording is not None:
             self.recording.finish(result)

@@ -357,7 +357,7 @@ class ScribblesWidget(RunDock):
 
     def update_labels(self) -> None:
         """Read the image anew and label it by the strokes that there are now."""
-        self.controller.forget_image()
+        self.controller.reader.forget()
         self.start()
 
     def _on_form_changed(self) -> None:

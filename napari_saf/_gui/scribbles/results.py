@@ -20,7 +20,7 @@ from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.start import WarmStart
+from napari_saf._gui.runs.run import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.features import FEATURES
