@@ -43,43 +43,6 @@ def frame_of(dock: QWidget) -> QDockWidget | None:
     return frame
 
 
-class HelpButton(QObject):
-    """Adds the help button to the title bar of a dock widget, again when napari recreates it."""
-
-    def __init__(self, dock: QWidget) -> None:
-        super().__init__(dock)
-        self._dock = dock
-        self._frame: Callable[[], QDockWidget | None] = lambda: None
-
-    def follow(self) -> None:
-        """Install the button in the frame of the dock once it is visible."""
-        frame = frame_of(self._dock)
-        if frame is not None and frame is not self._frame():
-            self._frame = weakref.ref(frame)
-            # Floating or moving a dock makes its title anew; that comes first.
-            frame.topLevelChanged.connect(self._add)
-            frame.dockLocationChanged.connect(self._add)
-        self._add()
-
-    def _add(self, change: object = None) -> None:
-        frame = self._frame()
-        title = None if frame is None else frame.titleBarWidget()
-        if title is None or title.layout() is None:
-            return
-        if title.findChild(QToolButton, _BUTTON_NAME) is not None:
-            return
-        button = QToolButton(title)
-        button.setObjectName(_BUTTON_NAME)
-        button.setText("?")
-        button.setAutoRaise(True)
-        button.setToolTip("What this dock does, with examples.")
-        button.clicked.connect(self._open)
-        title.layout().addWidget(button)
-
-    def _open(self) -> None:
-        HelpPage(page_of(self._dock), self._dock).show()
-
-
 _FOLDERS = ("_docs", "../docs")
 """In a wheel the pages lie inside the package, in a checkout next to it."""
 _DIRECTIVES = re.compile(r"^```\{.*?^```$", re.MULTILINE | re.DOTALL)
@@ -136,11 +99,11 @@ class DockLifetime(QObject):
         self, viewer: napari.viewer.Viewer, dock: QWidget, ended: Callable[[], None]
     ) -> None:
         super().__init__(dock)
-        self._viewer, self._dock = viewer, dock
-        self._ended = ended
+        self._dock, self._ended = dock, ended
         self.has_ended = self.has_joined = False
-        self._help = HelpButton(dock)
         self._has_been_shown = self._is_closing = False
+        # The frame and the window may be gone before the dock.
+        self._frame: Callable[[], QDockWidget | None] = lambda: None
         self._window: Callable[[], QWidget | None] = lambda: None
         dock.installEventFilter(self)
         self._disconnect_workaround = free_graphics_in_canvas(viewer, dock)
@@ -168,15 +131,7 @@ class DockLifetime(QObject):
             if self._dock.parent() is None:
                 self.end()
         elif watched is self._dock and kind == QEvent.Type.Show:
-            self._help.follow()
-            if not self._has_been_shown:
-                QTimer.singleShot(0, self._join_others)
-            self._has_been_shown = True
-            window = self._dock.window()
-            if self._window() is not window:
-                # The window may be gone before the dock.
-                self._window = weakref.ref(window)
-                window.installEventFilter(self)
+            self._on_shown()
         elif watched is self._window() and kind == QEvent.Type.Close:
             self._is_closing = True
             QTimer.singleShot(0, self._on_close_asked)
@@ -184,6 +139,37 @@ class DockLifetime(QObject):
             # Not later: a viewer that closes itself deletes its window at once.
             self.end()
         return False
+
+    def _on_shown(self) -> None:
+        frame, window = frame_of(self._dock), self._dock.window()
+        if frame is not None and frame is not self._frame():
+            self._frame = weakref.ref(frame)
+            # Floating or moving a dock makes its title anew; that comes first.
+            frame.topLevelChanged.connect(self._add_help_button)
+            frame.dockLocationChanged.connect(self._add_help_button)
+        self._add_help_button()
+        if not self._has_been_shown:
+            QTimer.singleShot(0, self._join_others)
+        self._has_been_shown = True
+        if self._window() is not window:
+            self._window = weakref.ref(window)
+            window.installEventFilter(self)
+
+    def _add_help_button(self, change: object = None) -> None:
+        frame = self._frame()
+        title = None if frame is None else frame.titleBarWidget()
+        if title is None or title.layout() is None or title.findChild(QToolButton, _BUTTON_NAME):
+            return
+        button = QToolButton(title)
+        button.setObjectName(_BUTTON_NAME)
+        button.setText("?")
+        button.setAutoRaise(True)
+        button.setToolTip("What this dock does, with examples.")
+        button.clicked.connect(self._open_help)
+        title.layout().addWidget(button)
+
+    def _open_help(self) -> None:
+        HelpPage(page_of(self._dock), self._dock).show()
 
     def _join_others(self) -> None:
         frame = None if self.has_ended else frame_of(self._dock)

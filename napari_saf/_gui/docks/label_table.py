@@ -197,17 +197,10 @@ class _RowsModel(QAbstractTableModel):
 class LabelTable(QTableView):
     """Labels that are chosen, renamed and locked.
 
-    Parameters
-    ----------
-    columns
-        Title and help of each: some of "swatch", "name", "share", "size", "lock", in this order.
-    swatch
-        Width and height of a swatch.
-    n_rows
-        Fewest and most rows for which there is room without scrolling.
-    selects_several
-        Then rows are sorted by a click on a header. A click on a row selects it, with Ctrl or Shift
-        more; a second click on the only selected row, or Esc, selects none. Else one is selected.
+    The columns, with title and help, are some of "swatch", "name", "share", "size", "lock", in this
+    order. There is room without scrolling for `n_rows`, fewest and most. If it `selects_several`,
+    rows are sorted by a click on a header; a click on a row selects it, with Ctrl or Shift more; a
+    second click on the only selected row, or Esc, selects none.
     """
 
     selection_changed = Signal()

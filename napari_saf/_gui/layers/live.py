@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from napari_saf._gui.layers.metadata import METADATA_KEY, PARTS_KEY
 from napari_saf._gui.layers.placement import Placement, labelled_axes
 from napari_saf.graph import AbstractGraph, GridGraph
-from napari_saf.label_map import LabelMap
 from napari_saf.result import LabelImage, Segmentation
 
 N_COLORS = 255
@@ -37,6 +36,10 @@ def label_colors() -> NDArray[np.float32]:
     return colors
 
 
+def _colormap(colors: NDArray[np.floating]) -> CyclicLabelColormap:
+    return CyclicLabelColormap(colors=colors, background_value=0)
+
+
 class LiveLayer:
     """A Labels layer that follows a run, made with the first labels.
 
@@ -57,10 +60,8 @@ class LiveLayer:
         self.image = image
         self.layer: Any = None
         self.points: Any = None
-        self._viewer = viewer
-        self._title = title
         self.placement = placement
-        self._strokes = strokes
+        self._viewer, self._title, self._strokes = viewer, title, strokes
         self._pixels: NDArray[Any] | None = None
         self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
@@ -96,14 +97,13 @@ class LiveLayer:
             self._write(labels)
             if self._is_by_rank:
                 self._is_by_rank = False
-                self.layer.colormap = self._colormap()
+                self.layer.colormap = _colormap(self._colors)
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
-        """Show the final labels; each region keeps its colour.
+        """Show the final labels, numbered by size or as the strokes are; regions keep their colour.
 
-        They are numbered by size, or as the strokes are. With the graph, pixels that stand for
-        a label are marked by points.
+        With the graph, pixels that stand for a label are marked by points.
         """
         assert not isinstance(result.labels, list)
         if self.layer is None:
@@ -112,7 +112,9 @@ class LiveLayer:
             return
         self._write(result.labels)
         if not self._keeps_colors:
-            self.layer.colormap = self._colormap_by_rank(result.label_map)
+            # Columns that died come last, so that labels a person paints later have colours.
+            order = result.label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
+            self.layer.colormap = _colormap(self._colors[[0, *(order + 1)]])
             self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = self.source | {
             "recipe": result.recipe,
@@ -136,23 +138,20 @@ class LiveLayer:
 
     def clear(self) -> None:
         """Show no labels."""
-        if self.layer is not None and not self.is_lost:
-            self._pixels[...] = 0  # type: ignore[index]
+        if self._pixels is not None and not self.is_lost:
+            self._pixels[...] = 0
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def recolor(self) -> None:
         """Take the colours of the strokes as they are now."""
         self._take_colors()
         if not self.is_lost and self.layer is not None:
-            self.layer.colormap = self._colormap()
+            self.layer.colormap = _colormap(self._colors)
 
     def _take_colors(self) -> None:
         if self._strokes is not None:
             labels = range(1, N_COLORS + 1)
             self._colors[1:] = [self._strokes.get_color(label) for label in labels]
-
-    def _colormap(self) -> CyclicLabelColormap:
-        return CyclicLabelColormap(colors=self._colors, background_value=0)
 
     def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
         """Show points at pixels, in the colours of their columns."""
@@ -187,7 +186,7 @@ class LiveLayer:
         self.layer = self._viewer.add_labels(
             labels.reshape(self.placement.shape(labels.shape)).astype(kind),
             name=f"{self.image.name} [{self._title}]",
-            colormap=self._colormap(),
+            colormap=_colormap(self._colors),
             metadata={METADATA_KEY: self.source},
             **self.placement.transform,
         )
@@ -198,15 +197,6 @@ class LiveLayer:
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
         self._pixels[...] = labels.reshape(self._pixels.shape)
-
-    def _colormap_by_rank(self, label_map: LabelMap) -> CyclicLabelColormap:
-        """Return the colormap that gives each label the colour of its column.
-
-        The columns that died come after, so that labels a person paints later have colours.
-        """
-        order = label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
-        colors = np.concatenate([self._colors[:1], self._colors[1:][order]])
-        return CyclicLabelColormap(colors=colors, background_value=0)
 
 
 class EditedLayer(LiveLayer):

@@ -13,6 +13,8 @@ from napari.layers import Image, Labels, Layer
 from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import Index
 
+_ROUNDING = 1e-9
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Placement:
@@ -50,10 +52,15 @@ def place(
         n_channels = float(layer.extent.data[1][channels]) + 1
         where[channels] = (n_channels - 1) / 2
         axes = tuple(sorted((*axes, channels)))
-    chosen = list(axes)
+    chosen, origin = list(axes), np.zeros(layer.ndim)
+    start = origin.copy()  # the first pixel of the slice
+    start[list(where)] = list(where.values())
+    first = np.asarray(layer.data_to_world(start))
+    moved = first - layer.data_to_world(origin)
+    offset = np.linalg.solve(np.asarray(layer.affine.linear_matrix), moved)
     transform: dict[str, Any] = {
         "scale": np.asarray(layer.scale)[chosen],
-        "translate": (np.asarray(layer.translate) + _offset(layer, where))[chosen],
+        "translate": (np.asarray(layer.translate) + offset)[chosen],
         "units": tuple(layer.units[axis] for axis in chosen),
         "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
     }
@@ -66,43 +73,16 @@ def place(
             "affine": layer.affine.affine_matrix,
         }
     else:
-        affine = _remaining_affine(layer, where, transform, chosen)
+        # What takes scaled and moved pixels of the chosen axes to where the image has them.
+        steps = [layer.data_to_world(start + unit) - first for unit in np.eye(layer.ndim)]
+        linear = np.array(steps).T[np.ix_(chosen, chosen)] / transform["scale"]
+        affine = np.eye(len(chosen) + 1)
+        affine[:-1, :-1] = linear
+        affine[:-1, -1] = first[chosen] - linear @ transform["translate"]
         if not np.allclose(affine, np.eye(len(affine)), rtol=0, atol=_ROUNDING):
             transform["affine"] = affine
     singletons = tuple(chosen.index(axis) for axis in sorted(where))
-    return Placement(singletons, tuple(axes), transform, channels or None)
-
-
-_ROUNDING = 1e-9
-
-
-def _remaining_affine(
-    layer: Image, fixed: dict[int, float], transform: dict[str, Any], chosen: list[int]
-) -> np.ndarray[Any, Any]:
-    """Return what takes scaled and moved pixels of some axes to where the image has them."""
-    start = _first_pixel(layer, fixed)
-    first = np.asarray(layer.data_to_world(start))
-    steps = [np.asarray(layer.data_to_world(start + unit)) - first for unit in np.eye(layer.ndim)]
-    linear = np.array(steps).T[np.ix_(chosen, chosen)] / transform["scale"]
-    affine = np.eye(len(chosen) + 1)
-    affine[:-1, :-1] = linear
-    affine[:-1, -1] = first[chosen] - linear @ transform["translate"]
-    return affine
-
-
-def _offset(layer: Image, fixed: dict[int, float]) -> np.ndarray[Any, Any]:
-    """Return how far the first pixel of a slice is from the first pixel of the image."""
-    first = np.asarray(layer.data_to_world(_first_pixel(layer, fixed)))
-    moved = first - layer.data_to_world(np.zeros(layer.ndim))
-    linear = np.asarray(layer.affine.linear_matrix)
-    return np.asarray(np.linalg.solve(linear, moved))
-
-
-def _first_pixel(layer: Image, fixed: dict[int, float]) -> np.ndarray[Any, Any]:
-    start = np.zeros(layer.ndim)
-    for axis, position in fixed.items():
-        start[axis] = position
-    return start
+    return Placement(singletons, axes, transform, channels or None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -230,35 +210,30 @@ def image_region(
     Of the axes of the labels `spatial` stay, by default those that `squeezed_axes` names.
     """
     spatial = squeezed_axes(layer) if spatial is None else spatial
-    own_channels = channel_axis_of(layer)
-    if image.ndim == layer.ndim and own_channels is not None and not image.rgb:
-        pairs = [(axis, axis) for axis in range(image.ndim) if axis != own_channels]
-        index = _region(layer, image, pairs, spatial)
-        return None if index is None else _with_channels(index, own_channels)
+    every = list(range(image.ndim))
+    channels: list[int | None] = []
     if image.ndim == layer.ndim:
-        index = _region(layer, image, list(enumerate(range(image.ndim))), spatial)
-        channel = -1 if image.rgb else None
-        return None if index is None else (index, channel)
-    if image.ndim != layer.ndim + 1 or image.rgb:
-        return None
-    recorded = image_axes_of(layer)
-    own = recorded[0] if recorded is not None else ()
-    # Where the image is of the same kind, the axis that is none of the labels' holds channels.
-    for channel in sorted(range(image.ndim), key=lambda axis: axis in own):
-        axes = [axis for axis in range(image.ndim) if axis != channel]
-        index = _region(layer, image, list(enumerate(axes)), spatial)
-        if index is not None:
-            return _with_channels(index, channel)
+        channels.append(None if image.rgb else channel_axis_of(layer))
+    elif image.ndim == layer.ndim + 1 and not image.rgb:
+        recorded = image_axes_of(layer)
+        own = recorded[0] if recorded is not None else ()
+        # Where the image is of the same kind, the axis that is none of the labels' holds channels.
+        channels.extend(sorted(every, key=lambda axis: axis in own))
+    for channel in channels:
+        axes = [axis for axis in every if axis != channel]
+        own_axes = axes if image.ndim == layer.ndim else range(layer.ndim)
+        index = _region(layer, image, zip(own_axes, axes, strict=True), spatial)
+        if index is None:
+            continue
+        if channel is None:
+            return index, -1 if image.rgb else None
+        n_before = sum(isinstance(one, slice) for one in index[:channel])
+        return (*index[:channel], slice(None), *index[channel:]), n_before
     return None
 
 
-def _with_channels(index: Index, channel: int) -> tuple[Index, int | None]:
-    n_before = sum(isinstance(one, slice) for one in index[:channel])
-    return (*index[:channel], slice(None), *index[channel:]), n_before
-
-
 def _region(
-    layer: Labels, image: Image, pairs: list[tuple[int, int]], spatial: list[int]
+    layer: Labels, image: Image, pairs: Iterable[tuple[int, int]], spatial: list[int]
 ) -> Index | None:
     """Return the index of some axes of an image that the labels cover, or None.
 

@@ -55,21 +55,33 @@ class ImageJob:
         Errors are those of `Problem.from_image`, NotFinite among them, and ComputeError where
         memory does not suffice.
         """
+        options, axis = self.options, self.options.channel_axis
+        names = ("window", "weights", "scaling", "max_side")
+        given: dict[str, Any] = {name: getattr(options, name) for name in names}
         with memory_errors_translated(_SMALLER):
             pixels = read_pixels(self.data, self.index, cancelled)
             if self.others:
-                return self._join(pixels, cancelled)
-            mask = None if self.mask is None else read_pixels(self.mask, self.mask_index, cancelled)
-            groups: NDArray[Any] | str | None = self.options.groups
+                images = [read_pixels(other.data, other.index, cancelled) for other in self.others]
+                given |= {"features": options.features, "channel_axis": axis}
+                given |= {"masks": "finite" if self.finite_only else None}
+                return Problem.from_images([*images, pixels], **given)
+            mask: NDArray[Any] | None = None
+            groups: NDArray[Any] | str | None = options.groups
+            features: NDArray[Any] | str = options.features
+            if self.mask is not None:
+                mask = self._spread(read_pixels(self.mask, self.mask_index, cancelled))
             if self.groups is not None:
-                groups = read_pixels(self.groups, self.groups_index, cancelled)
-            features = None
+                groups = self._spread(read_pixels(self.groups, self.groups_index, cancelled))
             if self.features is not None:
                 found = read_pixels(self.features, self.features_index, cancelled)
                 features = standardized(np.moveaxis(found, self.features_axis, -1))
             if cancelled():
                 raise Cancelled
-            return self._problem(pixels, self._spread(mask), self._spread(groups), features)
+            is_rgb_layer = len(self.index) < np.ndim(self.data)
+            if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
+                pixels, axis = pixels[..., None], -1
+            given |= {"features": features, "channel_axis": axis, "groups": groups}
+            return Problem.from_image(pixels, mask=self._inside(pixels, mask, axis), **given)
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, laid over the labels that were given; None if there are none."""
@@ -79,61 +91,14 @@ class ImageJob:
             seeds = read_pixels(self.seeds, self.seeds_index, cancelled)
         return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
 
-    def _join(self, pixels: NDArray[Any], cancelled: Callable[[], bool]) -> Problem:
-        """Return the problem of several images; this one is the last."""
-        options = self.options
-        images = [read_pixels(other.data, other.index, cancelled) for other in self.others]
-        images.append(pixels)
-        return Problem.from_images(
-            images,
-            features=options.features,
-            window=options.window,
-            weights=options.weights,
-            channel_axis=options.channel_axis,
-            masks="finite" if self.finite_only else None,
-            scaling=options.scaling,
-            max_side=options.max_side,
-        )
-
-    def _problem(
-        self,
-        pixels: NDArray[Any],
-        mask: NDArray[Any] | None,
-        groups: NDArray[Any] | str | None,
-        features: NDArray[Any] | None,
-    ) -> Problem:
-        options, axis = self.options, self.options.channel_axis
-        if axis is None and is_rgb(pixels.shape) and not self._is_rgb_layer:
-            pixels, axis = pixels[..., None], -1
-        return Problem.from_image(
-            pixels,
-            features=options.features if features is None else features,
-            window=options.window,
-            weights=options.weights,
-            channel_axis=axis,
-            mask=self._inside(pixels, mask, axis),
-            groups=groups,
-            scaling=options.scaling,
-            max_side=options.max_side,
-        )
-
-    def _spread(self, over: Any) -> Any:
+    def _spread(self, over: NDArray[Any]) -> NDArray[Any]:
         """Return a mask or groups of one plane for every slice."""
-        if not isinstance(over, np.ndarray):
-            return over
-        sides = [
-            side
-            for at, side in zip(self.index, np.shape(self.data), strict=False)
-            if isinstance(at, slice)
-        ]
+        pairs = zip(self.index, np.shape(self.data), strict=False)
+        sides = [side for at, side in pairs if isinstance(at, slice)]
         if self.options.channel_axis is not None:
             del sides[self.options.channel_axis]
         is_plane = over.ndim == 2 < len(sides) and list(over.shape) == sides[-2:]
         return np.broadcast_to(over, sides) if is_plane else over
-
-    @property
-    def _is_rgb_layer(self) -> bool:
-        return len(self.index) < np.ndim(self.data)
 
     def _inside(
         self, pixels: NDArray[Any], mask: NDArray[Any] | None, axis: int | None

@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 from scipy import ndimage
 
-_REST_MILLISECONDS = 200
-_SLIDERS_REST_MILLISECONDS = 100
-
 
 def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
     """Return the events of layers being inserted, removed or renamed."""
@@ -22,31 +19,50 @@ def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
     return events.inserted, events.removed, events.renamed
 
 
-class LayerWatch(QObject):
-    """Follows one layer at a time, and shows all of its labels again when it leaves it."""
+class EventWatch(QObject):
+    """Emits `changed` once some events have come to rest for so many milliseconds."""
 
     changed = Signal()
 
-    def __init__(self, parent: QObject) -> None:
+    def __init__(self, parent: QObject, milliseconds: int, events: Sequence[Any] = ()) -> None:
         super().__init__(parent)
-        self.layer: Any = None
-        self._highlights = False
+        self._events: Sequence[Any] = ()
         self._rest = QTimer(self)
         self._rest.setSingleShot(True)
-        self._rest.setInterval(_REST_MILLISECONDS)
+        self._rest.setInterval(milliseconds)
         self._rest.timeout.connect(self.changed)
+        self.watch(events)
+
+    def watch(self, events: Sequence[Any] = ()) -> None:
+        """Watch these events in place of those before."""
+        self._rest.stop()
+        for event in self._events:
+            event.disconnect(self._on_event)
+        self._events = events
+        for event in events:
+            event.connect(self._on_event)
+
+    def _on_event(self, event: Any) -> None:
+        self._rest.start()
+
+
+class LayerWatch(EventWatch):
+    """Follows one layer at a time, and shows all of its labels again when it leaves it."""
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent, 200)
+        self.layer: Any = None
+        self._highlights = False
 
     def follow(self, layer: Labels | None) -> None:
         """Follow another layer, or none."""
-        if self.layer is not None:
-            self.show_all()
-            for event in _events_of(self.layer):
-                event.disconnect(self._on_event)
-        self._rest.stop()
+        self.show_all()
         self.layer = layer
-        if layer is not None:
-            for event in _events_of(layer):
-                event.connect(self._on_event)
+        if layer is None:
+            self.watch()
+        else:
+            events = layer.events
+            self.watch((events.paint, events.set_data, events.labels_update, events.colormap))
 
     def highlight(self, number: int) -> None:
         """Show one label alone."""
@@ -61,39 +77,6 @@ class LayerWatch(QObject):
             self.layer.show_selected_label = False
         self._highlights = False
 
-    def _on_event(self, event: Any) -> None:
-        self._rest.start()
-
-
-class SliceWatch(QObject):
-    """Emits `changed` once the dimension sliders have come to rest."""
-
-    changed = Signal()
-
-    def __init__(self, viewer: napari.Viewer, parent: QObject) -> None:
-        super().__init__(parent)
-        self._events = (viewer.dims.events.current_step, viewer.dims.events.order)
-        self._rest = QTimer(self)
-        self._rest.setSingleShot(True)
-        self._rest.setInterval(_SLIDERS_REST_MILLISECONDS)
-        self._rest.timeout.connect(self.changed)
-        for event in self._events:
-            event.connect(self._on_event)
-
-    def release(self) -> None:
-        """Let go of the viewer."""
-        self._rest.stop()
-        for event in self._events:
-            event.disconnect(self._on_event)
-
-    def _on_event(self, event: Any) -> None:
-        self._rest.start()
-
-
-def _events_of(layer: Any) -> tuple[Any, ...]:
-    events = layer.events
-    return (events.paint, events.set_data, events.labels_update, events.colormap)
-
 
 _SPACING = 0.03
 _FONT_SIZE = 8
@@ -102,10 +85,7 @@ _FONT_SIZE = 8
 class SideBySide:
     """Shows some layers in the grid, each with its name, and hides the others.
 
-    Parameters
-    ----------
-    on_left : callable
-        Called when the grid was left, by whatever button.
+    `on_left` is called when the grid was left, by whatever button.
     """
 
     def __init__(self, viewer: napari.Viewer, on_left: Callable[[], None]) -> None:
@@ -116,15 +96,7 @@ class SideBySide:
         viewer.canvas.grid.events.enabled.connect(self._on_grid_changed)
 
     def enter(self, layers: Sequence[Any], shape: tuple[int, int]) -> None:
-        """Show layers from left to right in rows and columns.
-
-        Parameters
-        ----------
-        layers : sequence of Layer
-            In the order in which the viewer has them.
-        shape : tuple of two int
-            Rows and columns; -1 for as many as it takes.
-        """
+        """Show layers, in the viewer's order, in rows and columns; -1: as many as it takes."""
         viewer, grid = self._viewer, self._viewer.canvas.grid
         if self.is_on or not layers:
             return

@@ -32,25 +32,9 @@ def repeat_job(
 ) -> RunJob:
     """Return the run that repeats a recipe on an image layer.
 
-    Parameters
-    ----------
-    viewer : napari.Viewer
-        Whose slice on screen is labelled, if the image has more axes than are wanted.
-    recipe : Recipe
-        Of a run on an image.
-    image : Image or None
-        The layer to label.
-    n_axes : int
-        Axes, without that of the channels, that were labelled.
-    labels : Labels, optional
-        The layer that the recipe made: an image with the axes of the first one is cut alike.
-    rescale : bool, optional
-        See `Recipe.problem`.
-
-    Raises
-    ------
-    InvalidInput
-        If there is no image, or it has too few axes.
+    Of an image with more axes than the `n_axes` (without channels) that were labelled, the slice on
+    screen is; one with the axes of the first image is cut as the `labels` that the recipe made.
+    `rescale` as for `Recipe.problem`. InvalidInput if there is no image, or it has too few axes.
     """
     if image is None:
         raise InvalidInput("no image: open or choose an image layer first")
@@ -62,7 +46,9 @@ def repeat_job(
     index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
     axes = tuple(axis for axis in range(image.ndim) if axis != channel)
     kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
-    window, note = _fitting(recipe, image, [axis for axis in axes if axis not in fixed])
+    cut = [axis for axis in axes if axis not in fixed]
+    window, note = fit_window(recipe.options.window, image, cut)
+    note = note if recipe.method.uses_window else ""
     options_of_recipe = recipe.options.for_others(rescale)
     options = dataclasses.replace(options_of_recipe, channel_axis=kept_channel, window=window)
     job = ImageJob(data, index, options)
@@ -79,19 +65,10 @@ def prototypes_job(
 ) -> RunJob:
     """Return the run that labels an image layer by prototypes; see `repeat_job`.
 
-    Raises
-    ------
-    InvalidInput
-        As `repeat_job`, and if it is not known what the prototypes are made of, or the image
-        has other channels.
+    InvalidInput, too, if it is not known what the prototypes are made of, or the image has other
+    channels.
     """
     request = repeat_job(viewer, found.recipe(), image, n_axes, labels, rescale)
-    _check_channels(request, found)
-    return request
-
-
-def _check_channels(request: RunJob, found: PrototypeSet) -> None:
-    """Refuse an image whose channels are not those of the prototypes, where that is known."""
     options, image = request.image_job.options, request.image
     expected = {"intensity": found.vectors.shape[1], "lab": 3}.get(options.features)
     n_channels = 3 if image.rgb else 1
@@ -104,13 +81,7 @@ def _check_channels(request: RunJob, found: PrototypeSet) -> None:
             f"{image.name}: expected as many channels as the prototypes have ({expected}), "
             f"got {n_channels}"
         )
-
-
-def _fitting(recipe: Recipe, image: Image, axes: list[int]) -> tuple[int | tuple[int, ...], str]:
-    """Return the window of a recipe, as far as some axes of an image allow it, and a note of it."""
-    assert recipe.options is not None
-    window, note = fit_window(recipe.options.window, image, axes)
-    return window, note if recipe.method.uses_window else ""
+    return request
 
 
 _Cut = tuple[tuple[int, ...], int | None]

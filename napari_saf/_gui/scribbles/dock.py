@@ -29,7 +29,7 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import labelled_axes
-from napari_saf._gui.layers.view import SliceWatch
+from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
@@ -113,7 +113,8 @@ class ScribblesWidget(RunDock):
         self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
-        self._slices = SliceWatch(viewer, self)
+        dims = viewer.dims.events
+        self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
         self._saved_strokes: Path | None = None
         self._index: Any = None
         self._other_failed = self._finite_only_other = False
@@ -172,7 +173,7 @@ class ScribblesWidget(RunDock):
     def _release(self) -> None:
         self.autosave.flush()
         self.strokes.follow(None)
-        self._slices.release()
+        self._slices.watch()
 
     def _is_other_image(self, layer: object) -> bool:
         is_image = isinstance(layer, Image) and METADATA_KEY not in layer.metadata
