@@ -15,7 +15,7 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.diagnostics.curves import _short_number
+from napari_saf._gui.diagnostics.curves import Curve, CurvePlot, _short_number
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
 from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -332,6 +332,24 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qt
     np.testing.assert_allclose(earlier.get_color(5), result.get_color(5))
     run(diagnostics, diagnostics._resume.click)
     assert set(np.unique(result.data)) == {2, 5}
+
+
+@pytest.mark.parametrize("time", [0, 3, 9])
+def test_the_cursor_is_painted_at_its_time(qtbot, time):
+    plot, times = CurvePlot(), np.linspace(0, 9, 10)
+    qtbot.addWidget(plot)
+    shares = np.column_stack([times, 9 - times]) / 9
+    gaps = np.where(times % 4 == 0, np.nan, times)
+    curves = [Curve("a", "", gaps, "{:.3g}".format), Curve("b", "", shares, str)]
+    plot.show_curves(times, curves, lambda column: np.array([0, column, 1 - column, 1]))
+    plot.move_cursor(time)
+    plot.resize(300, 200)
+    picture = plot.grab().toImage()
+    pixels = [[picture.pixelColor(x, y) for x in range(300)] for y in range(200)]
+    orange = [[p.red() > 200 and p.blue() < 90 < p.green() for p in row] for row in pixels]
+    columns = np.flatnonzero(np.sum(orange, axis=0) > 30)
+    assert len(columns) and all(abs(plot.time_at(int(x)) - time) < 0.2 for x in columns)
+    assert plot.values_at_cursor["a"] == ("nan" if time == 0 else str(time))
 
 
 def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_run, qtbot):

@@ -287,10 +287,9 @@ class DiagnosticsWidget(RunDock):
         self.plot.move_cursor(self.time)
         self._description.setText(self._describe())
         state = self._state()
-        self._resume.setText("Resume" if state is None else f"Resume from t = {state.time:.3g}")
-        self.branch.button.setText(
-            "Branch" if state is None else f"Branch from t = {state.time:.3g}"
-        )
+        start = "" if state is None else f" from t = {state.time:.3g}"
+        self._resume.setText(f"Resume{start}")
+        self.branch.button.setText(f"Branch{start}")
         self._update_enabled()
 
     def _describe(self) -> str:
@@ -362,9 +361,8 @@ class DiagnosticsWidget(RunDock):
         """Forget the runs of a layer that is gone."""
         if event.value == self.earlier.labels:
             self._slider.setValue(self._slider.maximum())
-        gone = (event.value,)
         self._forget_runs(
-            [run for run in self._runs if run.live.layer in gone or run.job.image in gone]
+            [run for run in self._runs if event.value in (run.live.layer, run.job.image)]
         )
         self._choice.refresh()
         if self._run is None:

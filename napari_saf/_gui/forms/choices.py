@@ -134,7 +134,7 @@ class ImageList(QListWidget):
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
-        self._layers: list[Any] = []
+        self._items: list[tuple[Any, QListWidgetItem]] = []
         self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -144,28 +144,40 @@ class ImageList(QListWidget):
         self.itemChanged.connect(lambda item: self.changed.emit())
 
     def chosen(self) -> list[Any]:
-        items = [self.item(row) for row in range(len(self._layers))]
-        ticked = [bool(item and item.checkState() == Qt.CheckState.Checked) for item in items]
-        return [layer for layer, is_ticked in zip(self._layers, ticked, strict=True) if is_ticked]
+        return [layer for layer, item in self._items if item.checkState() == Qt.CheckState.Checked]
 
     def choose(self, layers: Sequence[Layer]) -> None:
         """Tick these images and no others."""
-        self._fill(list(layers))
+        with signals_blocked(self):
+            for layer, item in self._items:
+                _tick(item, layer in layers)
         self.changed.emit()
 
     def refresh(self, event: object = None) -> None:
         """Offer the images that the viewer has now; what is ticked stays so."""
-        before, had = self.chosen(), self._layers
-        self._layers = [
+        before, had = self.chosen(), self._items
+        layers = [
             layer
             for layer in self._viewer.layers
             if isinstance(layer, Image) and METADATA_KEY not in layer.metadata
         ]
-        ticked = [layer for layer in before if layer in self._layers]
+        ticked = [layer for layer in before if layer in layers]
         if not had:
             selected = self._viewer.layers.selection
-            ticked = [layer for layer in self._layers if layer in selected] or self._layers[:1]
-        self._fill(ticked)
+            ticked = [layer for layer in layers if layer in selected] or layers[:1]
+        with signals_blocked(self):
+            self.clear()
+            self._items = [(layer, QListWidgetItem(layer.name, self)) for layer in layers]
+            for layer, item in self._items:
+                item.setFlags(Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable)
+                item.setToolTip(f"{layer.name}: tick it to learn from it.")
+                _tick(item, layer in ticked)
+            if not layers:
+                QListWidgetItem(_EMPTY, self).setFlags(Qt.ItemFlag.NoItemFlags)
+            for row in range(self.count()):
+                self.item(row).setSizeHint(QSize(0, _ROW_HEIGHT))
+        rows = min(self.count(), _MOST_ROWS)
+        self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + _PADDING)
         if ticked != before:
             self.changed.emit()
 
@@ -173,18 +185,6 @@ class ImageList(QListWidget):
         for event in list_events(self._viewer):
             event.disconnect(self.refresh)
 
-    def _fill(self, ticked: list[Any]) -> None:
-        rows = min(max(1, len(self._layers)), _MOST_ROWS)
-        self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + _PADDING)
-        with signals_blocked(self):
-            self.clear()
-            for text in [layer.name for layer in self._layers] or [_EMPTY]:
-                item = QListWidgetItem(text, self)
-                item.setSizeHint(QSize(0, _ROW_HEIGHT))
-                item.setFlags(Qt.ItemFlag.NoItemFlags)
-            for row, layer in enumerate(self._layers):
-                item = self.item(row)
-                item.setFlags(Qt.ItemFlag.ItemIsEnabled | Qt.ItemFlag.ItemIsUserCheckable)
-                item.setToolTip(f"{layer.name}: tick it to learn from it.")
-                state = Qt.CheckState.Checked if layer in ticked else Qt.CheckState.Unchecked
-                item.setCheckState(state)
+
+def _tick(item: QListWidgetItem, is_ticked: bool) -> None:
+    item.setCheckState(Qt.CheckState.Checked if is_ticked else Qt.CheckState.Unchecked)

@@ -55,7 +55,7 @@ class OddSlider(QWidget):
         self._box.setKeyboardTracking(False)
         self._box.setFixedWidth(_BOX_WIDTH)
         fill_layout(QHBoxLayout(self), self._slider, self._box)
-        self._slider.valueChanged.connect(self._on_slider_moved)
+        self._slider.valueChanged.connect(lambda half: self.set_value(2 * half + 1))
         self._box.valueChanged.connect(self.set_value)
         self.set_value(value)
 
@@ -68,10 +68,6 @@ class OddSlider(QWidget):
         self._box.setValue(value + 1 - value % 2)
         with signals_blocked(self._slider):
             self._slider.setValue(value // 2)
-
-    def _on_slider_moved(self, half: int) -> None:
-        if self.value // 2 != half:
-            self._box.setValue(2 * half + 1)
 
 
 class FolderField(QWidget):

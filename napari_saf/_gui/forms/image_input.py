@@ -162,9 +162,12 @@ class ImageInput(QObject):
             index, axis = feature_index(axis, region.axes, region.fixed)
             features = pixels_of(layers["features"])
             read |= {"features": features, "features_index": index, "features_axis": axis}
+        channels = region.channel_axis
+        if channels is not None:
+            channels = sum(axis < channels and axis not in region.fixed for axis in region.axes)
         options = ImageOptions(
             window=region.window(self.scale.value)[0],
-            channel_axis=region.channel_axis_read,
+            channel_axis=channels,
             features=values["features"] if isinstance(values["features"], str) else "array",
             weights=values["weights"],
             groups=None if "groups" in layers else values["groups"],
@@ -260,12 +263,6 @@ class ImageRegion:
     @property
     def index(self) -> Index:
         return tuple(self.fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
-
-    @property
-    def channel_axis_read(self) -> int | None:
-        """The axis of the channels after reading."""
-        axis = self.channel_axis
-        return None if axis is None else sum(a < axis and a not in self.fixed for a in self.axes)
 
     @property
     def placement(self) -> Placement:
