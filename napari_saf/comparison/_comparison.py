@@ -176,7 +176,10 @@ def iterate_comparison(
             continue
         if result.status is Status.CANCELLED:
             break
-        results[number] = _without_assignment(result, variant)
+        fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        nothing = np.empty((0, result.assignment.shape[1]), np.float32)
+        fields |= {"assignment": nothing, "exemplars": None, "uncertainty": None, "parts": {}}
+        results[number] = Compared(**fields, variant=variant)
     is_complete = len(results) + len(failures) == len(variants)
     if not results:
         raise next(iter(failures.values())).error if is_complete else Cancelled()
@@ -184,13 +187,6 @@ def iterate_comparison(
     failed = tuple(failures[number] for number in sorted(failures))
     n_numbers = max(len(one.prototypes) for one in ordered)
     return Comparison(tuple(ordered), failed, is_complete, n_numbers)
-
-
-def _without_assignment(result: Segmentation, variant: Variant) -> Compared:
-    fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    nothing = np.empty((0, result.assignment.shape[1]), np.float32)
-    fields |= {"assignment": nothing, "exemplars": None, "uncertainty": None, "parts": {}}
-    return Compared(**fields, variant=variant)
 
 
 def _with_common_numbers(results: Sequence[Compared]) -> list[Compared]:

@@ -166,10 +166,14 @@ def result_panels(
     count = comparison.n_numbers
     middle = tuple(side // 2 for side in comparison.results[0].labels.shape[:-2])
     planes = [thinned(result.labels[middle]) for result in comparison.results]
-    if paint == "mean":
-        tables = _mean_colors(planes, pixels, count)
-    else:
+    if paint == "palette":
         tables = [color_table(map_labels(np.arange(count + 1), colors=colors))[1:]] * len(planes)
+    else:
+        # A label without pixels in a plane has its mean over the planes that show it.
+        values, numbers = pandas.DataFrame(pixels.reshape(-1, 3)), range(1, count + 1)
+        means = [values.groupby(plane.ravel()).mean().reindex(numbers) for plane in planes]
+        everywhere = pandas.concat(means).groupby(level=0).mean().fillna(_ABSENT)
+        tables = [one.fillna(everywhere).to_numpy().astype(np.uint8) for one in means]
     names = short_names([one.variant for one in comparison.results])
     panels = []
     for k, (row, table) in enumerate(zip(rows, tables, strict=True)):
@@ -181,17 +185,6 @@ def result_panels(
         shown = slice(_MOST_SWATCHES)
         panels.append(Panel(names[k], note, painted, table[shown], is_dead[shown]))
     return panels
-
-
-def _mean_colors(planes: Sequence[NDArray[Any]], pixels: _Pixels, count: int) -> list[_Pixels]:
-    """Return for each plane of labels the mean colour of each of `count` labels.
-
-    A label without pixels in a plane has its mean over the planes that show it.
-    """
-    rows, labels = pandas.DataFrame(pixels.reshape(-1, 3)), range(1, count + 1)
-    means = [rows.groupby(plane.ravel()).mean().reindex(labels) for plane in planes]
-    together = pandas.concat(means).groupby(level=0).mean().fillna(_ABSENT)
-    return [one.fillna(together).to_numpy().astype(np.uint8) for one in means]
 
 
 def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> Figure:
