@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from napari_saf import storage
 from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import FEATURES
@@ -26,17 +27,6 @@ from napari_saf.parameters import to_plain
 from napari_saf.points import k_means
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import MOST_LABELS
-from napari_saf.storage import (
-    FileModel,
-    Text,
-    VersionedModel,
-    atomic_write,
-    format_errors,
-    read_json,
-    read_limited,
-    validated,
-    write_json,
-)
 
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
@@ -45,14 +35,14 @@ _MOST_SAMPLES = 4_000
 _VERSION = importlib.metadata.version("napari-saf")
 
 
-class _LabelEntry(FileModel):
+class _LabelEntry(storage.FileModel):
     label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
-    name: Text = ""
+    name: storage.Text = ""
     color: list[float] = Field(default_factory=list)
     prototypes: list[list[float]]
 
 
-class _PrototypeFile(VersionedModel):
+class _PrototypeFile(storage.VersionedModel):
     kind: Literal["prototypes"]
     software: Any = None
     input: dict[Any, Any] | None
@@ -217,9 +207,9 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
             raise InvalidInput("prototypes: expected at least one of finite numbers")
         prototypes = PrototypeSet(rows[finite], finite + 1)
     if suffix == ".json":
-        write_json(target, _to_text(prototypes))
+        storage.write_json(target, _to_text(prototypes))
         return target
-    with atomic_write(target) as temporary, temporary.open("wb") as file:
+    with storage.atomic_write(target) as temporary, temporary.open("wb") as file:
         if suffix == ".npy":
             np.save(file, prototypes.vectors, allow_pickle=False)
         else:
@@ -240,10 +230,10 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
         that is unknown, missing or of the wrong kind, numbers that are not finite.
     """
     file = Path(path)
-    with format_errors(file, "a file of prototypes"):
+    with storage.format_errors(file, "a file of prototypes"):
         if file.suffix.lower() != ".json":
             return PrototypeSet(read_array(file))
-        entries = validated(_PrototypeFile, read_json(file))
+        entries = storage.validated(_PrototypeFile, storage.read_json(file))
         given = {entry.label: entry for entry in entries.labels}
         if len(given) < len(entries.labels):
             raise InvalidInput("labels: expected each label once")
@@ -266,8 +256,8 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
         return read_image(file).array
     if suffix != ".csv":
         raise FormatError(f"{file}: expected a .npy or .csv file")
-    with format_errors(file, "a table of numbers"):
-        text = read_limited(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
+    with storage.format_errors(file, "a table of numbers"):
+        text = storage.read_limited(file, _MOST_TABLE_BYTES).decode("utf-8-sig")
         lines = (line for line in text.splitlines() if line.strip())
         array = np.array([[float(cell) for cell in line.split(",")] for line in lines], dtype=float)
         if array.size == 0:

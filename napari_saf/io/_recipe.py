@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field, field_validator
 
+from napari_saf import storage
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.input import ImageOptions
@@ -19,18 +20,11 @@ from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation
-from napari_saf.storage import (
-    VersionedModel,
-    format_errors,
-    read_json,
-    validated,
-    write_json,
-)
 
 _GIVEN = "was given as an array, which a recipe cannot repeat"
 
 
-class _RecipeFile(VersionedModel):
+class _RecipeFile(storage.VersionedModel):
     """Entries of a recipe; those of any type say where it comes from and are not used."""
 
     method: Any = Field(None, validate_default=True)
@@ -63,7 +57,7 @@ class Recipe:
     @classmethod
     def from_plain(cls, raw: object) -> Recipe:
         """Return the recipe that `Segmentation.recipe` or a file holds; errors as `load_recipe`."""
-        file = validated(_RecipeFile, raw)
+        file = storage.validated(_RecipeFile, raw)
         _refuse_given(file.parameters)
         method = from_plain(METHODS[file.method], file.parameters)
         _check_arrays(method, "parameters")
@@ -133,7 +127,7 @@ def save_recipe(
         text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
-    write_json(Path(path), text, overwrite=overwrite)
+    storage.write_json(Path(path), text, overwrite=overwrite)
     return Path(path)
 
 
@@ -148,8 +142,8 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
         something that a recipe cannot repeat.
     """
     file = Path(path)
-    with format_errors(file, "a recipe"):
-        return Recipe.from_plain(read_json(file))
+    with storage.format_errors(file, "a recipe"):
+        return Recipe.from_plain(storage.read_json(file))
 
 
 def check_repeatable(options: ImageOptions) -> None:
