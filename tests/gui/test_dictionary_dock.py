@@ -63,9 +63,8 @@ def click(qtbot):
 
     def press(dock, number, modifier=Qt.KeyboardModifier.NoModifier):
         view = dock.atoms.view
-        atom_id = view.tiles[number].atom_id
-        qtbot.mouseClick(view, LEFT, modifier, view.place(atom_id).center())
-        return atom_id
+        qtbot.mouseClick(view, LEFT, modifier, view.places[number].center())
+        return view.shown.atom_ids[number]
 
     return press
 
@@ -86,24 +85,23 @@ def test_learning_gives_the_dictionary_of_python(model, dock, run, learned, sett
     np.testing.assert_array_equal(layer.data, result.labels)
     assert layer.metadata["napari_saf"]["dictionary"] is dock.current.dictionary
     assert dock.status.text.startswith("converged: ")
-    tiles = dock.atoms.view.tiles
-    usage = [tile.count for tile in tiles]
-    assert usage == list(dock.current.dictionary.usage) == sorted(usage, reverse=True)
-    assert sum(tile.share for tile in tiles) == pytest.approx(1)
-    for label, tile in enumerate(tiles, start=1):
-        np.testing.assert_allclose(layer.colormap.map(label), tile.color, atol=1e-6)
+    shown = dock.atoms.view.shown
+    assert shown is dock.current
+    assert (np.diff(shown.dictionary.usage) <= 0).all()
+    assert shown.dictionary.usage.sum() == (36 - 4) * (40 - 4)
+    for label, color in enumerate(shown.colors, start=1):
+        np.testing.assert_allclose(layer.colormap.map(label), color, atol=1e-6)
 
 
 def test_atoms_are_shown_while_they_are_learned(dock, qtbot):
     seen = []
-    dock.controller.advanced.connect(lambda frame: seen.append(dock.atoms.view.tiles))
+    dock.controller.advanced.connect(lambda frame: seen.append(dock.atoms.view.shown.dictionary))
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         qtbot.mouseClick(dock.learn, LEFT)
-    assert seen and all(len(tiles) <= SMALL["n_atoms"] for tiles in seen)
-    for tiles in seen:
-        counts = [tile.count for tile in tiles]
-        assert counts == sorted(counts, reverse=True)
-        assert tiles[0].atom.shape == (5, 5, 1)
+    assert seen and all(dictionary.n_atoms <= SMALL["n_atoms"] for dictionary in seen)
+    for dictionary in seen:
+        assert (np.diff(dictionary.usage) <= 0).all()
+        assert dictionary.atoms.shape[1:] == (5, 5, 1)
 
 
 def test_several_images_are_learned_together(model, dock, run, settle):
@@ -123,8 +121,8 @@ def test_colour_images_have_colour_atoms(model, dock, run, settle):
     model.add_image(blocks(), name="blocks")
     run(dock)
     settle(dock)
-    assert dock.current.dictionary.n_channels == 3
-    assert dock.atoms.view.tiles[0].atom.shape == (5, 5, 3)
+    assert dock.atoms.view.shown is dock.current
+    assert dock.current.dictionary.atoms.shape[1:] == (5, 5, 3)
 
 
 def test_of_a_stack_the_slice_on_screen_is_learned(model, dock, run, settle):
@@ -152,7 +150,7 @@ def test_the_axis_of_channels_can_be_told(model, dock, run, settle):
         "y  (32 channels)",
         "x  (32 channels)",
     ]
-    dock.channels.setCurrentIndex(dock.channels.findData(-3))
+    dock.channels.choose(-3)
     run(dock)
     settle(dock)
     assert dock.current.dictionary.n_channels == 2
@@ -168,7 +166,7 @@ def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, 
     one = model.add_image(planes, rgb=False, name="one")
     series = model.add_image(np.stack([planes] * 3), rgb=False, name="series")
     dock.images.choose([one])
-    dock.channels.setCurrentIndex(dock.channels.findData(-3))
+    dock.channels.choose(-3)
     run(dock)
     settle(dock)
     model.dims.set_current_step(0, 1)
@@ -302,7 +300,7 @@ def test_the_map_shows_the_embedding_and_atoms_are_chosen_there(full, qtbot, cli
     view.resize(300, 250)
     on_top = click(full, 0)
     assert view.chosen == {on_top}
-    corners = [view.place(tile.atom_id).topLeft() for tile in view.tiles]
+    corners = [place.topLeft() for place in view.places]
     found = np.array([(corner.x(), corner.y()) for corner in corners], float)
     wanted = full.current.dictionary.embedding()
     found, wanted = (places - places.mean(axis=0) for places in (found, wanted))
@@ -311,12 +309,13 @@ def test_the_map_shows_the_embedding_and_atoms_are_chosen_there(full, qtbot, cli
 
 
 def test_an_atom_is_zoomed_and_shows_its_eight_transforms(full):
-    tile = full.atoms.view.tiles[0]
-    words = full.atoms.view.tooltip(tile.atom_id)
-    assert words.startswith("atom 1: ") and "data:image/png;base64," in words
-    before = full.atoms.view.place(tile.atom_id).width()
+    view = full.atoms.view
+    words, usage = view.tooltip(0), full.current.dictionary.usage
+    text = f"atom 1: {usage[0]:,} pixels ({100 * usage[0] / usage.sum():.1f} %)<br>"
+    assert words.startswith(text.replace(",", "&#8239;")) and "data:image/png;base64," in words
+    before = view.places[0].width()
     full.atoms.zoom.setValue(80)
-    assert full.atoms.view.place(tile.atom_id).width() > before
+    assert view.places[0].width() > before
 
 
 # editing
@@ -348,8 +347,6 @@ def test_the_last_atom_cannot_be_dropped(full, click):
     for number in range(len(full.current.atom_ids)):
         click(full, number, Qt.KeyboardModifier.ControlModifier)
     assert not full.atoms.drop.isEnabled()
-    full.atoms.drop_chosen()
-    assert full.current.dictionary.n_atoms > 1
 
 
 # files
@@ -461,12 +458,12 @@ def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, s
     click(full, 0)
     qtbot.mouseClick(full.atoms.drop, LEFT)
     settle(full)
-    assert full.applying.other.dictionary.n_atoms == full.current.dictionary.n_atoms + 1
+    assert full.applying.other.value.dictionary.n_atoms == full.current.dictionary.n_atoms + 1
     full.compare()
     settle(full)
     found = [
         dictionary.apply(stripes(), window=full.scale.value)
-        for dictionary in (full.current.dictionary, full.applying.other.dictionary)
+        for dictionary in (full.current.dictionary, full.applying.other.value.dictionary)
     ]
     (layer,) = named(model, "compared")
     errors = [np.abs(one.difference) for one in found]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +11,39 @@ import napari
 import numpy as np
 from napari.layers import Image, Layer
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
-from napari_saf._gui.dictionary.layers import ColoredDictionary, LayerData
-from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import FolderField
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Plane
-from napari_saf._gui.layers.reading import read_pixels
-from napari_saf.batch import DictionaryTask, Outcome, run_batch
-from napari_saf.dictionary import PatchDictionary, PatchSegmentation
+from napari_saf.batch import DictionaryTask, run_batch
+from napari_saf.dictionary import PatchSegmentation
 from napari_saf.io import find_images
 
 _PERCENTILE = 99.5
 """Of the errors; larger ones have the same colour."""
 _MOST_NAMED = 3
-_RECONSTRUCTIONS = {
-    "blended": "closest atoms",
-    "matched": "atoms of the labels",
-    "fitted": "contrast fitted",
-}
+_RECONSTRUCTIONS = (
+    ("closest atoms", "blended"),
+    ("atoms of the labels", "matched"),
+    ("contrast fitted", "fitted"),
+)
 _KINDS = {
     "Image": "The image alone.",
     "Labels": "The labels: which atom each pixel is like.",
     "Rebuilt": "The image rebuilt from atoms.",
     "Error": "Where the rebuilt image differs from the image, pixel by pixel.",
 }
-Options = Mapping[str, Any]
-"""Window, reconstruction and device, see `PatchDictionary.apply`."""
+LayerData = dict[str, tuple[NDArray[Any], dict[str, Any], str]]
+"""Layers as napari's plugins describe them, by kind: "Labels", "Rebuilt", "Error", "Gain"."""
 
 
 class ApplySection(QWidget):
     """What to apply the dictionary to, and the buttons for it.
 
-    The buttons in `kinds` choose which layer is in sight: "Image", "Labels", "Rebuilt" or "Error";
-    the `gain` over the other dictionary, on top of these, is then hidden.
+    The buttons in `kinds` choose which one of the `layers` that were made is in sight.
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:
@@ -57,9 +54,7 @@ class ApplySection(QWidget):
         self.source = FolderField("The folder with the images")
         self.results = FolderField("The folder for labels and rebuilt images")
         self.overwrite = QCheckBox("redo what is there")
-        self.reconstruction, self._other = QComboBox(), QComboBox()
-        for name, text in _RECONSTRUCTIONS.items():
-            self.reconstruction.addItem(text, name)
+        self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice()
         self.apply = create_button(
             "Apply", "Label this image with the atoms, and rebuild it from them."
         )
@@ -77,10 +72,10 @@ class ApplySection(QWidget):
             button.setCheckable(True)
             button.setAutoExclusive(True)
             button.clicked.connect(lambda checked, kind=kind: self.show_kind(kind))
-        self._layers: list[Layer] = []
-        self.gain: Any = None
+        self.layers: dict[str, Layer] = {}
+        self._kinds_row = create_row(*self.kinds.values())
+        self._kinds_row.hide()
         self._create_layout()
-        self.update_enabled(False)
 
     def _create_layout(self) -> None:
         target = QWidget()
@@ -96,14 +91,12 @@ class ApplySection(QWidget):
             "How images are rebuilt: from the best atom of every pixel; from those of the labels "
             "alone; or from the best ones with brightness and contrast of their own.",
         )
-        comparison.add_row("Compare with", self._other, "A dictionary that was on screen before.")
+        comparison.add_row("Compare with", self.other, "A dictionary that was on screen before.")
         comparison.add_row("", self.compare, "On the image that is chosen above.")
         folder.add_row("Images in", self.source, "All images of this folder.")
         folder.add_row("Results in", self.results, "Labels, rebuilt images and a table.")
         folder.add_row("", self.overwrite, "Without this, images that have results are skipped.")
         folder.add_row("", self.apply_to_folder)
-        self._kinds_row = create_row(*self.kinds.values())
-        self._kinds_row.hide()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(image)
@@ -111,127 +104,83 @@ class ApplySection(QWidget):
         layout.addWidget(create_fold("Compare, options", comparison))
         layout.addWidget(create_fold("Apply to a folder", folder))
 
-    @property
-    def folders(self) -> tuple[Any, Any]:
-        """The folder with the images, and that for the results; None where none is chosen."""
-        return self.source.path, self.results.path
-
-    @property
-    def other(self) -> Any:
-        """The dictionary to compare with, or None."""
-        return self._other.currentData()
-
-    def offer_others(self, others: list[ColoredDictionary]) -> None:
-        """Offer dictionaries to compare with, the first of them chosen."""
-        self._other.clear()
-        for k, other in enumerate(others):
-            self._other.addItem(other.title, other)
-            self._other.setItemData(k, other.title, Qt.ItemDataRole.ToolTipRole)
-
-    def show_layers(self, layers: list[Layer]) -> None:
-        """Let the buttons show and hide these: reconstruction, difference, labels."""
-        self._layers = layers
-        self._kinds_row.show()
-        self.show_kind("Rebuilt")
+    def add_layers(self, layers: dict[str, Layer]) -> None:
+        """Let the buttons show and hide these too, or in place of earlier ones."""
+        self.layers |= layers
+        if "Rebuilt" in layers:
+            self._kinds_row.show()
+            self.show_kind("Rebuilt")
 
     def forget_layer(self, layer: Layer) -> None:
-        if layer in self._layers:
-            self._layers = []
-            self._kinds_row.hide()
-        if layer == self.gain:
-            self.gain = None
+        self.layers = {kind: own for kind, own in self.layers.items() if own != layer}
+        self._kinds_row.setVisible(self.layers.keys() >= {"Labels", "Rebuilt", "Error"})
 
     def show_kind(self, kind: str) -> None:
         """Show "Image", "Labels", "Rebuilt" or "Error" alone."""
         self.kinds[kind].setChecked(True)
-        if self.gain is not None:
-            self.gain.visible = False
-        for layer, own in zip(self._layers, ("Rebuilt", "Error", "Labels"), strict=True):
-            layer.visible = kind == own
+        for own, layer in self.layers.items():
+            layer.visible = own == kind
 
     def show_labels(self, layer: Layer) -> None:
-        if self._layers and layer == self._layers[2]:
+        if layer == self.layers.get("Labels"):
             self.show_kind("Labels")
         layer.visible = True
 
     def update_enabled(self, may_apply: bool) -> None:
         has_target = may_apply and self.target.layer is not None
+        has_folders = self.source.path is not None and self.results.path is not None
         self.apply.setEnabled(has_target)
-        self.compare.setEnabled(has_target and self.other is not None)
-        self.apply_to_folder.setEnabled(may_apply and None not in self.folders)
+        self.compare.setEnabled(has_target and self.other.value is not None)
+        self.apply_to_folder.setEnabled(may_apply and has_folders)
 
     def release(self) -> None:
-        self._layers, self.gain = [], None
+        self.layers.clear()
 
 
-def apply_to_plane(
-    dictionary: PatchDictionary,
-    plane: Plane,
-    data: Any,
-    options: Options,
-    cancelled: Callable[[], bool],
-) -> tuple[PatchSegmentation, LayerData]:
-    """Apply a dictionary to the plane of a layer; `data` is what the layer holds.
+def describe_results(found: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
+    """Say how well a dictionary rebuilds an image, and perhaps how well another one does."""
+    if other is not None:
+        return f"this dictionary {found.psnr:.1f} dB, the other {other.psnr:.1f} dB"
+    n_unused = int((found.usage == 0).sum())
+    unused = f", {n_unused} of {len(found.usage)} atoms not used" if n_unused else ""
+    return f"{found.psnr:.1f} dB{unused}"
 
-    The layers are the image rebuilt, with its values, axes and colours; the difference, green where
-    the image is brighter, of several channels the root of the sum of squares; and the labels.
+
+def create_layers(
+    plane: Plane, found: PatchSegmentation, other: PatchSegmentation | None = None
+) -> LayerData:
+    """Return what a dictionary makes of the plane of a layer.
+
+    The image rebuilt, with its values, axes and colours; the difference, green where the image is
+    brighter, of several channels the root of the sum of squares; and the labels. Or, if there is
+    another result, its error less that of the first: above 0, green, where the first is closer.
     """
-    pixels = read_pixels(data, plane.index, cancelled)
-    found = dictionary.apply(
-        pixels, channel_axis=plane.channel_axis, cancelled=cancelled, **options
-    )
+    image, shape = plane.layer, plane.placement.shape(found.labels.shape)
+    if other is not None:
+        gain = np.asarray(_norm(other.difference) - _norm(found.difference))
+        colors = _colors(gain, is_signed=True)
+        return {"Gain": (gain.reshape(shape), _attributes(plane, "compared") | colors, "image")}
     rebuilt: NDArray[Any] = found.reconstruction
-    if pixels.dtype.kind in "iu":
-        limits = np.iinfo(pixels.dtype)
-        rebuilt = np.clip(np.round(rebuilt), limits.min, limits.max).astype(pixels.dtype)
-    if pixels.ndim == 2:
-        rebuilt = rebuilt.reshape(pixels.shape)
-        difference = found.difference.reshape(pixels.shape)
-    else:
-        if plane.channel_axis is not None:
-            rebuilt = np.moveaxis(rebuilt, -1, plane.channel_axis)
-        difference = _norm(found.difference)
-    image, shape, limit = plane.layer, plane.placement.shape(found.labels.shape), _limit(difference)
+    if image.dtype.kind in "iu":
+        limits = np.iinfo(image.dtype)
+        rebuilt = np.clip(np.round(rebuilt), limits.min, limits.max).astype(image.dtype)
     if image.rgb:
         rebuilt, as_image = rebuilt.reshape((*shape, rebuilt.shape[-1])), {"rgb": True}
     else:
+        if plane.channel_axis is not None:
+            rebuilt = np.moveaxis(rebuilt, -1, plane.channel_axis)
         place = plane.placement_with_channels
         rebuilt = rebuilt.reshape(place.shape(rebuilt.shape))
         as_image = {"colormap": image.colormap.name, "contrast_limits": image.contrast_limits}
         as_image |= place.transform
-    is_signed = difference.min(initial=0) < 0
-    colors = {
-        "colormap": "PiYG" if is_signed else "magma",
-        "contrast_limits": (-limit if is_signed else 0, limit),
+    difference = found.difference if found.difference.ndim == 2 else _norm(found.difference)
+    colors = _colors(difference, is_signed=difference.min(initial=0) < 0)
+    labels, difference = found.labels.reshape(shape), difference.reshape(shape)
+    return {
+        "Rebuilt": (rebuilt, _attributes(plane, "reconstruction") | as_image, "image"),
+        "Error": (difference, _attributes(plane, "difference") | colors, "image"),
+        "Labels": (labels, _attributes(plane, "partition"), "labels"),
     }
-    return found, [
-        (rebuilt, _attributes(plane, "reconstruction", **as_image), "image"),
-        (difference.reshape(shape), _attributes(plane, "difference", False, **colors), "image"),
-        (found.labels.reshape(shape), _attributes(plane, "partition", False), "labels"),
-    ]
-
-
-def compare_on_plane(
-    dictionaries: tuple[PatchDictionary, PatchDictionary],
-    plane: Plane,
-    data: Any,
-    options: Options,
-    cancelled: Callable[[], bool],
-) -> tuple[float, float, tuple[NDArray[Any], dict[str, Any]]]:
-    """Return the PSNR of two dictionaries on the plane of a layer, and an image of the gain.
-
-    The gain is the error of the second less that of the first: above 0, green, where the first is
-    closer.
-    """
-    pixels = read_pixels(data, plane.index, cancelled)
-    one, other = (
-        own.apply(pixels, channel_axis=plane.channel_axis, cancelled=cancelled, **options)
-        for own in dictionaries
-    )
-    gain = np.asarray(_norm(other.difference) - _norm(one.difference))
-    limit = _limit(gain)
-    attributes = _attributes(plane, "compared", colormap="PiYG", contrast_limits=(-limit, limit))
-    return one.psnr, other.psnr, (gain.reshape(plane.placement.shape(gain.shape)), attributes)
 
 
 def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -241,49 +190,47 @@ def _norm(difference: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.asarray(np.linalg.norm(difference, axis=-1), dtype=np.float32)
 
 
-def _limit(values: NDArray[np.floating]) -> float:
-    """Return what most sizes are below, above 0."""
-    return float(max(np.percentile(np.abs(values), _PERCENTILE), 1e-6))
+def _colors(values: NDArray[np.floating], *, is_signed: bool) -> dict[str, Any]:
+    """Return colours that tell most sizes apart, about 0 where they have signs."""
+    limit = float(max(np.percentile(np.abs(values), _PERCENTILE), 1e-6))
+    return {
+        "colormap": "PiYG" if is_signed else "magma",
+        "contrast_limits": (-limit if is_signed else 0, limit),
+    }
 
 
-def _attributes(plane: Plane, kind: str, visible: bool = True, **others: Any) -> dict[str, Any]:
+def _attributes(plane: Plane, title: str) -> dict[str, Any]:
     """Return the attributes of a layer that was computed from an image."""
-    name = f"{plane.layer.name} [{kind}]"
-    own = {"name": name, "visible": visible, "metadata": {METADATA_KEY: {}}}
-    return own | plane.placement.transform | others
+    own = {"name": f"{plane.layer.name} [{title}]", "metadata": {METADATA_KEY: {}}}
+    return own | plane.placement.transform
 
 
 def apply_to_folder(
-    dictionary: PatchDictionary,
-    folders: tuple[Path, Path],
-    options: Options,
+    task: DictionaryTask,
+    source: Path,
     report: Callable[[object], None],
     cancelled: Callable[[], bool],
 ) -> tuple[str, bool]:
-    """Apply a dictionary to the images of one folder; report a fraction and a text.
+    """Do a task for the images of one folder; report a fraction and a text.
 
     Return a summary with the names of images that failed, and whether any did.
     """
-    paths = find_images([folders[0]])
-    report((0.0, f"0 of {len(paths)}"))
-    task = DictionaryTask(dictionary=dictionary, folder=folders[1], **options)
-    outcomes: list[Outcome[float]] = []
-    for outcome in run_batch(task, task.plan(paths), cancelled=cancelled):
-        outcomes.append(outcome)
-        text = f"{len(outcomes)} of {len(paths)}: {outcome.job.title} {outcome.state}"
-        report((len(outcomes) / len(paths), text))
-    done, skipped, failed = (
-        [outcome for outcome in outcomes if outcome.state == state]
-        for state in ("done", "skipped", "failed")
-    )
-    lines = [f"{len(done)} of {len(paths)} images done"]
+    paths, outcomes = find_images([source]), defaultdict(list)
+    n_images = len(paths)
+    report((0.0, f"0 of {n_images}"))
+    for k, outcome in enumerate(run_batch(task, task.plan(paths), cancelled=cancelled), start=1):
+        outcomes[outcome.state].append(outcome)
+        report((k / n_images, f"{k} of {n_images}: {outcome.job.title} {outcome.state}"))
+    done, skipped, failed = (outcomes[state] for state in ("done", "skipped", "failed"))
+    lines = [f"{len(done)} of {n_images} images done"]
     psnrs = [outcome.result for outcome in done if outcome.result is not None]
     if psnrs:
         lines[0] += f", {sum(psnrs) / len(psnrs):.1f} dB on average"
     if skipped:
         lines.append(f"{len(skipped)} skipped: results were there")
-    if len(outcomes) < len(paths):
-        lines.append(f"stopped, {len(paths) - len(outcomes)} left")
+    n_left = n_images - len(done) - len(skipped) - len(failed)
+    if n_left:
+        lines.append(f"stopped, {n_left} left")
     if failed:
         named = ", ".join(outcome.job.title for outcome in failed[:_MOST_NAMED])
         more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""

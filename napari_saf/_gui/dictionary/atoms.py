@@ -6,17 +6,16 @@ import base64
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from qtpy.QtCore import QBuffer, QEvent, QIODevice, QPoint, QRect, Qt, Signal
 from qtpy.QtGui import QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from qtpy.QtWidgets import QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
+from skimage.util import montage
 
-from napari_saf._gui.dictionary.layers import AtomTile, ColoredDictionary
+from napari_saf._gui.dictionary.layers import ColoredDictionary
 from napari_saf._gui.docks.label_table import to_qcolor
 from napari_saf._gui.docks.undo import UndoHistory
 from napari_saf._gui.forms.layout import create_button, create_row, create_scroll_area
-from napari_saf.dictionary import all_transforms
 
 _BORDER = 3
 _GAP = 6
@@ -50,25 +49,27 @@ class AtomView(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tiles: list[AtomTile] = []
+        self.shown: ColoredDictionary | None = None
         self.chosen: frozenset[int] = frozenset()
-        self.is_locked = self.is_map = False
+        self.places: list[QRect] = []
         self._images: list[QImage] = []
-        self._places: list[QRect] = []
         self._embedding: dict[int, NDArray[np.float64]] = {}
+        self._is_locked = self._is_map = False
         self._height, self._zoom = 0, _ZOOM
         self.setToolTip(_HELP)
 
-    def show_tiles(self, tiles: Sequence[AtomTile], is_locked: bool) -> None:
+    def show_dictionary(self, shown: ColoredDictionary | None, is_locked: bool) -> None:
         """Show atoms; of those that are chosen, the ones that are still there stay so."""
-        self.tiles, self.is_locked = list(tiles), is_locked
-        self.chosen &= frozenset(tile.atom_id for tile in tiles if not is_locked)
-        self._images = [_to_qimage(_to_rgb(tile.atom)) for tile in tiles]
+        self.shown, self._is_locked = shown, is_locked
+        self.chosen &= frozenset(() if shown is None or is_locked else shown.atom_ids)
+        atoms = () if shown is None else shown.dictionary.atoms
+        self._images = [_to_qimage(_to_rgb(atom)) for atom in atoms]
         self._arrange()
 
-    def set_chosen(self, atom_ids: Collection[int]) -> None:
+    def choose(self, atom_ids: Collection[int]) -> None:
         self.chosen = frozenset(atom_ids)
         self.update()
+        self.chosen_changed.emit(self.chosen)
 
     def set_zoom(self, side: int) -> None:
         """Show atoms at so many pixels a side."""
@@ -81,36 +82,36 @@ class AtomView(QWidget):
         self._arrange()
 
     def show_map(self, is_map: bool) -> None:
-        self.is_map = is_map
+        self._is_map = is_map
         self._arrange()
 
-    def place(self, atom_id: int) -> QRect:
-        return self._places[self._index(atom_id)]
-
-    def tooltip(self, atom_id: int) -> str:
-        """Return the tooltip of an atom, as HTML."""
-        k = self._index(atom_id)
-        tile = self.tiles[k]
-        text = f"atom {k + 1}: {tile.count:,} pixels ({100 * tile.share:.1f} %)"
+    def tooltip(self, k: int) -> str:
+        """Return the tooltip of atom k, as HTML."""
+        assert self.shown is not None
+        dictionary = self.shown.dictionary
+        count, total = int(dictionary.usage[k]), max(1, int(dictionary.usage.sum()))
+        text = f"atom {k + 1}: {count:,} pixels ({100 * count / total:.1f} %)"
+        rgb = _to_rgb(dictionary.transforms()[k])
+        zoom = max(1, _TRANSFORMS_SIDE // dictionary.patch_size)
+        opaque = np.insert(rgb, 3, 255, axis=-1).repeat(zoom, axis=1).repeat(zoom, axis=2)
+        gap = _TRANSFORMS_GAP
+        picture = montage(opaque, [0] * 4, grid_shape=(2, 4), padding_width=gap, channel_axis=-1)
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        _to_qimage(_draw_transforms(tile.atom)).save(buffer, "PNG")
+        _to_qimage(picture).save(buffer, "PNG")
         data = base64.b64encode(bytes(buffer.data())).decode("ascii")
-        picture = f'<img src="data:image/png;base64,{data}">'
-        return f"{text.replace(',', '&#8239;')}<br>turned and mirrored:<br>{picture}"
-
-    def _index(self, atom_id: int) -> int:
-        return [tile.atom_id for tile in self.tiles].index(atom_id)
+        html = f'<img src="data:image/png;base64,{data}">'
+        return f"{text.replace(',', '&#8239;')}<br>turned and mirrored:<br>{html}"
 
     def _arrange(self) -> None:
         """Place the atoms, each with its border, and ask for the height that they take."""
-        if not self.tiles or (self.is_map and self.is_locked):
-            self._places, height = [], 0
-        elif self.is_map:
-            self._places, height = self._places_on_map(), _MAP_HEIGHT
+        if not self._images or (self._is_map and self._is_locked):
+            self.places, height = [], 0
+        elif self._is_map:
+            self.places, height = self._places_on_map(), _MAP_HEIGHT
         else:
-            self._places, height = self._places_in_lines()
-        self.setMinimumHeight(0 if self.is_map else height)
+            self.places, height = self._places_in_lines()
+        self.setMinimumHeight(0 if self._is_map else height)
         if height != self._height:
             self._height = height
             self.height_changed.emit(height)
@@ -125,95 +126,95 @@ class AtomView(QWidget):
         left = (step_x - side + _GAP) / 2
         places = [
             QRect(int(left + k % n_columns * step_x), _GAP + k // n_columns * step_y, side, side)
-            for k in range(len(self.tiles))
+            for k in range(len(self._images))
         ]
         return places, _GAP + -(-len(places) // n_columns) * step_y
 
     def _places_on_map(self) -> list[QRect]:
         """Fill the widget, as far as both axes have one scale."""
-        unknown = np.zeros(2)
-        places = np.array([self._embedding.get(tile.atom_id, unknown) for tile in self.tiles])
+        assert self.shown is not None
+        places = np.array([self._embedding.get(one, np.zeros(2)) for one in self.shown.atom_ids])
         low, extent = places.min(axis=0), np.ptp(places, axis=0)
         room = np.array([self.width(), self.height()], float) - self._zoom - 2 * _MAP_MARGIN
-        scales = room[extent > 0] / extent[extent > 0]
-        scale = max(0.0, float(scales.min())) if len(scales) else 0.0
-        corners = _MAP_MARGIN + (room - scale * extent) / 2 + scale * (places - low)
-        return [QRect(int(x), int(y), self._zoom, self._zoom) for x, y in np.round(corners)]
+        scale = max(0.0, float((room / np.maximum(extent, 1e-12)).min()))
+        corners = np.round(_MAP_MARGIN + (room - scale * extent) / 2 + scale * (places - low))
+        return [QRect(int(x), int(y), self._zoom, self._zoom) for x, y in corners]
 
     def _paint_order(self) -> list[int]:
         """Return the order of painting: on a map those used most, then chosen ones, on top."""
-        order = list(range(len(self._places)))
-        if self.is_map:
-            order.sort(key=lambda k: (self.tiles[k].atom_id in self.chosen, self.tiles[k].count))
+        order = list(range(len(self.places)))
+        if self._is_map and self.shown is not None:
+            ids, usage = self.shown.atom_ids, self.shown.dictionary.usage
+            order.sort(key=lambda k: (ids[k] in self.chosen, usage[k]))
         return order
 
     def _text_height(self) -> int:
         return int(self.fontMetrics().height()) if self._zoom >= _LEAST_ZOOM_WITH_TEXT else 0
 
     def _atom_at(self, point: QPoint) -> int | None:
-        hits = (k for k in reversed(self._paint_order()) if self._places[k].contains(point))
-        k = next(hits, None)
-        return None if k is None else self.tiles[k].atom_id
+        hits = (k for k in reversed(self._paint_order()) if self.places[k].contains(point))
+        return next(hits, None)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._arrange()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        if event.button() != Qt.MouseButton.LeftButton or self.is_locked:
+        if event.button() != Qt.MouseButton.LeftButton or self._is_locked:
             super().mousePressEvent(event)
             return
-        hit = self._atom_at(event.pos())
+        k = self._atom_at(event.pos())
+        if k is None or self.shown is None:
+            self.choose(())
+            return
+        hit = {self.shown.atom_ids[k]}
         extends = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
-        if hit is None:
-            chosen: frozenset[int] = frozenset()
-        elif event.modifiers() & extends:
-            chosen = self.chosen ^ {hit}
+        if event.modifiers() & extends:
+            self.choose(self.chosen ^ hit)
         else:
-            chosen = frozenset() if self.chosen == {hit} else frozenset({hit})
-        self.set_chosen(chosen)
-        self.chosen_changed.emit(chosen)
+            self.choose(hit - self.chosen if len(self.chosen) == 1 else hit)
 
     def event(self, event: QEvent) -> bool:
         """Explain the atom under the mouse."""
-        if event.type() != QEvent.Type.ToolTip or not self._places:
+        if event.type() != QEvent.Type.ToolTip or not self.places:
             return bool(super().event(event))
-        hit = self._atom_at(event.pos())
-        if hit is None:
+        k = self._atom_at(event.pos())
+        if k is None:
             QToolTip.hideText()
         else:
-            QToolTip.showText(event.globalPos(), self.tooltip(hit), self, self.place(hit))
+            QToolTip.showText(event.globalPos(), self.tooltip(k), self, self.places[k])
         return True
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the atoms, or a hint where there are none."""
         painter = QPainter(self)
-        if not self._places:
+        if not self.places:
             flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
             painter.setOpacity(0.7)
             area = self.rect().adjusted(12, 0, -12, 0)
-            painter.drawText(area, int(flags), _HINTS[self.is_map])
+            painter.drawText(area, int(flags), _HINTS[self._is_map])
         for k in self._paint_order():
-            if self._places[k].intersects(event.rect().adjusted(0, -_TEXT_HEIGHT, 0, 0)):
-                self._paint_tile(painter, k)
+            if self.places[k].intersects(event.rect().adjusted(0, -_TEXT_HEIGHT, 0, 0)):
+                self._paint_atom(painter, k)
         painter.end()
 
-    def _paint_tile(self, painter: QPainter, k: int) -> None:
-        tile, place = self.tiles[k], self._places[k]
-        is_chosen = tile.atom_id in self.chosen
+    def _paint_atom(self, painter: QPainter, k: int) -> None:
+        assert self.shown is not None
+        place, is_chosen = self.places[k], self.shown.atom_ids[k] in self.chosen
         ink = self.palette().color(self.foregroundRole())
         painter.setOpacity(1.0 if is_chosen or not self.chosen else _DIMMED)
-        painter.fillRect(place, to_qcolor(tile.color))
+        painter.fillRect(place, to_qcolor(self.shown.colors[k]))
         painter.drawImage(place.adjusted(_BORDER, _BORDER, -_BORDER, -_BORDER), self._images[k])
         if is_chosen:
             painter.setPen(QPen(ink, 2))
             painter.drawRect(place.adjusted(-1, -1, 0, 0))
-        if self._text_height() and not self.is_map:
+        if self._text_height() and not self._is_map:
             wide = place.adjusted(-_GAP, 0, _GAP, 0)
             below = QRect(wide.left(), wide.bottom() + 1, wide.width(), _TEXT_HEIGHT)
             flags = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop
             painter.setPen(ink)
-            painter.drawText(below, int(flags), _count_text(tile.count))
+            count = int(self.shown.dictionary.usage[k])
+            painter.drawText(below, int(flags), _count_text(count))
 
 
 def _count_text(count: int) -> str:
@@ -225,26 +226,12 @@ def _count_text(count: int) -> str:
     return str(count)
 
 
-def _to_rgb(atom: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Return an atom as RGB: three channels as they are, others by their mean."""
-    scaled = np.clip(np.nan_to_num(atom), 0, 1)
+def _to_rgb(atoms: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Return atoms as RGB: three channels as they are, others by their mean."""
+    scaled = np.clip(atoms, 0, 1)
     if scaled.shape[-1] != 3:
         scaled = np.repeat(scaled.mean(axis=-1, keepdims=True), 3, axis=-1)
     return np.asarray(np.round(255 * scaled), dtype=np.uint8)
-
-
-def _draw_transforms(atom: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return a picture of an atom under the 8 symmetries: turns above, mirrored below."""
-    channels_first = torch.from_numpy(np.ascontiguousarray(atom)).movedim(-1, 0)
-    zoom = max(1, _TRANSFORMS_SIDE // atom.shape[0])
-    side = zoom * atom.shape[0]
-    step = side + _TRANSFORMS_GAP
-    picture = np.zeros((2 * step - _TRANSFORMS_GAP, 4 * step - _TRANSFORMS_GAP, 4), dtype=np.uint8)
-    for k, transformed in enumerate(all_transforms(channels_first[None])[0]):
-        rgb = _to_rgb(transformed.movedim(0, -1).numpy())
-        place = picture[k // 4 * step :, k % 4 * step :][:side, :side]
-        place[..., :3], place[..., 3] = rgb.repeat(zoom, axis=0).repeat(zoom, axis=1), 255
-    return picture
 
 
 def _to_qimage(pixels: NDArray[np.uint8]) -> QImage:
@@ -255,13 +242,11 @@ def _to_qimage(pixels: NDArray[np.uint8]) -> QImage:
 
 
 class AtomsSection(QWidget):
-    """The dictionary on screen, its atoms sorted by use.
+    """The dictionary on screen, its atoms sorted by use; buttons for what can be done with it.
 
-    `chosen_changed` sends the ids of the atoms that a click chose; `edited` the dictionary after
-    atoms were dropped, or brought back.
+    `edited` sends the dictionary after atoms were dropped, or brought back.
     """
 
-    chosen_changed = Signal(object)
     edited = Signal(object)
 
     def __init__(self) -> None:
@@ -286,10 +271,10 @@ class AtomsSection(QWidget):
         self.zoom.setToolTip("Size of the atoms on screen.")
         self.zoom.valueChanged.connect(self.view.set_zoom)
         self.drop = create_button(
-            "Drop", "Leave the chosen atoms out of the dictionary.", self.drop_chosen
+            "Drop", "Leave the chosen atoms out of the dictionary.", self._on_drop_clicked
         )
         self.undo = create_button(
-            "Undo", "Bring back the atoms that were dropped last.", self.undo_drop
+            "Undo", "Bring back the atoms that were dropped last.", self._on_undo_clicked
         )
         self.load = create_button(
             "Load …", "Open a dictionary (.safetensors); dropping it on the viewer does too."
@@ -298,7 +283,7 @@ class AtomsSection(QWidget):
             "Save …", "Keep this dictionary as a file, to apply it to other images."
         )
         self.view.height_changed.connect(self._fit_height)
-        self.view.chosen_changed.connect(self.choose)
+        self.view.chosen_changed.connect(self._update_enabled)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._heading)
@@ -316,58 +301,39 @@ class AtomsSection(QWidget):
     def show_dictionary(self, shown: ColoredDictionary | None) -> None:
         self.current = shown
         self._heading.setText("Atoms" if shown is None else shown.description)
-        self.view.show_tiles([] if shown is None else shown.tiles(), is_locked=False)
+        self.view.show_dictionary(shown, is_locked=False)
         self._update_enabled()
 
-    def show_live(
-        self, atoms: NDArray[np.float32], counts: NDArray[np.int64], colors: NDArray[np.float32]
-    ) -> None:
-        """Show atoms that are being learned, largest first."""
-        total = max(1, int(counts.sum()))
-        order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k] > 0]
-        tiles = [
-            AtomTile(k, atoms[k], int(counts[k]), counts[k] / total, colors[k])
-            for k in order
-            if np.isfinite(atoms[k]).all()
-        ]
-        self._heading.setText(f"{len(tiles)} atoms so far")
-        self.view.show_tiles(tiles, is_locked=True)
-        self._update_enabled()
-
-    def choose(self, atom_ids: Collection[int]) -> None:
-        self.view.set_chosen(atom_ids)
-        self._update_enabled()
-        self.chosen_changed.emit(frozenset(atom_ids))
-
-    def drop_chosen(self) -> None:
-        """Leave the chosen atoms out, unless none would be left."""
-        if self.current is not None and self._may_drop():
-            self._history.push(self.current)
-            self._edit(self.current.without(self.view.chosen))
-
-    def undo_drop(self) -> None:
-        if self.current is not None and self._history.past:
-            self._edit(self._history.past.pop())
-
-    def _edit(self, edited: ColoredDictionary) -> None:
-        self.choose(())
-        self.show_dictionary(edited)
-        self.edited.emit(edited)
+    def show_live(self, shown: ColoredDictionary) -> None:
+        """Show atoms that are being learned; the dictionary of before stays the current one."""
+        self._heading.setText(f"{len(shown.atom_ids)} atoms so far")
+        self.view.show_dictionary(shown, is_locked=True)
 
     def set_enabled(self, enabled: bool) -> None:
         """Allow to change the dictionary, or do not."""
         self._is_enabled = enabled
         self._update_enabled()
 
-    def _may_drop(self) -> bool:
-        return self.current is not None and 0 < len(self.view.chosen) < len(self.current.atom_ids)
+    def _on_drop_clicked(self) -> None:
+        assert self.current is not None
+        self._history.push(self.current)
+        self._edit(self.current.without(self.view.chosen))
+
+    def _on_undo_clicked(self) -> None:
+        self._edit(self._history.past.pop())
+
+    def _edit(self, edited: ColoredDictionary) -> None:
+        self.view.choose(())
+        self.show_dictionary(edited)
+        self.edited.emit(edited)
 
     def _update_enabled(self) -> None:
-        is_open = self._is_enabled and not self.view.is_locked
-        self.drop.setEnabled(is_open and self._may_drop())
-        self.undo.setEnabled(is_open and bool(self._history.past))
-        self.save.setEnabled(is_open and self.current is not None)
-        self.load.setEnabled(is_open)
+        n_atoms = 0 if self.current is None else len(self.current.atom_ids)
+        # At least one atom must be left.
+        self.drop.setEnabled(self._is_enabled and 0 < len(self.view.chosen) < n_atoms)
+        self.undo.setEnabled(self._is_enabled and bool(self._history.past))
+        self.save.setEnabled(self._is_enabled and n_atoms > 0)
+        self.load.setEnabled(self._is_enabled)
 
     def _fit_height(self, wanted: int) -> None:
         """Take no more room than the atoms need; more of them are scrolled."""

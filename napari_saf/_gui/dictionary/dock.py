@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,39 +11,37 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Layer
-from qtpy.QtWidgets import QComboBox, QFileDialog
+from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.dictionary.apply import (
     ApplySection,
+    LayerData,
     apply_to_folder,
-    apply_to_plane,
-    compare_on_plane,
+    create_layers,
+    describe_results,
 )
 from napari_saf._gui.dictionary.atoms import AtomsSection
-from napari_saf._gui.dictionary.layers import (
-    AtomLabelsList,
-    ColoredDictionary,
-    LayerData,
-    count_atoms,
-)
+from napari_saf._gui.dictionary.layers import AtomLabelsList, ColoredDictionary, count_atoms
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.forms.choices import ImageList
+from napari_saf._gui.forms.choices import Choice, ImageList
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Plane, channel_axes, pixels_of, plane_of
-from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.layers.reading import ImageJob, read_pixels
 from napari_saf._gui.layers.view import center_on, deepest_pixel
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
+from napari_saf.batch import DictionaryTask
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     LearnedDictionary,
     PatchDictionary,
     PatchDictionaryLearning,
-    PatchSegmentation,
 )
+from napari_saf.features import Scaling
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS
 
@@ -62,7 +61,7 @@ class DictionaryWidget(RunDock):
         self._atom_labels = AtomLabelsList(viewer)
         self.images = ImageList(viewer)
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
-        self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), QComboBox()
+        self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
         self.atoms, self.applying = AtomsSection(), ApplySection(viewer)
         self.learn = create_button(
             "Learn",
@@ -86,7 +85,7 @@ class DictionaryWidget(RunDock):
         atoms, applying = self.atoms, self.applying
         for signal, slot in (
             (self.images.changed, self._offer_channels),
-            (atoms.chosen_changed, self._on_chosen),
+            (atoms.view.chosen_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
             (atoms.load.clicked, self._on_load_clicked),
             (atoms.save.clicked, self._on_save_clicked),
@@ -105,7 +104,7 @@ class DictionaryWidget(RunDock):
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self.applying.release()
-        self._atom_labels.release()
+        self._atom_labels.known.clear()
 
     @property
     def current(self) -> ColoredDictionary | None:
@@ -143,17 +142,14 @@ class DictionaryWidget(RunDock):
         return ImageJob(data=pixels_of(image), index=plane.index, options=options)
 
     def _plane(self, image: Image) -> Plane:
-        return plane_of(self._viewer, image, self.channels.currentData())
+        return plane_of(self._viewer, image, self.channels.value)
 
     def _offer_channels(self) -> None:
         """Ask for the axis of the channels where an image may have one."""
-        before = self.channels.currentData()
+        before = self.channels.value
         axes = max(map(channel_axes, self.images.chosen()), key=len, default=[])
-        self.channels.clear()
-        self.channels.addItem("none", None)
-        for text, axis in axes:
-            self.channels.addItem(text, axis - len(axes))
-        self.channels.setCurrentIndex(max(0, self.channels.findData(before)))
+        self.channels.offer([("none", None), *((text, axis - len(axes)) for text, axis in axes)])
+        self.channels.choose(before)
         self._section.show_row(self.channels, bool(axes))
 
     def _on_began(self) -> None:
@@ -166,10 +162,16 @@ class DictionaryWidget(RunDock):
         if job is None or live is None or problem is None:
             return
         assert isinstance(job.method, PatchDictionaryLearning)
-        side, n_columns = job.method.patch_size, len(frame.shares)
-        colors = np.array([live.color(column) for column in range(n_columns)])
-        counts = np.round(frame.shares * problem.n_nodes).astype(np.int64)
-        self.atoms.show_live(frame.prototypes.reshape(n_columns, side, side, -1), counts, colors)
+        side, counts = job.method.patch_size, np.round(frame.shares * problem.n_nodes).astype(int)
+        atoms = frame.prototypes.reshape(len(counts), side, side, -1)
+        is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
+        order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
+        if order:
+            dictionary = PatchDictionary(
+                atoms=atoms[order], usage=counts[order], scaling=Scaling(0.0, 1.0)
+            )
+            colors = np.array([live.color(column) for column in order])
+            self.atoms.show_live(ColoredDictionary(dictionary, tuple(order), colors))
 
     def _show_frame(self, frame: Frame) -> None:
         self.status.show_progress(
@@ -242,7 +244,11 @@ class DictionaryWidget(RunDock):
     def _on_edited(self, edited: ColoredDictionary) -> None:
         if edited not in self._recent:
             self._recent = [*self._recent, edited][-_MOST_RECENT:]
-        self.applying.offer_others([one for one in reversed(self._recent) if one is not edited])
+        others = [one for one in reversed(self._recent) if one is not edited]
+        self.applying.other.offer([(one.title, one) for one in others])
+        for k, one in enumerate(others):
+            self.applying.other.setItemData(k, one.title, Qt.ItemDataRole.ToolTipRole)
+        self.applying.other.setCurrentIndex(0)
         self.run_in_background(
             "map",
             lambda stop: edited.dictionary.embedding(),
@@ -275,62 +281,56 @@ class DictionaryWidget(RunDock):
     def _options(self) -> dict[str, Any]:
         return {
             "window": self.scale.value,
-            "reconstruction": self.applying.reconstruction.currentData(),
+            "reconstruction": self.applying.reconstruction.value,
             "device": str(self.form.values().get("device", "auto")),
         }
 
     def apply(self) -> None:
+        self._apply_to_target([])
+
+    def compare(self) -> None:
+        self._apply_to_target([self.applying.other.value])
+
+    def _apply_to_target(self, others: list[ColoredDictionary]) -> None:
+        """Apply the dictionary to the chosen image, and perhaps another one to compare with."""
         target, current = self.applying.target.layer, self.current
         if target is None or current is None or self.is_busy:
             return
         plane, data, options = self._plane(target), pixels_of(target), self._options()
+        options["channel_axis"] = plane.channel_axis
 
-        def show(applied: tuple[PatchSegmentation, LayerData]) -> None:
-            found, layers = applied
+        def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
+            pixels = read_pixels(data, plane.index, stop)
+            both = [one.dictionary for one in (current, *others)]
+            found = [one.apply(pixels, cancelled=stop, **options) for one in both]
+            return describe_results(*found), create_layers(plane, *found)
+
+        def show(applied: tuple[str, LayerData]) -> None:
+            text, created = applied
             if target not in self._viewer.layers:
                 self.status.reset("the image is gone")
                 return
-            text, n_unused = f"{target.name}: {found.psnr:.1f} dB", int((found.usage == 0).sum())
-            if n_unused:
-                text += f", {n_unused} of {len(found.usage)} atoms not used"
-            self.status.show_progress(1.0, text)
-            added = [self._viewer.add_layer(Layer.create(*layer)) for layer in layers]
-            self._atom_labels.add(added[2], target, current)
-            self.applying.show_layers(added)
+            self.status.show_progress(1.0, f"{target.name}: {text}")
+            add = self._viewer.add_layer
+            layers = {kind: add(Layer.create(*layer)) for kind, layer in created.items()}
+            if "Labels" in layers:
+                self._atom_labels.add(layers["Labels"], target, current)
+            self.applying.add_layers(layers)
 
         self._task_layer = target
-        self.begin_task(
-            f"applying to {target.name}",
-            lambda report, stop: apply_to_plane(current.dictionary, plane, data, options, stop),
-            show,
-        )
-
-    def compare(self) -> None:
-        target, current, other = self.applying.target.layer, self.current, self.applying.other
-        if target is None or current is None or other is None or self.is_busy:
-            return
-        plane, data, options = self._plane(target), pixels_of(target), self._options()
-        both = (current.dictionary, other.dictionary)
-
-        def show(compared: tuple[float, float, Any]) -> None:
-            own, others, (gain, attributes) = compared
-            text = f"{target.name}: this dictionary {own:.1f} dB, the other {others:.1f} dB"
-            self.status.show_progress(1.0, text)
-            if target in self._viewer.layers:
-                self.applying.gain = self._viewer.add_layer(Image(gain, **attributes))
-
-        self._task_layer = target
-        self.begin_task(
-            f"comparing on {target.name}",
-            lambda report, stop: compare_on_plane(both, plane, data, options, stop),
-            show,
-        )
+        verb = "comparing on" if others else "applying to"
+        self.begin_task(f"{verb} {target.name}", calculate, show)
 
     def apply_to_folder(self) -> None:
-        folders, current = self.applying.folders, self.current
-        if None in folders or current is None:
+        source, results = self.applying.source.path, self.applying.results.path
+        if source is None or results is None or self.current is None:
             return
-        options = self._options() | {"overwrite": self.applying.overwrite.isChecked()}
+        task = DictionaryTask(
+            dictionary=self.current.dictionary,
+            folder=results,
+            overwrite=self.applying.overwrite.isChecked(),
+            **self._options(),
+        )
 
         def advance(progress: tuple[float, str]) -> None:
             fraction, self._task_text = progress
@@ -343,17 +343,11 @@ class DictionaryWidget(RunDock):
             else:
                 self.status.show_progress(1.0, text)
 
-        self.begin_task(
-            "looking for images",
-            lambda report, stop: apply_to_folder(
-                current.dictionary, folders, options, report, stop
-            ),
-            show,
-            advance,
-        )
+        self.begin_task("looking for images", partial(apply_to_folder, task, source), show, advance)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.applying.forget_layer(event.value)
+        self._atom_labels.forget(event.value)
         if self._task_layer is not None and event.value == self._task_layer:
             self._on_stop_clicked()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 
@@ -22,21 +22,8 @@ from napari_saf.errors import InvalidInput
 _DICTIONARY_KEY = "dictionary"
 """Where the metadata of a layer hold the dictionary whose atoms it shows."""
 _DIMMED_ALPHA = 0.12
-LayerData = list[tuple[Any, ...]]
-_NO_LAYER: LayerData = [(None,)]
-"""The layer data by which a napari reader returns no layer."""
+LayerData = tuple[Any, dict[str, Any], str]
 _ids = itertools.count()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class AtomTile:
-    """An atom (p, p, n_channels) in [0, 1], and how many pixels it labels."""
-
-    atom_id: int
-    atom: NDArray[np.float32]
-    count: int
-    share: float
-    color: NDArray[np.float32]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -52,18 +39,18 @@ class ColoredDictionary:
         cls, dictionary: PatchDictionary, colors: NDArray[np.float32] | None = None
     ) -> ColoredDictionary:
         """Give new ids to all atoms, and the colours of labels unless others are given."""
-        n_atoms = dictionary.n_atoms
         if colors is None:
-            colors = label_colors()[np.arange(n_atoms) % N_COLORS + 1]
-        atom_ids = tuple(itertools.islice(_ids, n_atoms))
-        return cls(dictionary, atom_ids, np.asarray(colors, np.float32))
+            colors = label_colors()[np.arange(dictionary.n_atoms) % N_COLORS + 1]
+        return cls(dictionary, tuple(itertools.islice(_ids, dictionary.n_atoms)), colors)
 
     def without(self, atom_ids: Collection[int]) -> ColoredDictionary:
         """Leave some atoms out, but not all."""
-        left = [k for k, own in enumerate(self.atom_ids) if own not in atom_ids]
-        dropped = sorted({*range(len(self.atom_ids))} - {*left})
-        left_ids = tuple(self.atom_ids[k] for k in left)
-        return ColoredDictionary(self.dictionary.without(dropped), left_ids, self.colors[left])
+        dropped = [k for k, own in enumerate(self.atom_ids) if own in atom_ids]
+        return ColoredDictionary(
+            self.dictionary.without(dropped),
+            tuple(own for own in self.atom_ids if own not in atom_ids),
+            np.delete(self.colors, dropped, axis=0),
+        )
 
     def label_of(self, atom_id: int) -> int:
         """Return the label of an atom; 0 if the dictionary has no such atom."""
@@ -91,80 +78,63 @@ class ColoredDictionary:
         kind = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
         return f"{count_atoms(self.dictionary.n_atoms)} of {side} × {side} px, {kind}"
 
-    def tiles(self) -> list[AtomTile]:
-        usage = self.dictionary.usage
-        total = max(1, int(usage.sum()))
-        return [
-            AtomTile(atom_id, atom, int(count), count / total, color)
-            for atom_id, atom, count, color in zip(
-                self.atom_ids, self.dictionary.atoms, usage, self.colors, strict=True
-            )
-        ]
-
 
 def count_atoms(n_atoms: int) -> str:
     return f"{n_atoms} atom{'s' * (n_atoms != 1)}"
 
 
 class AtomLabelsList:
-    """The layers of a viewer whose label l is atom l - 1 of a dictionary, with their images.
-
-    Layers that are removed are forgotten.
-    """
+    """The layers of a viewer whose label l is atom l - 1 of a dictionary, with their images."""
 
     def __init__(self, viewer: napari.Viewer) -> None:
         self._viewer = viewer
-        self._known: list[tuple[Labels, Image, ColoredDictionary]] = []
-        viewer.layers.events.removed.connect(self._on_removed)
+        self.known: list[tuple[Labels, Image, ColoredDictionary]] = []
 
     def add(self, layer: Labels, image: Image, shown: ColoredDictionary) -> None:
         """Add a layer; earlier ones of the same image are hidden."""
-        for earlier, own_image, _ in self._known:
+        for earlier, own_image, _ in self.known:
             if own_image == image:
                 earlier.visible = False
         layer.metadata.setdefault(METADATA_KEY, {})[_DICTIONARY_KEY] = shown.dictionary
         layer.colormap = shown.colormap()
-        self._known.append((layer, image, shown))
+        self.known.append((layer, image, shown))
 
     def highlight(self, atom_ids: Collection[int]) -> None:
         """Show where atoms are used; none: show all."""
-        for layer, _, shown in self._known:
+        for layer, _, shown in self.known:
             layer.colormap = shown.colormap(atom_ids)
             if len(atom_ids) == 1:
                 layer.selected_label = shown.label_of(*atom_ids) or layer.selected_label
 
     def where(self, atom_id: int) -> tuple[Labels, int] | None:
         """Return the layer and the label of an atom: the layer that is selected, or the newest."""
-        able = [one for one in self._known if one[2].label_of(atom_id)]
+        able = [one for one in self.known if one[2].label_of(atom_id)]
         active = self._viewer.layers.selection.active
         found = [one for one in able if active in one[:2]] or able
         return (found[-1][0], found[-1][2].label_of(atom_id)) if found else None
 
-    def release(self) -> None:
-        self._viewer.layers.events.removed.disconnect(self._on_removed)
-        self._known.clear()
-
-    def _on_removed(self, event: Any) -> None:
-        self._known = [one for one in self._known if event.value not in one[:2]]
+    def forget(self, layer: Layer) -> None:
+        """Let go of a layer that was removed, and of those that show atoms on it."""
+        self.known = [one for one in self.known if layer not in one[:2]]
 
 
-def get_reader(path: str | list[str]) -> Callable[[str | list[str]], LayerData] | None:
+def get_reader(path: str | list[str]) -> Callable[[str | list[str]], list[Any]] | None:
     """Return what reads a dictionary, if a path may be one."""
     paths = [path] if isinstance(path, str) else path
     is_dictionary = all(Path(one).suffix.lower() == DICTIONARY_SUFFIX for one in paths)
     return _read_dictionaries if is_dictionary else None
 
 
-def _read_dictionaries(path: str | list[str]) -> LayerData:
+def _read_dictionaries(path: str | list[str]) -> list[Any]:
     """Open dictionaries in the dock; without a window, as a stack of atoms."""
-    paths = [Path(path)] if isinstance(path, str) else [Path(one) for one in path]
+    paths = [Path(one) for one in ([path] if isinstance(path, str) else path)]
     viewer = napari.current_viewer()
     if viewer is not None:
         _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Patch dictionary")
         for one in paths:
             dock.load(one)
-        return _NO_LAYER
-    layers: LayerData = []
+        return [(None,)]  # napari's sign for no layer
+    layers = []
     for one in paths:
         dictionary = PatchDictionary.load(one)
         is_rgb = dictionary.n_channels == 3

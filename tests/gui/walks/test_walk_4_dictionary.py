@@ -24,16 +24,15 @@ def test_walk(hands, take_picture, tmp_path):
     assert 4 <= dictionary.n_atoms <= 8 and dictionary.images == ("wall",)
 
     gallery = hands.part(dock, AtomView)
-    shown = gallery.tiles
-    assert [tile.count for tile in shown] == list(dictionary.usage)
-    hands.click(gallery, gallery.place(shown[1].atom_id).center())
+    assert gallery.shown is dock.current
+    hands.click(gallery, gallery.places[1].center())
     layer = hands.viewer.layers["wall [dictionary]"]
     alphas = [layer.colormap.map(number)[3] for number in (1, 2, 3)]
     assert layer.selected_label == 2 and alphas[1] > 2 * max(alphas[0], alphas[2])
     hands.go_home()
     take_picture(hands, "walk_4_dictionary")
 
-    hands.click(gallery, gallery.place(shown[1].atom_id).center())
+    hands.click(gallery, gallery.places[1].center())
     with hands.answer(tmp_path / "wall.safetensors"):
         hands.press(dock, "Save …")
     hands.wait_until(lambda: "saved" in dock.status.text)
