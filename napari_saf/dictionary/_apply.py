@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -84,16 +84,10 @@ class PatchSegmentation:
         return float(-10 * np.log10(max(self.error, 1e-12)))
 
 
-class _Tile(NamedTuple):
-    """Pixels that are labelled together; where its core, without the halo, is in image and tile."""
-
-    outer: tuple[slice, slice]
-    inside: tuple[slice, slice]
-    core: tuple[slice, slice]
-
-
-def _tiles(shape: tuple[int, int], window: int, n_atoms: int, patch_size: int) -> Iterator[_Tile]:
-    """Yield tiles that overlap and whose cores cover an image of `shape` interior pixels."""
+def _tiles(
+    shape: tuple[int, int], window: int, n_atoms: int, patch_size: int
+) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+    """Yield tiles of `shape` interior pixels that overlap, and their cores, which cover it."""
     halo = _HALO * max(1, window // 2) + patch_size
     side = max(_LEAST_TILE, int((_TILE_VALUES / n_atoms) ** 0.5) - 2 * halo)
     if shape[0] * shape[1] * n_atoms <= _TILE_VALUES:
@@ -101,28 +95,10 @@ def _tiles(shape: tuple[int, int], window: int, n_atoms: int, patch_size: int) -
     for corner in itertools.product(*(range(0, length, side) for length in shape)):
         spans = []
         for start, length in zip(corner, shape, strict=True):
-            first, stop = max(0, start - halo), min(start + side, length)
-            outer = slice(first, min(length, stop + halo))
-            spans.append((outer, slice(start, stop), slice(start - first, stop - first)))
-        yield _Tile(*zip(*spans, strict=True))
-
-
-class _Placements(NamedTuple):
-    """Atoms to be painted, one for each of some nodes: which, how and where it fits, how well.
-
-    `symmetries` turn the image's patch onto the atom; `places` are flat indices of patches.
-    """
-
-    labels: torch.Tensor
-    distances: torch.Tensor
-    symmetries: torch.Tensor
-    places: torch.Tensor
-
-    @classmethod
-    def of(cls, matches: Matches, labels: torch.Tensor, nodes: torch.Tensor) -> _Placements:
-        """Return the matches of some nodes to one atom each."""
-        distances, *others = (table.flatten(1)[labels, nodes] for table in matches)
-        return cls(labels, distances.clamp(min=0), *others)
+            stop = min(start + side, length)
+            outer = slice(max(0, start - halo), min(stop + halo, length))
+            spans.append((outer, slice(start, stop)))
+        yield tuple(zip(*spans, strict=True))
 
 
 class Application:
@@ -151,7 +127,7 @@ class Application:
         self._shape = (pixels.shape[0] - size + 1, pixels.shape[1] - size + 1)
         self._atoms = torch.from_numpy(dictionary.atoms).movedim(-1, 1).to(place).contiguous()
         # Row 8 k + T: atom k turned back by T, channels last.
-        turned = all_transforms(self._atoms)[:, list(INVERSE)].flatten(0, 1)
+        turned = all_transforms(self._atoms)[:, INVERSE].flatten(0, 1)
         self._turned = turned.permute(0, 2, 3, 1).contiguous()
         # Weighted sums of painted atoms; the last column holds the weights.
         self._sums = self._atoms.new_zeros(pixels.shape[0] * pixels.shape[1], n_channels + 1)
@@ -167,8 +143,8 @@ class Application:
         check_odd("window", window, 1, None)
         check_window(window, self._pixels.shape[:2])
         dictionary, method = self._dictionary, AssignmentFlow(rho=rho)
-        for tile in _tiles(self._shape, window, dictionary.n_atoms, dictionary.patch_size):
-            self._label(tile, method, window)
+        for outer, core in _tiles(self._shape, window, dictionary.n_atoms, dictionary.patch_size):
+            self._label(outer, core, method, window)
         low, high = dictionary.scaling.low, dictionary.scaling.high
         made = self._painted()
         made *= high - low
@@ -190,32 +166,58 @@ class Application:
             seconds=time.perf_counter() - self._began,
         )
 
-    def _label(self, tile: _Tile, method: AssignmentFlow, window: int) -> None:
-        """Label a tile, keep how its pixels match, and paint its atoms."""
+    def _label(
+        self,
+        outer: tuple[slice, slice],
+        core: tuple[slice, slice],
+        method: AssignmentFlow,
+        window: int,
+    ) -> None:
+        """Label a tile; keep how the pixels of its core match, and paint their atoms."""
         size, scaling = self._dictionary.patch_size, self._dictionary.scaling
-        rows, columns = (slice(one.start, one.stop + size - 1) for one in tile.outer)
+        rows, columns = (slice(one.start, one.stop + size - 1) for one in outer)
         scaled = self._pixels[rows, columns].astype(np.float64) - scaling.low
         scaled = (scaled / (scaling.high - scaling.low)).astype(np.float32)
         pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._atoms.device)
         field = PatchField(pixels, size)
-        own = field.matches(self._atoms)
+        own = field.match(self._atoms)
         self._raise_if_cancelled()
         within = own.within(self._dictionary.shift_window)
         labels = self._flow_labels(within.distances, method, window)
         self._raise_if_cancelled()
-        nodes = torch.arange(labels.numel(), device=labels.device).view(field.shape)
-        nodes = nodes[tile.core].flatten()
-        matched = _Placements.of(within, labels[nodes], nodes)
-        self._keep(matched, tile, field)
-        self._paint(matched, tile, field)
+        inner = tuple(
+            slice(some.start - all_.start, some.stop - all_.start)
+            for some, all_ in zip(core, outer, strict=True)
+        )
+        nodes = torch.arange(labels.numel(), device=labels.device).view(field.shape)[inner]
+        shape, nodes = nodes.shape, nodes.flatten()
+        labels = labels[nodes]
+        matched = within.of(labels, nodes)
+        first = self._first_pixels(matched.places, field, outer)
+        fit = (matched.distances / self._atoms[0].numel()).sqrt()
+        for target, values in (
+            (self._labels[core], labels + 1),
+            (self._transforms[core], matched.symmetries),
+            (self._centres[(*core, 0)], first // self._pixels.shape[1] + size // 2),
+            (self._centres[(*core, 1)], first % self._pixels.shape[1] + size // 2),
+            (self._fit[core], fit),
+        ):
+            target[...] = values.view(shape).cpu().numpy()
+        self._paint(labels, matched, field, outer)
         if self._reconstruction == "matched":
-            around = _Placements.of(own, matched.labels, nodes)
-            index = (around.labels * N_SYMMETRIES + around.symmetries).to(torch.int32)
-            self._around[tile.inside] = index.view(self._around[tile.inside].shape)
+            index = labels * N_SYMMETRIES + own.of(labels, nodes).symmetries
+            self._around[core] = index.to(torch.int32).view(shape)
             return
         self._raise_if_cancelled()
         nearest = own.distances.flatten(1).argmin(dim=0)[nodes]
-        self._paint(_Placements.of(own, nearest, nodes), tile, field)
+        self._paint(nearest, own.of(nearest, nodes), field, outer)
+
+    def _first_pixels(
+        self, places: torch.Tensor, field: PatchField, outer: tuple[slice, slice]
+    ) -> torch.Tensor:
+        """Return the flat indices, in the image, of the first pixels of patches of a tile."""
+        first: torch.Tensor = (places // field.shape[1] + outer[0].start) * self._pixels.shape[1]
+        return first.add_(places % field.shape[1] + outer[1].start)
 
     def _flow_labels(
         self, distances: torch.Tensor, method: AssignmentFlow, window: int
@@ -239,39 +241,28 @@ class Application:
         labels = np.asarray(run_to_end(run_flow(method, flow, call)).labels).astype(np.int64) - 1
         return torch.from_numpy(labels.ravel()).to(table.device)
 
-    def _keep(self, matched: _Placements, tile: _Tile, field: PatchField) -> None:
-        """Keep label, symmetry, centre and fit of a tile's pixels."""
-        target, rim, width = tile.inside, self._dictionary.patch_size // 2, field.shape[1]
-        shape = self._labels[target].shape
-        fit = (matched.distances / self._atoms[0].numel()).sqrt()
-        places = matched.places.cpu().numpy().reshape(shape)
-        self._labels[target] = matched.labels.cpu().numpy().reshape(shape) + 1
-        self._transforms[target] = matched.symmetries.cpu().numpy().reshape(shape)
-        self._centres[(*target, 0)] = places // width + tile.outer[0].start + rim
-        self._centres[(*target, 1)] = places % width + tile.outer[1].start + rim
-        self._fit[target] = fit.cpu().numpy().reshape(shape)
-
-    def _paint(self, placements: _Placements, tile: _Tile, field: PatchField) -> None:
+    def _paint(
+        self, labels: torch.Tensor, matched: Matches, field: PatchField, outer: tuple[slice, slice]
+    ) -> None:
         """Add atoms, each turned back, at its place; better fits weigh more but for "matched"."""
         size, width = self._dictionary.patch_size, self._pixels.shape[1]
         scale = max(self._dictionary.distance, 1e-12)
-        index = placements.labels * N_SYMMETRIES + placements.symmetries
+        index = labels * N_SYMMETRIES + matched.symmetries
         step = max(1, _CHUNK_BYTES // (4 * self._sums.shape[1] * size**2))
         for start in range(0, len(index), step):
             rows = slice(start, start + step)
-            places, distances = placements.places[rows], placements.distances[rows]
+            places, distances = matched.places[rows], matched.distances[rows]
             patches = self._turned[index[rows]]
             if self._reconstruction == "fitted":
-                patches, distances = _fit(patches, field, places)
+                patches, distances = _fit(patches, field.blocks(places))
             weights = torch.ones_like(distances)
             if self._reconstruction != "matched":
                 weights = torch.exp(-distances / scale).clamp_(min=_LEAST_WEIGHT)
             weights = weights.view(-1, 1, 1, 1)
             values = torch.cat([patches * weights, weights.expand(-1, size, size, 1)], dim=3)
-            corner = (places // field.shape[1] + tile.outer[0].start) * width
-            corner += places % field.shape[1] + tile.outer[1].start
+            first = self._first_pixels(places, field, outer)
             for row, column in itertools.product(range(size), range(size)):
-                self._sums.index_add_(0, corner + (row * width + column), values[:, row, column])
+                self._sums.index_add_(0, first + (row * width + column), values[:, row, column])
 
     def _painted(self) -> NDArray[np.float32]:
         """Return the averages, (height, width, n_channels), eq. (6.14).
@@ -294,17 +285,15 @@ class Application:
             raise Cancelled
 
 
-def _fit(
-    patches: torch.Tensor, field: PatchField, places: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return patches (n, p, p, n_channels) with gain and offset, and squared distances."""
-    wanted = field.patches(places) + field.offset.float()
-    wanted = wanted.permute(0, 2, 3, 1).flatten(1)
-    flat = patches.flatten(1)
+def _fit(patches: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return patches (n, p, p, n_channels) with gain and offset, and squared distances.
+
+    What they should be is (n, n_channels, p, p).
+    """
+    wanted, flat = wanted.permute(0, 2, 3, 1).flatten(1), patches.flatten(1)
     mean, own = wanted.mean(dim=1, keepdim=True), flat.mean(dim=1, keepdim=True)
     zero_mean = flat - own
     gain = ((wanted - mean) * zero_mean).sum(dim=1, keepdim=True)
     gain = (gain / zero_mean.square().sum(dim=1, keepdim=True).clamp(min=1e-12)).clamp_(min=0)
     fitted = gain * zero_mean + mean
-    distances = (fitted - wanted).square().sum(dim=1)
-    return fitted.view(patches.shape), distances
+    return fitted.view(patches.shape), (fitted - wanted).square().sum(dim=1)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from napari_saf.arrays import check_size
 from napari_saf.dictionary._distance import all_transforms, check_odd
-from napari_saf.dictionary._sample import PatchSample
+from napari_saf.dictionary._sample import distances_between
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
 from napari_saf.storage import (
@@ -137,12 +137,13 @@ class PatchAtoms:
 
     def transforms(self) -> NDArray[np.float32]:
         """Return every atom under the 8 symmetries: (n_atoms, 8, p, p, n_channels)."""
-        turned = all_transforms(self._as_tensor())
+        turned = all_transforms(torch.from_numpy(self.atoms).movedim(-1, 1))
         return turned.movedim(2, -1).numpy().copy()
 
     def distances(self) -> NDArray[np.float32]:
         """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries."""
-        return PatchSample(self._as_tensor(), self.patch_size).distances_of_all().numpy()
+        atoms = torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()
+        return distances_between(atoms, self.patch_size).numpy()
 
     def embedding(self) -> NDArray[np.float64]:
         """Return a place in the plane for every atom, (n_atoms, 2): near where they are alike.
@@ -156,9 +157,8 @@ class PatchAtoms:
         values, vectors = np.linalg.eigh(-centred / 2)
         places = np.zeros((self.n_atoms, 2))
         for axis in range(min(2, self.n_atoms)):
-            own = vectors[:, -1 - axis]
-            places[:, axis] = own * np.sqrt(max(values[-1 - axis], 0.0))
-            places[:, axis] *= np.sign(own[np.argmax(np.abs(own))])
+            own = vectors[:, -1 - axis] * np.sqrt(max(values[-1 - axis], 0.0))
+            places[:, axis] = own * np.sign(own[np.argmax(np.abs(own))])
         return places
 
     def without(self, atoms: Sequence[int]) -> Self:
@@ -207,11 +207,10 @@ class PatchAtoms:
                 raise InvalidInput(f"expected a tensor 'atoms', got {names}")
             atoms, size = tensors["atoms"], header.patch_size
             shape = (len(header.usage), size, size, header.channels)
-            if atoms.dtype != np.float32:
-                raise InvalidInput(f"atoms: expected float32, got {atoms.dtype}")
-            if atoms.shape != shape:
+            if atoms.dtype != np.float32 or atoms.shape != shape:
                 raise InvalidInput(
-                    f"atoms: expected shape {shape} by the header, got {atoms.shape}"
+                    f"atoms: expected shape {shape} by the header, of float32, "
+                    f"got {atoms.shape} of {atoms.dtype}"
                 )
             return cls(
                 atoms=atoms,
@@ -220,7 +219,3 @@ class PatchAtoms:
                 images=tuple(header.images),
                 **{name: getattr(header, name) for name in _PLAIN},
             )
-
-    def _as_tensor(self) -> torch.Tensor:
-        """Return the atoms as (n_atoms, n_channels, p, p)."""
-        return torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()

@@ -20,9 +20,10 @@ from napari_saf.arrays import as_list
 from napari_saf.device import memory_errors_translated
 from napari_saf.dictionary._apply import Application, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._atoms import PatchAtoms
-from napari_saf.dictionary._distance import check_odd, check_patch_fits
+from napari_saf.dictionary._distance import centres_of, check_odd, check_patch_fits
 from napari_saf.dictionary._sample import (
     ImagePatches,
+    distances_between,
     pick_far_apart,
     refine_atoms,
     sketch,
@@ -268,23 +269,27 @@ class PatchDictionaryLearning(AbstractFlow):
         if call.initial is not None:
             raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
         training = _Training(self, call, grids)
-        result, objective = yield from training.steps()
+        result = yield from training.steps()
         counts = np.bincount(result.assignment.argmax(axis=1), minlength=len(training.atoms))
         order = result.columns
+        prototypes = _flat(training.atoms)[order]
         dictionary = PatchDictionary(
-            atoms=training.atoms.movedim(1, -1).float().cpu().numpy()[order],
+            atoms=prototypes.reshape(len(order), self.patch_size, self.patch_size, -1),
             usage=counts[order].astype(np.int64),
             scaling=scaling,
             s=float(self.s),
             window=int(grids[0].window[0]),
             shift_window=int(self.shift_window),
-            distance=objective[-1],
+            distance=training.objective[-1],
         )
         values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        values["labels"] = training.patches.to_images(result.labels)
-        values["prototypes"] = _flat(training.atoms)[order]
-        values["recipe"] = self.recipe(call.problem)
-        return LearnedDictionary(**values, dictionary=dictionary, alignment=tuple(objective))
+        values |= {
+            "labels": training.patches.to_images(result.labels),
+            "prototypes": prototypes,
+            "recipe": self.recipe(call.problem),
+        }
+        alignment = tuple(training.objective)
+        return LearnedDictionary(**values, dictionary=dictionary, alignment=alignment)
 
     def _check(self, problem: Problem) -> tuple[tuple[GridGraph, ...], Scaling]:
         graph, options = problem.graph, problem.options
@@ -318,7 +323,7 @@ class _Training:
     """The self-assignment flow of the patches of images, then the alignment of the atoms.
 
     `call` is on the interior pixels, whose patches are the nodes; `atoms`, of shape
-    (n_atoms, n_channels, p, p), are those known so far.
+    (n_atoms, n_channels, p, p), are those known so far, `objective` that of their updates.
     """
 
     def __init__(
@@ -342,7 +347,8 @@ class _Training:
         self._sample, self._sample_nodes = self.patches.draw(count, rng)
         self._kernel: torch.Tensor | None = None
         self._live: torch.Tensor | None = None
-        self.atoms = self._landmarks.centres[: method.n_atoms]
+        self.atoms = centres_of(self._landmarks[: method.n_atoms], size)
+        self.objective: list[float] = []
 
     def flow(self) -> Flow:
         """Return the self-assignment flow of patches, which starts from landmarks far apart.
@@ -350,7 +356,7 @@ class _Training:
         From fewer of them once the call is cancelled.
         """
         method, call = self._method, self._call
-        block = self._landmarks.distances_of_all()
+        block = distances_between(self._landmarks, method.patch_size)
         if not (block > 0).any():
             raise InvalidInput("image: expected differing patches, all of those sampled are equal")
         sigma2 = method.width * float(block[block > 0].median())
@@ -360,7 +366,7 @@ class _Training:
         self._landmarks, block = self._landmarks[order], block[order][:, order]
         distances = self.patches.distances(self._landmarks[:n_chosen], call.cancelled)
         n_columns = distances.shape[1]
-        self.atoms = self._landmarks.centres[:n_columns].contiguous()
+        self.atoms = centres_of(self._landmarks[:n_columns], method.patch_size).contiguous()
         is_reduced = n_columns < method.n_atoms and not call.cancelled()
         notes = (f"atoms reduced to {n_columns}: no more distinct patches",) if is_reduced else ()
 
@@ -384,11 +390,8 @@ class _Training:
         start = Start.at(normalize_((distances.sqrt() * scale).to(call.features.dtype)))
         return Flow(start, make_field, method.stepper, method.stop, notes)
 
-    def steps(self) -> Generator[Snapshot, None, tuple[Segmentation, list[float]]]:
-        """Run the flow, then shape the atoms; return its result and the objective of each update.
-
-        The snapshots have the size of the images, and atoms.
-        """
+    def steps(self) -> Iteration:
+        """Run the flow, then shape the atoms; snapshots have the size of the images, and atoms."""
         last: Snapshot | None = None
 
         def with_atoms(snapshot: Snapshot) -> Snapshot:
@@ -409,12 +412,11 @@ class _Training:
             # Each atom begins at the landmark that is most like the patches of its label.
             scores = self._kernel.new_zeros(len(self.atoms), self._kernel.shape[1])
             scores.index_add_(0, labels, self._kernel * weights[:, None])
-            self.atoms = self._landmarks.centres[scores.argmax(dim=1)].contiguous()
+            best = self._landmarks[scores.argmax(dim=1)]
+            self.atoms = centres_of(best, self._method.patch_size).contiguous()
         updates = refine_atoms(self._sample, self.atoms, labels, weights, self._method.refinements)
-        objective = []
-        for atoms, distance, left in updates:
-            self.atoms = atoms
-            objective.append(distance)
+        for self.atoms, objective, left in updates:
+            self.objective.append(objective)
             if self._call.cancelled():
                 break
             assert last is not None
@@ -422,9 +424,9 @@ class _Training:
                 last,
                 fraction=1 - (1 - _SHARE_OF_FLOW) * left,
                 seconds=time.perf_counter() - self._call.began,
-                _read_prototypes=functools.partial(_flat, atoms),
+                _read_prototypes=functools.partial(_flat, self.atoms),
             )
-        return result, objective
+        return result
 
     def _live_atoms(self, labels: LabelImage | list[LabelImage]) -> NDArray[np.float32]:
         """Return the means of some patches of each label, after one more update of the last."""

@@ -25,7 +25,7 @@ from napari_saf.device import resolve_device
 from napari_saf.errors import InvalidInput
 
 N_SYMMETRIES = 8
-INVERSE = (0, 3, 2, 1, 4, 5, 6, 7)
+INVERSE = [0, 3, 2, 1, 4, 5, 6, 7]
 """The symmetry that undoes each symmetry."""
 _STRIP_BYTES = 2**24
 _ATOMS_AT_ONCE = 64
@@ -100,14 +100,13 @@ def patch_distance(
     check_patch_fits(size, pixels.shape[1:])
     place = resolve_device(device)
     field = PatchField(torch.from_numpy(pixels).to(place), size)
-    blocks, rim = torch.from_numpy(surroundings).to(place), (side - size) // 2
-    found = []
+    blocks, found = torch.from_numpy(surroundings).to(place), []
     if direction != "atom_to_image":
-        distances, _ = field.compare(blocks[..., rim : side - rim, rim : side - rim])
-        found.append(_sliding_minimum(distances, window))
+        matches = field.match(centres_of(blocks, size), with_symmetries=False)
+        found.append(_sliding_minimum(matches.distances, window))
     if direction != "image_to_atom":
-        each = [field.compare(field.patches_of(block))[0].amin(dim=0) for block in blocks]
-        found.append(torch.stack(each))
+        every = (field.match(own, with_symmetries=False) for own in windows_of(blocks, size))
+        found.append(torch.stack([matches.distances.amin(dim=0) for matches in every]))
     least = found[0] if len(found) == 1 else torch.minimum(*found)
     return np.asarray(least.permute(1, 2, 0).cpu().numpy())
 
@@ -157,8 +156,20 @@ def all_transforms(patches: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.rot90(one, k, (-2, -1)) for one in both for k in range(4)], dim=1)
 
 
+def centres_of(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
+    """Return the patches (n, channels, p, p) in the middle of blocks (n, channels, q, q)."""
+    rim = (blocks.shape[-1] - patch_size) // 2
+    return blocks[..., rim : rim + patch_size, rim : rim + patch_size]
+
+
+def windows_of(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
+    """Return all patches (n, (q - p + 1)^2, channels, p, p) in blocks (n, channels, q, q)."""
+    found = blocks.unfold(2, patch_size, 1).unfold(3, patch_size, 1)
+    return found.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
+
+
 class Matches(NamedTuple):
-    """Every interior patch matched to some atoms, in tables (n_atoms, height, width).
+    """Patches matched to atoms: all interior ones to each, in tables (n_atoms, height, width).
 
     Squared distances in float32; the symmetry T, uint8, of the best match; and the flat index,
     among interior pixels, of its centre.
@@ -176,6 +187,11 @@ class Matches(NamedTuple):
         symmetries = self.symmetries.flatten(1).gather(1, places[0].flatten(1))
         return Matches(lowest[0].neg_(), symmetries.view(places[0].shape), places[0])
 
+    def of(self, labels: torch.Tensor, nodes: torch.Tensor) -> Matches:
+        """Return the match of each of some nodes (n,) to the atom of its label (n,)."""
+        distances, *others = (table.flatten(1)[labels, nodes] for table in self)
+        return Matches(distances.clamp(min=0), *others)
+
 
 class PatchField:
     """The interior patches of an image (n_channels, height, width), ready to be compared.
@@ -187,8 +203,8 @@ class PatchField:
     def __init__(self, image: torch.Tensor, patch_size: int) -> None:
         self.patch_size = patch_size
         wide = image if image.device.type == "mps" else image.double()
-        self.offset = wide.mean(dim=(1, 2), keepdim=True)
-        centred = wide - self.offset
+        self._offset = wide.mean(dim=(1, 2), keepdim=True)
+        centred = wide - self._offset
         self.image = centred.float()
         count = patch_size**2
         sums = torch.cat([centred, centred.square().sum(dim=0, keepdim=True)])
@@ -203,44 +219,58 @@ class PatchField:
         self._norm = sums[-1].float().sqrt_()
         self.shape: tuple[int, int] = (energy.shape[0], energy.shape[1])
 
-    def patches(self, places: torch.Tensor) -> torch.Tensor:
-        """Return the patches (n, n_channels, p, p) at flat indices, less `offset`."""
-        width = self.shape[1]
-        return self._views(self.patch_size)[places // width, places % width]
+    def blocks(self, places: torch.Tensor, window: int = 1) -> torch.Tensor:
+        """Return patches at flat indices with their window of centres, in the values of the image.
 
-    def blocks(self, places: torch.Tensor, window: int) -> torch.Tensor:
-        """Return patches with their window of centres: (n, n_channels, q, q), q = p + window - 1.
-
-        In the values of the image.
+        Their shape is (n, n_channels, q, q), q = p + window - 1.
         """
-        side, radius = self.patch_size + window - 1, window // 2
-        width = self.shape[1]
-        found = self._views(side)[places // width - radius, places % width - radius]
-        return found + self.offset.float()
+        width, radius = self.shape[1], window // 2
+        views = self._views(self.patch_size + window - 1)
+        return views[places // width - radius, places % width - radius] + self._offset.float()
 
-    def patches_of(self, block: torch.Tensor) -> torch.Tensor:
-        """Return all patches (n, n_channels, p, p) in one with surroundings."""
-        p = self.patch_size
-        views = block.unfold(1, p, 1).unfold(2, p, 1)
-        return views.movedim(0, 2).reshape(-1, len(block), p, p)
-
-    def matches(self, atoms: torch.Tensor) -> Matches:
+    def match(self, atoms: torch.Tensor, *, with_symmetries: bool = True) -> Matches:
         """Match each interior patch itself to atoms (n_atoms, n_channels, p, p)."""
-        distances, symmetries = self.compare(atoms, with_symmetries=True)
-        assert symmetries is not None
+        distances = self.image.new_empty(len(atoms), *self.shape)
+        shape = distances.shape if with_symmetries else (len(atoms), 0)
+        symmetries = distances.new_empty(shape, dtype=torch.uint8)
+        for start in range(0, len(atoms), _ATOMS_AT_ONCE):
+            some = slice(start, start + _ATOMS_AT_ONCE)
+            self._write_matches(atoms[some], distances[some], symmetries[some])
         places = torch.arange(distances[0].numel(), device=distances.device)
         return Matches(distances, symmetries, places.view(self.shape).expand(distances.shape))
 
-    def compare(
-        self, atoms: torch.Tensor, *, with_symmetries: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the least |T P_j - Q|^2 over T, (n_atoms, height, width), and perhaps its T."""
-        out = self.image.new_empty(len(atoms), *self.shape)
-        best = out.new_empty(out.shape, dtype=torch.uint8) if with_symmetries else None
-        for start in range(0, len(atoms), _ATOMS_AT_ONCE):
-            some = slice(start, start + _ATOMS_AT_ONCE)
-            self._write_distances(atoms[some], out[some], None if best is None else best[some])
-        return out, best
+    def _write_matches(
+        self, atoms: torch.Tensor, distances: torch.Tensor, symmetries: torch.Tensor
+    ) -> None:
+        """Write the best matches to some atoms, eq. (6.8) as in the notes of this module."""
+        centred = (atoms.to(self._offset.dtype) - self._offset).float()
+        means = centred.mean(dim=(2, 3))
+        zero_mean = centred - means[:, :, None, None]
+        # Filter k of an atom is T_k^-1 Q°.
+        filters = all_transforms(zero_mean)[:, INVERSE]
+        turned = filters + means[:, None, :, None, None]
+        energies = zero_mean.square().sum(dim=(1, 2, 3))[:, None, None]
+        step = max(1, _STRIP_BYTES // (4 * turned[0, 0].numel()))
+        for rows, strip in self._strips(N_SYMMETRIES * len(atoms)):
+            out, views = distances[:, rows], self._views(self.patch_size)[rows]
+            products = torch.conv2d(strip, filters.flatten(0, 1))
+            products = products.view(len(filters), N_SYMMETRIES, *out.shape[1:])
+            if symmetries.numel():
+                # Ten times as fast as argmax across the layout.
+                top, symmetries[:, rows] = products.max(dim=1)
+            else:
+                top = products.amax(dim=1)
+            torch.mul(top, -2, out=out).add_(self._energy[rows]).add_(energies)
+            for mean, own in zip(self._means[:, rows], means.T, strict=True):
+                difference = (mean - own[:, None, None]).mul_(self.patch_size)
+                out.addcmul_(difference, difference)
+            # Small distances have lost their digits: they are sums of squares.
+            is_inexact = out < _INEXACT * self._norm[rows] * energies.sqrt()
+            for some in torch.split(is_inexact.nonzero(), step):
+                atom, row, column = some.T
+                symmetry = products[atom, :, row, column].argmax(dim=1)
+                difference = views[row, column] - turned[atom, symmetry]
+                out[atom, row, column] = difference.square_().sum(dim=(1, 2, 3))
 
     def rough_symmetric(self, block: torch.Tensor, window: int) -> torch.Tensor:
         """Return the smaller distance of both directions, (height, width), to one patch.
@@ -249,8 +279,8 @@ class PatchField:
         correlation serves both directions; what is small against the patches keeps the rounding
         of the larger terms.
         """
-        centred = (block.to(self.offset.dtype) - self.offset).float()
-        patches = self.patches_of(centred)
+        centred = (block.to(self._offset.dtype) - self._offset).float()
+        patches = windows_of(centred[None], self.patch_size)[0]
         filters = all_transforms(patches).flatten(0, 1)
         bias = filters.square().sum(dim=(1, 2, 3)) / -2
         middle = len(patches) // 2 * N_SYMMETRIES
@@ -262,52 +292,6 @@ class PatchField:
             torch.sub(square[rows], centre, alpha=2, out=there[rows])
             torch.sub(square[rows], products.amax(dim=0), alpha=2, out=back[rows])
         return torch.minimum(_sliding_minimum(there[None], window)[0], back).clamp_(min=0)
-
-    def _write_distances(
-        self, atoms: torch.Tensor, out: torch.Tensor, best: torch.Tensor | None
-    ) -> None:
-        """Write what `compare` returns; eq. (6.8) as in the notes of this module."""
-        centred = (atoms.to(self.offset.dtype) - self.offset).float()
-        means = centred.mean(dim=(2, 3))
-        zero_mean = centred - means[:, :, None, None]
-        # Filter k of an atom is T_k^-1 Q°.
-        filters = all_transforms(zero_mean)[:, list(INVERSE)]
-        turned = filters + means[:, None, :, None, None]
-        energies = zero_mean.square().sum(dim=(1, 2, 3))
-        for rows, strip in self._strips(N_SYMMETRIES * len(atoms)):
-            products = torch.conv2d(strip, filters.flatten(0, 1))
-            products = products.view(len(filters), N_SYMMETRIES, *products.shape[2:])
-            if best is None:
-                top = products.amax(dim=1)
-            else:
-                # Ten times as fast as argmax across the layout.
-                top, found = products.max(dim=1)
-                best[:, rows] = found.to(torch.uint8)
-            torch.mul(top, -2, out=out[:, rows]).add_(self._energy[rows])
-            out[:, rows] += energies[:, None, None]
-            for mean, own in zip(self._means[:, rows], means.T, strict=True):
-                difference = (mean - own[:, None, None]).mul_(self.patch_size)
-                out[:, rows].addcmul_(difference, difference)
-            limit = _INEXACT * self._norm[rows] * energies.sqrt()[:, None, None]
-            self._recompute(
-                out[:, rows], limit, self._views(self.patch_size)[rows], products, turned
-            )
-
-    def _recompute(
-        self,
-        out: torch.Tensor,
-        limit: torch.Tensor,
-        views: torch.Tensor,
-        products: torch.Tensor,
-        turned: torch.Tensor,
-    ) -> None:
-        """Overwrite distances below a limit, which lost their digits, by sums of squares."""
-        atom, row, column = (out < limit).nonzero(as_tuple=True)
-        step = max(1, _STRIP_BYTES // (4 * turned[0, 0].numel()))
-        for some in (slice(k, k + step) for k in range(0, len(atom), step)):
-            a, r, c = atom[some], row[some], column[some]
-            symmetry = products[a, :, r, c].argmax(dim=1)
-            out[a, r, c] = (views[r, c] - turned[a, symmetry]).square_().sum(dim=(1, 2, 3))
 
     def _strips(self, n_filters: int) -> Iterator[tuple[slice, torch.Tensor]]:
         """Yield rows of patches that are computed together, and the strip of the image."""

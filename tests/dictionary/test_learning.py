@@ -11,7 +11,6 @@ from dictionary_cases import slow_distance, turned
 import napari_saf as saf
 from napari_saf.dictionary._sample import (
     ImagePatches,
-    PatchSample,
     pick_far_apart,
     sketch,
     update_atoms,
@@ -167,10 +166,7 @@ def test_the_mean_of_one_label_is_that_of_the_best_matches():
     rng = np.random.default_rng(0)
     blocks, atoms = rng.random((9, 2, 5, 5)), rng.random((2, 2, 3, 3))
     labels, weights = rng.integers(0, 2, 9), rng.random(9)
-    sample = PatchSample(torch.from_numpy(blocks), 3)
-    found, value = update_atoms(
-        sample, torch.from_numpy(atoms), torch.from_numpy(labels), torch.from_numpy(weights)
-    )
+    found, value = update_atoms(*map(torch.from_numpy, (blocks, atoms, labels, weights)))
     expected, total = np.zeros((2, 3, 3, 2)), 0.0
     for block, label, weight in zip(blocks, labels, weights, strict=True):
         image, target = np.moveaxis(block, 0, -1), np.moveaxis(atoms[label], 0, -1)
@@ -189,11 +185,9 @@ def test_the_mean_of_one_label_is_that_of_the_best_matches():
 def test_landmark_distances_are_symmetric_patch_distances():
     image = np.random.default_rng(0).random((9, 10, 2))
     patches = ImagePatches(torch.from_numpy(image.reshape(-1, 2)), [(9, 10)], 3, 3)
-    sample, nodes = patches.draw(4, np.random.default_rng(1))
-    found = patches.distances(sample, lambda: False)
-    expected = slow_distance(
-        image, sample.blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric"
-    )
+    blocks, nodes = patches.draw(4, np.random.default_rng(1))
+    found = patches.distances(blocks, lambda: False)
+    expected = slow_distance(image, blocks.movedim(1, -1).double().numpy(), 3, 3, "symmetric")
     np.testing.assert_allclose(found.numpy().reshape(7, 8, 4), expected, rtol=1e-4, atol=1e-5)
     at_landmarks = found[nodes].numpy()
     np.testing.assert_allclose(at_landmarks, at_landmarks.T, rtol=1e-4, atol=1e-5)
@@ -201,13 +195,12 @@ def test_landmark_distances_are_symmetric_patch_distances():
 
 def test_drawn_nodes_have_whole_windows_and_differ():
     patches = ImagePatches(torch.rand(9 * 11 + 8 * 8, 1), [(9, 11), (8, 8)], 3, 3)
-    sample, nodes = patches.draw(10_000, np.random.default_rng(0))
+    blocks, nodes = patches.draw(10_000, np.random.default_rng(0))
     first = nodes < 7 * 9
     assert [len(nodes[first].unique()), len(nodes[~first].unique())] == [5 * 7, 4 * 4]
-    assert sample.blocks.shape == (5 * 7 + 4 * 4, 1, 5, 5)
-    field = patches.fields[0]
-    expected = field.patches(nodes[first]) + field.offset.float()
-    torch.testing.assert_close(sample.centres[first], expected)
+    assert blocks.shape == (5 * 7 + 4 * 4, 1, 5, 5)
+    expected = patches.fields[0].blocks(nodes[first])
+    torch.testing.assert_close(blocks[first][..., 1:-1, 1:-1], expected)
 
 
 def test_the_sketch_is_the_positive_part():

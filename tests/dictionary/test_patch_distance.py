@@ -74,7 +74,7 @@ def test_the_match_that_is_named_has_the_distance():
     image = torch.from_numpy(np.moveaxis(draw((14, 15, 2)), -1, 0))
     atoms = torch.from_numpy(np.moveaxis(draw((3, 5, 5, 2), seed=1), -1, 1))
     field = PatchField(image, 5)
-    found = field.matches(atoms).within(3)
+    found = field.match(atoms).within(3)
     for k in range(3):
         for node in range(field.shape[0] * field.shape[1]):
             place = int(found.places[k].flatten()[node])
