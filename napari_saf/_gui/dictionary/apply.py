@@ -133,9 +133,6 @@ class ApplySection(QWidget):
         self.compare.setEnabled(has_target and self.other.value is not None)
         self.apply_to_folder.setEnabled(may_apply and has_folders)
 
-    def release(self) -> None:
-        self.layers.clear()
-
 
 def describe_results(found: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
     """Say how well a dictionary rebuilds an image, and perhaps how well another one does."""

@@ -103,7 +103,7 @@ class DictionaryWidget(RunDock):
 
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
-        self.applying.release()
+        self.applying.layers.clear()
         self._atom_labels.known.clear()
 
     @property
