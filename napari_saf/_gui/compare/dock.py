@@ -91,6 +91,8 @@ class CompareWidget(RunDock):
         self._rows.add_row("Truth", self.truth, _TRUTH_HELP)
         features = create_fold("Features", self.input.features)
         below = create_row(self._side_button, self._save_button, self._paint)
+        for place, stretch in enumerate((3, 2, 4)):
+            below.layout().setStretch(place, stretch)
         self._lay_out(
             [self.input.section, self.choice, self._rows, features],
             [self._run_button, self._stop_button],
