@@ -313,3 +313,30 @@ def test_a_slice_whose_run_never_began_is_labelled_on_return(
     qtbot.waitUntil(lambda: scribbles.controller.is_running, timeout=TIMEOUT)
     scribbles.controller.stop()
     qtbot.waitUntil(lambda: not scribbles.controller.is_running, timeout=TIMEOUT)
+
+
+def test_a_slice_whose_run_waited_as_strokes_were_erased_is_labelled_on_return(
+    painted, model, go, paint, qtbot, monkeypatch
+):
+    values = painted.form.values()
+    with monkeypatch.context() as slow:
+        slow.setattr(Run, "cancel", lambda run: None)
+        painted.form.set_values(ENDLESS)
+        paint((14, 14), 2, waits=False)
+        qtbot.waitUntil(lambda: painted.controller.is_running, timeout=TIMEOUT)
+        model.dims.set_current_step(0, 2)
+        qtbot.wait(REST_MILLISECONDS)
+        paint((14, 14), 2, waits=False)
+        qtbot.waitUntil(lambda: painted.controller.waiting is not None, timeout=TIMEOUT)
+        model.dims.set_current_step(0, 3)
+        qtbot.wait(REST_MILLISECONDS)
+        layer = painted.strokes.layer
+        layer.data_setitem(np.nonzero(layer.data * (np.arange(5) == 3)[:, None, None]), 0)
+        qtbot.wait(REST_MILLISECONDS)
+    painted.controller.stop()
+    qtbot.waitUntil(lambda: not painted.controller.is_running, timeout=TIMEOUT)
+    painted.form.set_values(values)
+    began = []
+    painted.controller.began.connect(lambda: began.append(1))
+    go(2)
+    assert began and result_at(model, 2).metadata[METADATA_KEY]["status"] == "converged"
