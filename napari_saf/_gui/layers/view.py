@@ -138,8 +138,10 @@ class SideBySide:
         self._on_left()
 
 
-def center_on(viewer: napari.Viewer, layer: Labels, where: tuple[int, ...]) -> None:
-    """Bring a pixel of a layer to the middle of the screen."""
+def center_on(
+    viewer: napari.Viewer, layer: Labels, where: tuple[float, ...], *, only_if_hidden: bool = False
+) -> None:
+    """Go to the slice of a pixel of a layer, and bring it to the middle of the screen."""
     dims = viewer.dims
     world = layer.data_to_world(np.array(where, dtype=float))
     here = np.round(layer.world_to_data(dims.point[-layer.ndim :]))
@@ -147,6 +149,9 @@ def center_on(viewer: napari.Viewer, layer: Labels, where: tuple[int, ...]) -> N
         # A pixel may be as wide as several slices, of which any may be on screen.
         if axis not in dims.displayed and here[k] != where[k]:
             dims.set_point(axis, world[k])
+    first, last = layer.corner_pixels
+    if only_if_hidden and ((where >= first) & (where <= last)).all():
+        return
     shown = [world[axis - dims.ndim] for axis in dims.displayed if axis - dims.ndim >= -len(world)]
     viewer.scene.camera.center = (0, 0, *shown)[-3:]
 

@@ -134,13 +134,19 @@ class LayerSource:
     def state(self, state: LabelState) -> None:
         self.layer.metadata[_LOCKS_KEY] = state.locked
         self.layer.metadata[NAMES_KEY] = dict(state.names)
-        if raw_recipe(self.layer) is not None:
-            own = state.prototypes
-            self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | {
-                "prototypes": _mean_rows(own) if own else None,
-                PARTS_KEY: {n: points for n, points in own.items() if len(points) > 1},
-                _EDITS_KEY: state.edits,
-            }
+        if raw_recipe(self.layer) is None:
+            return
+        rows = None
+        if state.prototypes:  # the mean of those of label l in row l - 1
+            width = next(iter(state.prototypes.values())).shape[1]
+            rows = np.full((max(state.prototypes), width), np.nan, dtype=np.float32)
+            for number, own in state.prototypes.items():
+                rows[number - 1] = own.mean(axis=0)
+        self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | {
+            "prototypes": rows,
+            PARTS_KEY: {n: own for n, own in state.prototypes.items() if len(own) > 1},
+            _EDITS_KEY: state.edits,
+        }
 
     @property
     def options(self) -> ImageOptions | None:
@@ -238,15 +244,6 @@ def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
         if source.layer is not None:
             row = replace(row, size=sizes[number], share=sizes[number] / total)
         rows.append(row)
-    return rows
-
-
-def _mean_rows(prototypes: Prototypes) -> NDArray[np.float32]:
-    """Return the mean prototype of label l in row l - 1, NaN where there is none."""
-    width = next(iter(prototypes.values())).shape[1]
-    rows = np.full((max(prototypes), width), np.nan, dtype=np.float32)
-    for number, own in prototypes.items():
-        rows[number - 1] = own.mean(axis=0)
     return rows
 
 

@@ -19,6 +19,7 @@ from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
+from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
@@ -278,14 +279,7 @@ class StrokeResults:
         else:
             self._ring.data = where[None]
         self._viewer.layers.selection.active = result.strokes
-        dims, world = self._viewer.dims, self._ring.data_to_world(where)
-        here = np.round(self._ring.world_to_data(dims.point[-self._ring.ndim :]))
-        for k, axis in enumerate(range(dims.ndim - len(world), dims.ndim)):
-            if here[k] != where[k]:
-                dims.set_point(axis, world[k])
-        first, last = layer.corner_pixels
-        if ((where < first) | (where > last)).any():  # out of sight
-            self._viewer.scene.camera.center = (0, *world)[-3:]
+        center_on(self._viewer, layer, tuple(where), only_if_hidden=True)
         return True
 
 
