@@ -232,12 +232,6 @@ class KernelAffinity:
         kernel = kernel.to(features.dtype).to(features.device)
         return _FullRank(lambda field: kernel @ field)
 
-    def sketch_width(
-        self, features: NDArray[np.floating], device: torch.device, dtype: torch.dtype
-    ) -> tuple[float, float]:
-        """Return 0: there is no sketch."""
-        return 0, 0
-
 
 def _whitening(landmarks: Tensor) -> Tensor:
     """Return U Lambda^(-1/2), from the eigenpairs of the landmarks' block of K, in float64.

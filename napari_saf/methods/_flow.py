@@ -183,6 +183,8 @@ class SelfAssignmentFlow(AbstractFlow):
         return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
+        if not isinstance(self.affinity, GaussianAffinity):
+            return 0, 0  # there is no sketch
         dtype = float_type(self.dtype, device)
         return self.affinity.sketch_width(problem.features, device, dtype)
 
