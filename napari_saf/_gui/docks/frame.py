@@ -206,19 +206,19 @@ class Shortcuts:
 
     def __init__(self, viewer: napari.Viewer, dock: QWidget, keys: Mapping[str, str]) -> None:
         self._viewer, self._dock, self._keys = viewer, dock, keys
-        _visits.append(weakref.ref(self))
+        _visits[self] = None
         for key in keys:
             if coerce_keybinding(key) not in viewer.keymap:
                 viewer.bind_key(key, _create_action(key))
 
     def visit(self) -> None:
         """Let the keys act on this dock before others."""
-        self._forget()
-        _visits.append(weakref.ref(self))
+        _visits.pop(self, None)
+        _visits[self] = None
 
     def release(self) -> None:
         """Unregister the dock, and unbind keys that no other dock has."""
-        self._forget()
+        _visits.pop(self, None)
         left = {key for other in _latest_first(self._viewer) for key in other._keys}
         for key in set(self._keys) - left:
             action = self._viewer.keymap.get(coerce_keybinding(key))
@@ -231,11 +231,8 @@ class Shortcuts:
             return False
         return getattr(self._dock, self._keys[key])() is not False
 
-    def _forget(self) -> None:
-        _visits[:] = [ref for ref in _visits if ref() not in (None, self)]
 
-
-_visits: list[weakref.ref[Shortcuts]] = []
+_visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary()
 """The shortcuts of all docks, the most recently visited one last."""
 
 
@@ -245,8 +242,7 @@ def shortcut_text(key: str) -> str:
 
 
 def _latest_first(viewer: napari.Viewer) -> list[Shortcuts]:
-    found = [ref() for ref in reversed(_visits)]
-    return [one for one in found if one is not None and one._viewer == viewer]
+    return [one for one in reversed(list(_visits)) if one._viewer == viewer]
 
 
 def _create_action(key: str) -> Callable[[Any], None]:

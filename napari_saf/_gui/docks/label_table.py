@@ -46,10 +46,9 @@ _SORT_KEYS: Mapping[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LabelRow:
-    """A label on screen; the note is added to the tooltips.
+    """A label on screen, with its prototypes as `fills` (colours) or else a `profile`, 0 to 1.
 
-    Size and share are None where they are not known. The fills are its prototypes where they are
-    colours, else the profile is its prototype, 0 to 1.
+    The note is added to the tooltips. Size and share are None where they are not known.
     """
 
     number: int
@@ -105,9 +104,6 @@ class LabelRow:
 
 class _RowsModel(QAbstractTableModel):
     """Rows in an order that a click on a header changes; swatches are drawn when they are seen."""
-
-    renamed = Signal(int, str)
-    lock_toggled = Signal(int, bool)
 
     def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]]) -> None:
         super().__init__(table)
@@ -186,9 +182,9 @@ class _RowsModel(QAbstractTableModel):
         """Send another name or another lock; who listens shows the rows anew."""
         number, column = self.rows[index.row()].number, self.columns[index.column()]
         if (role, column) == (Qt.ItemDataRole.EditRole, "name"):
-            self.renamed.emit(number, str(value))
+            self._table.renamed.emit(number, str(value))
         elif (role, column) == (Qt.ItemDataRole.CheckStateRole, "lock"):
-            self.lock_toggled.emit(number, Qt.CheckState(value) == Qt.CheckState.Checked)
+            self._table.lock_toggled.emit(number, Qt.CheckState(value) == Qt.CheckState.Checked)
         else:
             return False
         return True
@@ -241,8 +237,6 @@ class LabelTable(QTableView):
             self.setSortingEnabled(True)
             self.clicked.connect(self._on_clicked)
         self.setSelectionMode(modes.ExtendedSelection if selects_several else modes.SingleSelection)
-        self._rows.renamed.connect(self.renamed)
-        self._rows.lock_toggled.connect(self.lock_toggled)
         self._rows.modelAboutToBeReset.connect(self._on_about_to_reset)
         self._rows.modelReset.connect(self._on_reset)
         self.selectionModel().selectionChanged.connect(self._on_selection_changed)

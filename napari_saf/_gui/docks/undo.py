@@ -14,12 +14,8 @@ Step = TypeVar("Step")
 class UndoHistory(Generic[Step]):
     """Steps to undo and to redo, the latest last; the oldest are forgotten.
 
-    Parameters
-    ----------
-    size_of : callable, optional
-        Returns the bytes that a step keeps; without it steps count as 0.
-    most_bytes : int
-        Limit on the memory of all steps; the latest step always stays.
+    `size_of` returns the bytes that a step keeps, of which there may be `most_bytes` together; the
+    latest step always stays.
     """
 
     def __init__(

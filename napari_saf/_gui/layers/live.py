@@ -179,7 +179,7 @@ class LiveLayer:
         self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
-        # Strokes of a larger type may one day hold larger numbers.
+        # Strokes of a larger type may come to hold larger numbers.
         n_bytes = 1 if self._strokes is None else self._strokes.data.dtype.itemsize
         least = {1: np.uint8, 2: np.uint16}.get(n_bytes, np.uint32)
         kind = np.result_type(least, np.min_scalar_type(n_labels))
@@ -217,7 +217,7 @@ class EditedLayer(LiveLayer):
             self.layer.refresh(extent=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
-        """Show the final labels; metadata are for the one who edits."""
+        """Show the final labels; metadata are for whoever edits."""
         assert not isinstance(result.labels, list)
         if not self.is_lost:
             self._write(result.labels)
@@ -239,12 +239,14 @@ class UncertaintyLayer:
         full: float = 0.5,
         covers: bool = False,
     ) -> None:
-        self._appearance = {"blending": "additive", "opacity": 0.7}
-        if covers:
-            self._appearance = {"blending": "translucent", "opacity": 1.0}
-        self._full = full
-        self._viewer, self._name = viewer, name
-        self._placement, self._strokes = placement, strokes
+        self._viewer, self._placement, self._strokes = viewer, placement, strokes
+        self._appearance = {
+            "name": name,
+            "colormap": "magma",
+            "contrast_limits": (0, full),
+            "blending": "translucent" if covers else "additive",
+            "opacity": 1.0 if covers else 0.7,
+        }
         self.layer: Any = None
 
     def show(self, values: NDArray[np.floating]) -> None:
@@ -254,15 +256,8 @@ class UncertaintyLayer:
             self.layer.data = pixels
             self.layer.visible = True
             return
-        self.layer = self._viewer.add_image(
-            pixels,
-            name=self._name,
-            colormap="magma",
-            **self._appearance,
-            contrast_limits=(0, self._full),
-            metadata={METADATA_KEY: {}},
-            **self._placement.transform,
-        )
+        options = self._appearance | self._placement.transform
+        self.layer = self._viewer.add_image(pixels, metadata={METADATA_KEY: {}}, **options)
         if self._strokes is not None:
             put_below(self._viewer, self.layer, self._strokes)
 

@@ -65,13 +65,7 @@ def raw_recipe(layer: Any) -> object:
 
 
 def recipe_of(layer: Any) -> Recipe:
-    """Return the recipe that a layer carries.
-
-    Raises
-    ------
-    InvalidInput
-        If it carries none, or one that cannot be repeated.
-    """
+    """Return the recipe that a layer carries; InvalidInput where none can be repeated."""
     raw = raw_recipe(layer)
     if raw is None:
         raise InvalidInput("these labels come without a recipe: they were not computed here")
