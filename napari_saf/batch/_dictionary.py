@@ -62,7 +62,7 @@ class DictionaryTask(AbstractTask[float]):
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Write the table with the rows of images that are done, and return their jobs."""
         by_name = {table_cell(job.images[0].name): job for job in jobs}
-        done, kept = set(), []
+        done, rows = set(), []
         for row in [] if self.overwrite else self._read_rows():
             job = by_name.get(row[0])
             if job is not None:
@@ -75,11 +75,11 @@ class DictionaryTask(AbstractTask[float]):
                 if row[5:8] != state or not all(path.exists() for path in job.outputs):
                     continue
                 done.add(job)
-            kept.append(row)
+            rows.append(row)
         header = [*_COLUMNS, *(f"atom_{k}" for k in range(1, self.dictionary.n_atoms + 1))]
         make_folder(self.folder)
         with atomic_write(self._table) as temporary:
-            temporary.write_bytes(b"".join(map(_line, [header, *kept])))
+            temporary.write_bytes(b"".join(map(_line, [header, *rows])))
         return done
 
     def run(self, job: Job, on_step: OnStep | None, cancelled: Callable[[], bool]) -> float:

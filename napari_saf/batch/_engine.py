@@ -123,7 +123,7 @@ def run_batch(
 
 
 def plan_jobs(images: Sequence[Path], out: Path, *, suffix: str, together: bool) -> list[Job]:
-    """Return the jobs that label images, each with a recipe beside its mask.
+    """Return the jobs that label images, each with a recipe next to its mask.
 
     One image goes to `out` if that is named as a mask; otherwise `out` is a folder, and the
     mask of ``name.png`` is ``name_labels`` with `suffix` in it.

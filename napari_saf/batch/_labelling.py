@@ -3,7 +3,7 @@
 Next to each mask goes the recipe that repeats it, with the state of the files that were read and a
 digest of the labels. A job is done if its masks are there with a recipe that says what this run
 would do, and the files are as they were then. Whenever a run is killed, each mask is one of its
-recipe, or of the recipe that is still hidden beside it.
+recipe, or of the recipe that is still hidden next to it.
 """
 
 from __future__ import annotations
@@ -227,14 +227,14 @@ def save_labels(
     make_folder(mask.parent)
     _, used = channels_last(image.array, channel_axis)
     if used == image.channel_axis:
-        letters, kept = image.label_axes, list(range(labels.ndim))
+        letters, axes = image.label_axes, list(range(labels.ndim))
     elif image.channel_axis is None:
-        kept = [axis for axis in range(image.array.ndim) if axis != used]
-        letters = "".join(image.axes[axis] for axis in kept) if image.axes else ""
+        axes = [axis for axis in range(image.array.ndim) if axis != used]
+        letters = "".join(image.axes[axis] for axis in axes) if image.axes else ""
     else:
-        letters, kept = "", []
-    scale = image.scale and tuple(image.scale[axis] for axis in kept)
-    units = image.units and tuple(image.units[axis] for axis in kept)
+        letters, axes = "", []
+    scale = image.scale and tuple(image.scale[axis] for axis in axes)
+    units = image.units and tuple(image.units[axis] for axis in axes)
     places: dict[str, Any] = {"axes": letters, "scale": scale, "units": units}
     save_masks(mask, labels, **{key: value or None for key, value in places.items()}, **named)
 
@@ -250,7 +250,7 @@ def _hidden_recipe(job: Job) -> Path:
 
 
 def _remove_leftovers(job: Job) -> None:
-    """Remove what killed runs have left beside the files of a job."""
+    """Remove what killed runs have left next to the files of a job."""
     for path in (*job.outputs, _hidden_recipe(job)):
         remove_leftovers(path)
 

@@ -243,7 +243,7 @@ class Column:
     best: Literal["largest", "smallest"] | None = None
 
     def text(self, row: Row) -> str:
-        """Return the entry of a row in words."""
+        """Return the entry of a row as text."""
         value = getattr(row, self.field)
         if isinstance(value, float) and not math.isfinite(value):
             return ""

@@ -68,7 +68,7 @@ details { border-bottom: 1px solid #8884; padding: .3rem 0; }
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """A picture of shape (height, width, 3), words above it, colours of labels below it."""
+    """A picture of shape (height, width, 3), text above it, colours of labels below it."""
 
     title: str
     note: str
@@ -111,7 +111,7 @@ def save_comparison(
     channel_axis : int, optional
         Axis of the channels of the image; None: a last axis beyond those of the labels.
     title : str
-        Words above the image.
+        Text above the image.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def _draw(given: Sequence[Panel], results: Sequence[Panel], layout: Layout) -> F
 
 
 def _draw_panel(axes: Axes, panel: Panel, a_line: int, side: float, height: float) -> None:
-    """Draw a picture of some height, words above it, and below it a square for each label.
+    """Draw a picture of some height, text above it, and below it a square for each label.
 
     So many squares a line, each of a side, crossed where the label is dead.
     """

@@ -14,7 +14,7 @@ from napari_saf.parameters import Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
 OPTION_AXES = ("window", "features", "weights", "max_side")
-"""The options of an image that may vary beside the parameters of the methods."""
+"""The options of an image that may vary, as the parameters of the methods."""
 _METHOD = "method"
 _MOST_IN_A_ROW = 5
 
@@ -39,7 +39,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Method and values in words."""
+        """Method and values as text."""
         return ", ".join(_phrase(*pair) for pair in self.place) or self.method.name.upper()
 
 
