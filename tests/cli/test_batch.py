@@ -11,10 +11,10 @@ import psutil
 import pytest
 from processes import DEADLY, Command, Deadly, die_at_rename, die_while_writing
 
-from napari_saf.batch import LabelTask, ProblemSource, _labelling, plan_jobs, run_batch
+from napari_saf.batch import ProblemSource, _labelling
 from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels, save_masks
-from napari_saf.problem import ImageOptions
+from napari_saf.methods import METHODS
 
 FEW = ("--max-labels", "2", "--format", ".npy")
 FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
@@ -48,10 +48,13 @@ def summary(outcome):
 def test_processes_give_the_same_files_as_one(cli, folder, tmp_path):
     (folder / "bad.png").write_bytes(b"no image")
     one = cli("segment", folder, "-o", "one", *FEW)
-    many = cli("segment", folder, "-o", "many", "--jobs", "2", *FEW)
+    recipe = ("--recipe", tmp_path / "one" / "1_labels.recipe.json", "--format", ".npy")
+    assert cli("segment", folder / "0.png", "-o", "many", *recipe).code == 0
+    many = cli("segment", folder, "-o", "many", "--jobs", "2", *recipe)
     assert (many.code, many.err) == (one.code, one.err)
     assert content(tmp_path / "one") == content(tmp_path / "many")
-    assert summary(many) == ("3 labelled, 1 failed", [f"failed: {folder / 'bad.png'}"])
+    failed = [f"failed: {folder / 'bad.png'}"]
+    assert summary(many) == ("2 labelled, 1 done before, 1 failed", failed)
 
 
 def test_a_recipe_labels_a_folder(cli, folder, tmp_path, picture):
@@ -280,16 +283,12 @@ def test_a_mask_that_cannot_be_written_leaves_no_recipe(cli, folder, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_takes_no_other_image_with_it(folder, tmp_path):
+def test_a_process_that_dies_takes_no_other_image_with_it(cli, folder, tmp_path, monkeypatch):
     np.save(folder / "deadly.npy", np.random.default_rng(0).random((7, DEADLY // 7)))
-    images = sorted(folder.iterdir())
-    jobs = plan_jobs(images, tmp_path / "out", suffix=".npy", together=False)
-    task = LabelTask(Deadly(max_labels=2), ProblemSource(ImageOptions(), True))
-    outcomes = list(run_batch(task, jobs, n_processes=2))
-    assert sorted(outcome.state for outcome in outcomes) == ["done"] * 3 + ["failed"]
-    (failed,) = (outcome for outcome in outcomes if outcome.state == "failed")
-    assert failed.job.images[0].name == "deadly.npy"
-    assert failed.error.startswith("the process died")
+    monkeypatch.setitem(METHODS, "saf", Deadly)
+    outcome = cli("segment", folder, "-o", "out", "--jobs", "2", *FEW)
+    assert outcome.is_error(f"{folder / 'deadly.npy'}: the process died")
+    assert summary(outcome) == ("3 labelled, 1 failed", [f"failed: {folder / 'deadly.npy'}"])
     assert len(list((tmp_path / "out").glob("*_labels.npy"))) == 3
 
 
