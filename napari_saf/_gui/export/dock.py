@@ -8,7 +8,15 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QPushButton, QSpinBox, QWidget
+from qtpy.QtWidgets import (
+    QCheckBox,
+    QGridLayout,
+    QLineEdit,
+    QPushButton,
+    QSizePolicy,
+    QSpinBox,
+    QWidget,
+)
 
 from napari_saf._gui.docks.run_dock import (
     RESCALE,
@@ -99,6 +107,7 @@ class ExportChoice(QWidget):
         self._least.setPrefix("regions of ")
         self._least.setSuffix(" pixels or more")
         self._least.setToolTip(_LEAST_HELP)
+        self._least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         below: dict[str, QWidget] = {"regions": self._rows, "numbered": self._least}
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -114,6 +123,7 @@ class ExportChoice(QWidget):
             if suffixes:
                 box = self._formats[name] = Choice([(suffix, suffix) for suffix in suffixes])
                 box.setToolTip(tooltip)
+                box.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
                 box.setFixedWidth(_FORMAT_WIDTH)
                 layout.addWidget(box, row, 1)
             if name in below:
