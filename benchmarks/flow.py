@@ -20,9 +20,9 @@ import torch
 
 import napari_saf as saf
 from napari_saf.device import DeviceName, resolve_device
+from napari_saf.features import distances
 from napari_saf.flow import AffinityOperator, GaussianAffinity, SelfAssignmentField, k_centres
 from napari_saf.methods import SelfAssignmentFlow
-from napari_saf.points import distances
 from napari_saf.samples import read_sample
 
 N_LABELS = 16

@@ -1,4 +1,4 @@
-"""What images say of their pixels: scaled values, features, groups."""
+"""What images say of their pixels: scaled values, features and their distances, groups."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from skimage.color import rgb2lab
 from skimage.feature import multiscale_basic_features
 from skimage.filters import threshold_otsu
+from torch import Tensor
 
 from napari_saf.arrays import as_array, as_whole
 from napari_saf.errors import InvalidInput
 
 __all__ = [
     "FEATURES",
+    "MAX_EXACT_FEATURES",
     "Scaling",
     "channels_last",
     "check_group_source",
+    "distances",
     "image_groups",
     "is_rgb",
+    "squared_distances",
     "standardized",
 ]
 
@@ -159,6 +164,28 @@ FEATURES: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "position": _position,
 }
 """Feature names and what computes them: (..., channels) in [0, 1] to (..., n_features)."""
+
+MAX_EXACT_FEATURES = 25
+"""With more features, squared distances are computed by a product of matrices."""
+
+
+def distances(features: Tensor, points: Tensor) -> Tensor:
+    """Return |f_i - p_j| (n_nodes, n_points) from differences: products cancel far from 0."""
+    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = None) -> Tensor:
+    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by a product of matrices with many features.
+
+    `norms`, the squared lengths of the features, spare a pass over them.
+    """
+    if features.shape[-1] <= MAX_EXACT_FEATURES:
+        return distances(features, points).square_()
+    own = features.square().sum(dim=-1) if norms is None else norms
+    products = torch.matmul(features, points.transpose(-1, -2))
+    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
+    return products.clamp_(min=0)
+
 
 _GROUP_SOURCES = "'image', 'axis:N', 'channel:N' or 'channel:N:THRESHOLD'"
 

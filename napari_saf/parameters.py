@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+import re
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +30,7 @@ __all__ = [
     "build",
     "check_bounds",
     "describe",
+    "documented",
     "from_plain",
     "parameter",
     "to_plain",
@@ -160,6 +164,31 @@ def _walk(
         for key, variant in item.variants.items():
             only = (name, (key,)) if len(item.variants) > 1 else depends_on
             yield from _walk(variant, f"{name}.", only, advanced_here)
+
+
+def documented(cls: type[T]) -> type[T]:
+    """Add the section on parameters to a dataclass's docstring, before its notes, as fields say.
+
+    Fields of the class stand before those that it inherits.
+    """
+    described = {item.name: item for item in describe(cls)}
+    lines = ["Parameters", "----------"]
+    own_first = sorted(dataclasses.fields(cls), key=lambda f: f.name not in cls.__annotations__)  # type: ignore[arg-type]
+    for field in own_first:
+        (item,) = field.metadata.values()
+        item, text = described.get(field.name, item), str(field.type)
+        if item.choices and not item.variants:
+            text = "{" + ", ".join(f'"{choice}"' for choice in item.choices) + "}"
+        text = re.sub(r"NDArray\[.*\]", "array", text).replace(" | None", ", optional")
+        if item.minimum is not None:
+            limit = "or more" if item.maximum is None else f"to {item.maximum:.10g}"
+            text += f", {item.minimum:.10g} {limit}"
+        lines.append(f"{field.name} : {text}, default {field.default!r}")
+        lines.append(textwrap.indent(textwrap.fill(item.help, 96), "    "))
+    head, notes, rest = inspect.cleandoc(cls.__doc__ or "").partition("Notes\n-----\n")
+    section = "\n".join(lines)
+    cls.__doc__ = f"{head.rstrip()}\n\n{section}\n\n{notes}{rest}".rstrip()
+    return cls
 
 
 def check_bounds(method: object) -> None:

@@ -1,8 +1,7 @@
-"""Points that stand for others: equal rows, k-means, weighted means, medoids; distances to them."""
+"""Points that stand for others: k-means, weighted means, medoids."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Callable
@@ -14,19 +13,13 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from napari_saf.features import distances
+
 __all__ = [
-    "MAX_EXACT_FEATURES",
-    "EqualRows",
-    "distances",
-    "equal_rows",
     "k_means",
-    "squared_distances",
     "weighted_means",
     "weighted_medoid",
 ]
-
-MAX_EXACT_FEATURES = 25
-"""With more features, squared distances are computed by a product of matrices."""
 
 _N_FIRST = 4
 _BATCH = 16
@@ -36,27 +29,6 @@ _MAX_SAMPLES = 5000
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
-_LONGEST_GROUP = 128
-"""Rows: longer sums of float32 would lose digits."""
-_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-
-
-def distances(features: Tensor, points: Tensor) -> Tensor:
-    """Return |f_i - p_j| (n_nodes, n_points) from differences: products cancel far from 0."""
-    return torch.cdist(features, points, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def squared_distances(features: Tensor, points: Tensor, norms: Tensor | None = None) -> Tensor:
-    """Return |f_i - p_j|^2 (..., n_nodes, n_points), by a product of matrices with many features.
-
-    `norms`, the squared lengths of the features, spare a pass over them.
-    """
-    if features.shape[-1] <= MAX_EXACT_FEATURES:
-        return distances(features, points).square_()
-    own = features.square().sum(dim=-1) if norms is None else norms
-    products = torch.matmul(features, points.transpose(-1, -2))
-    products.mul_(-2).add_(own[..., None]).add_(points.square().sum(dim=-1)[..., None, :])
-    return products.clamp_(min=0)
 
 
 def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None = None) -> Tensor:
@@ -241,57 +213,3 @@ def _newton(x: Tensor, w: Tensor, centre: Tensor, least: float) -> Tensor:
         curvature.diagonal().add_(1e-9 * pull.sum() + 1e-300)
         step = torch.linalg.solve(curvature, pull @ offsets)
     return centre
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class EqualRows:
-    """Groups of equal rows of a table; of rows that occur often there are several.
-
-    `order` has the rows, group by group, `starts` where each group begins in it, and `group`
-    the group of each row, all int32.
-    """
-
-    order: Tensor
-    starts: Tensor
-    group: Tensor
-
-    def sums(self, values: Tensor, groups: slice) -> Tensor:
-        """Return the sums of values (n_rows, n_columns) over some consecutive groups."""
-        starts, end = self.starts[groups], len(self.order)
-        if groups.stop < len(self.starts):
-            end = int(self.starts[groups.stop])
-        begin = int(starts[0])
-        order = self.order[begin:end]
-        bags = torch.nn.functional.embedding_bag(order, values, starts - begin, mode="sum")
-        return torch.as_tensor(bags)
-
-
-def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
-    """Return the groups of equal rows of a table in main memory; None for more than `at_most`."""
-    keys = _keys(table.numpy())
-    keys_in_order, order = torch.sort(torch.from_numpy(keys), stable=True)
-    if (keys_in_order[1:] != keys_in_order[:-1]).sum() >= at_most:
-        return None
-    sorted_rows = table[order]
-    begins = torch.ones(len(table), dtype=torch.bool)
-    begins[1:] = (sorted_rows[1:] != sorted_rows[:-1]).any(dim=1)
-    first = begins.nonzero()[:, 0]
-    within = torch.arange(len(table)) - first[begins.cumsum(0) - 1]
-    begins |= within % _LONGEST_GROUP == 0
-    starts = begins.nonzero()[:, 0]
-    if len(starts) > at_most:
-        return None
-    group = torch.empty(len(table), dtype=torch.int32)
-    group[order] = (begins.cumsum(0) - 1).int()
-    return EqualRows(order.int(), starts.int(), group)
-
-
-def _keys(rows: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return a hash of each row: the same for equal rows, hardly ever for others."""
-    bits = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
-    keys = np.zeros(len(rows), dtype=np.uint64)
-    for column in bits.T:
-        keys ^= column
-        keys *= _HASH_FACTOR
-        keys ^= keys >> np.uint64(29)
-    return (keys >> np.uint64(1)).view(np.int64)

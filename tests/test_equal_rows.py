@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from napari_saf.points import equal_rows
+from napari_saf.flow._affinity import equal_rows
 
 TABLES = arrays(
     st.sampled_from([np.float32, np.float64]),
@@ -43,7 +43,9 @@ def test_sums_over_groups_are_those_of_their_rows(table, seed):
 
 
 def test_rows_that_are_taken_for_equal_at_first_sight_are_told_apart(monkeypatch):
-    monkeypatch.setattr("napari_saf.points._keys", lambda rows: np.zeros(len(rows), dtype=np.int64))
+    monkeypatch.setattr(
+        "napari_saf.flow._affinity._keys", lambda rows: np.zeros(len(rows), dtype=np.int64)
+    )
     table = np.array([[0, 1], [0, 2], [0, 2], [0, 1], [1, 1]], dtype=np.float32)
     check(table, equal_rows(torch.from_numpy(table), at_most=5))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from napari_saf.errors import InvalidInput
-from napari_saf.label_map import MOST_LABELS, LabelMap
+from napari_saf.result import MOST_LABELS, LabelMap
 
 MAPS = {
     "identity": LabelMap.identity(4),

@@ -11,7 +11,7 @@ import napari_saf
 
 PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
-    {"arrays", "errors", "device", "label_map", "parameters", "storage"},
+    {"arrays", "errors", "device", "parameters", "storage"},
     {"graph", "features", "points"},
     {"input"},
     {"problem", "recording", "result"},

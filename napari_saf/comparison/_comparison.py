@@ -15,11 +15,10 @@ from scipy.optimize import linear_sum_assignment
 
 from napari_saf.comparison._variants import Variant
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.label_map import LabelMap
 from napari_saf.methods import Cancelled, map_steps, not_cancelled, run_to_end
 from napari_saf.metrics import matched_accuracy, normalized_mutual_information, region_agreement
 from napari_saf.problem import ImageOptions, Problem
-from napari_saf.result import LabelImage, Segmentation, Snapshot, Status
+from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot, Status
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

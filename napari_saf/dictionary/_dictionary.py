@@ -42,7 +42,7 @@ from napari_saf.methods import (
     run_flow,
     run_to_end,
 )
-from napari_saf.parameters import parameter
+from napari_saf.parameters import documented, parameter
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation, Snapshot
 
@@ -202,6 +202,7 @@ class LearnedDictionary(Segmentation):
     alignment: tuple[float, ...] = ()
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PatchDictionaryLearning(AbstractFlow):
     """Learn texture atoms that stay the same under shifts, turns and reflections.
@@ -209,16 +210,8 @@ class PatchDictionaryLearning(AbstractFlow):
     Nodes are the interior pixels; those at the rim have the label of the nearest interior one.
     The affinity exp(-d / sigma^2) of the symmetric patch distance d is not positive
     semi-definite; its positive part is used. Atoms that no pixel prefers in the end are dropped.
-
-    Parameters
-    ----------
-    n_atoms, patch_size, shift_window, refinements, landmarks, n_samples, seed
-        Whole numbers; `landmarks` become twice `n_atoms` if that is more, and draw patches
-        whose distances to all others are computed.
-    s, epsilon, rho, stepper, stop, device, dtype
-        As for `SelfAssignmentFlow`; epsilon per unit of distance over sigma.
-    width : float
-        Of the kernel: its sigma^2 as a share of the median distance of two landmarks.
+    With `width` sigma^2 is given as a share of the median distance of two landmarks, which are at
+    least twice `n_atoms`; `epsilon` is per unit of distance over sigma.
     """
 
     name: ClassVar[str] = "dictionary"

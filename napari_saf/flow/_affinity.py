@@ -15,8 +15,7 @@ from torch import Tensor
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, new_field, row_blocks
 from napari_saf.graph import AbstractGraph, check_symmetric, square_matrix
-from napari_saf.parameters import check_bounds, parameter
-from napari_saf.points import EqualRows, equal_rows
+from napari_saf.parameters import check_bounds, documented, parameter
 
 _CHUNK_BYTES = 2**25
 _SKETCH_CHUNK_BYTES = 2**22
@@ -36,6 +35,9 @@ _MOST_ITERATIONS = 30
 _TRACE_TOLERANCE = 1e-3
 _LEAST_DEGREE = 1e-6
 """Of the largest: a sketch may give a node that is like no other a sum below 0."""
+_LONGEST_GROUP = 128
+"""Rows: longer sums of float32 would lose digits."""
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Product(NamedTuple):
@@ -110,18 +112,14 @@ class _FullRank:
         return Product(Basis([(whole, None)]), identity, cross_product(assignment, whole))
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class GaussianAffinity:
     """K_ik = exp(-|f_i - f_k|^2 / sigma2) of the features of two nodes.
 
-    Parameters
-    ----------
-    sigma2 : float
-        Width of the kernel in squared feature units, > 0.
-    landmarks : int, array of int or None
-        How many nodes' columns of K to keep (drawn without replacement by the seed of the
-        method), or which ones. None: the exact kernel, recomputed block by block at every
-        evaluation, n^2 work and never n^2 memory.
+    `landmarks` are how many nodes' columns of K to keep (drawn without replacement by the seed of
+    the method), or which ones. None: the exact kernel, recomputed block by block at every
+    evaluation, n^2 work and never n^2 memory.
 
     Notes
     -----
@@ -354,3 +352,57 @@ def _orthonormal(vectors: Tensor) -> Tensor:
     large = squares >= 10 * torch.finfo(vectors.dtype).eps * squares[-1]
     whitening = turns[:, large] / squares[large].clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
     return torch.mm(vectors, whitening.to(vectors.dtype).to(vectors.device))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class EqualRows:
+    """Groups of equal rows of a table; of rows that occur often there are several.
+
+    `order` has the rows, group by group, `starts` where each group begins in it, and `group`
+    the group of each row, all int32.
+    """
+
+    order: Tensor
+    starts: Tensor
+    group: Tensor
+
+    def sums(self, values: Tensor, groups: slice) -> Tensor:
+        """Return the sums of values (n_rows, n_columns) over some consecutive groups."""
+        starts, end = self.starts[groups], len(self.order)
+        if groups.stop < len(self.starts):
+            end = int(self.starts[groups.stop])
+        begin = int(starts[0])
+        order = self.order[begin:end]
+        bags = torch.nn.functional.embedding_bag(order, values, starts - begin, mode="sum")
+        return torch.as_tensor(bags)
+
+
+def equal_rows(table: Tensor, at_most: int) -> EqualRows | None:
+    """Return the groups of equal rows of a table in main memory; None for more than `at_most`."""
+    keys = _keys(table.numpy())
+    keys_in_order, order = torch.sort(torch.from_numpy(keys), stable=True)
+    if (keys_in_order[1:] != keys_in_order[:-1]).sum() >= at_most:
+        return None
+    sorted_rows = table[order]
+    begins = torch.ones(len(table), dtype=torch.bool)
+    begins[1:] = (sorted_rows[1:] != sorted_rows[:-1]).any(dim=1)
+    first = begins.nonzero()[:, 0]
+    within = torch.arange(len(table)) - first[begins.cumsum(0) - 1]
+    begins |= within % _LONGEST_GROUP == 0
+    starts = begins.nonzero()[:, 0]
+    if len(starts) > at_most:
+        return None
+    group = torch.empty(len(table), dtype=torch.int32)
+    group[order] = (begins.cumsum(0) - 1).int()
+    return EqualRows(order.int(), starts.int(), group)
+
+
+def _keys(rows: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return a hash of each row: the same for equal rows, hardly ever for others."""
+    bits = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
+    keys = np.zeros(len(rows), dtype=np.uint64)
+    for column in bits.T:
+        keys ^= column
+        keys *= _HASH_FACTOR
+        keys ^= keys >> np.uint64(29)
+    return (keys >> np.uint64(1)).view(np.int64)

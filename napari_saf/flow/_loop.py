@@ -25,7 +25,7 @@ from napari_saf.flow._simplex import (
     with_columns,
 )
 from napari_saf.flow._steppers import AbstractRun, AbstractStepper
-from napari_saf.parameters import check_bounds, parameter
+from napari_saf.parameters import check_bounds, documented, parameter
 from napari_saf.result import Record, Status
 
 _VAGUE = -0.1
@@ -33,21 +33,17 @@ _VAGUE = -0.1
 _PATIENCE = 50.0
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoppingRule:
     """When a flow has done its work.
 
-    Parameters
-    ----------
-    entropy : float
-        CONVERGED once the mean entropy, in nats, is below this.
-    changed : float
-        STALLED once, over a unit of flow time, a smaller share of the nodes than this changed
-        label, or labels came round to what they were before but for such a share, and the
-        entropy fell by less than 1 %. A start near the barycentre changes as little: it counts
-        only when half of the first entropy is gone, or after 50 units.
-    max_steps : int
-        MAX_ITERATIONS after so many steps.
+    Notes
+    -----
+    It is STALLED once, over a unit of flow time, a smaller share of the nodes than `changed`
+    changed label, or labels came round to what they were before but for such a share, and the
+    entropy fell by less than 1 %. A start near the barycentre changes as little: it counts
+    only when half of the first entropy is gone, or after 50 units.
     """
 
     # fmt: off

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from napari_saf.arrays import own_floats
 from napari_saf.errors import InvalidInput
-from napari_saf.points import distances
+from napari_saf.features import distances
 
 FLOOR = math.log(1e-10)
 """Lowest log coordinate, relative to the largest of its row."""

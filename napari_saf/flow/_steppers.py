@@ -17,7 +17,7 @@ from torch import Tensor
 
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import new_field, normalize_, row_blocks, softmax, take_columns
-from napari_saf.parameters import check_bounds, parameter
+from napari_saf.parameters import check_bounds, documented, parameter
 
 Constraint = Callable[[Tensor, slice], Tensor]
 """Brings some rows of a state, and which they are, back to where they belong, in place."""
@@ -193,16 +193,12 @@ class AbstractStepper(ABC):
         return self._run(field, v, constrain, self)
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class GeometricEuler(AbstractStepper):
     """Fixed steps of the geometric Euler scheme, V <- V + h S(V), eq. (2.34).
 
     Of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
-
-    Parameters
-    ----------
-    step : float
-        Step size h in flow time, > 0.
     """
 
     _run = _EulerRun
@@ -218,11 +214,8 @@ class GeometricEuler(AbstractStepper):
 class _AbstractAdaptiveStepper(AbstractStepper):
     """A scheme with a tolerance.
 
-    Parameters
-    ----------
-    tolerance : float
-        Error wanted in a step: the mean over the nodes of the L1 distance between the
-        assignments of two formulas of different order.
+    The error of a step is the mean over the nodes of the L1 distance between the assignments of
+    two formulas of different order.
     """
 
     # fmt: off
@@ -232,6 +225,7 @@ class _AbstractAdaptiveStepper(AbstractStepper):
     # fmt: on
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
     """Variable-step Adams pair: one evaluation a step, predicted at order 2, corrected at 3.
@@ -246,6 +240,7 @@ class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
     _run = _AdamsRun
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class BogackiShampine(_AbstractAdaptiveStepper):
     """Embedded Runge-Kutta pair of orders 3 and 2; the last slope of a step begins the next.

@@ -23,7 +23,7 @@ from napari_saf.io._masks import (
     map_labels,
 )
 from napari_saf.io._paths import FIGURE_SUFFIXES, check_suffix, printable
-from napari_saf.label_map import LabelMap
+from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
 
 if TYPE_CHECKING:

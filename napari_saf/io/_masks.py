@@ -27,7 +27,7 @@ from napari_saf.io._paths import (
     mask_suffix,
     printable,
 )
-from napari_saf.label_map import Color, LabelMap
+from napari_saf.result import Color, LabelMap
 from napari_saf.storage import atomic_write
 
 Labels = NDArray[np.unsignedinteger[Any]]

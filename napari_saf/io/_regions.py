@@ -14,7 +14,7 @@ from napari_saf.arrays import as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._masks import Axes, count_labels, image_channels, label_axes, map_labels
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
-from napari_saf.label_map import LabelMap
+from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
 
 Table = dict[str, NDArray[Any]]

@@ -6,7 +6,6 @@ from napari_saf.methods._bavardage import Bavardage
 from napari_saf.methods._fair import (
     SWEPT,
     FairClustering,
-    SweepMethod,
     TradeOff,
     TradeOffPoint,
     count_points,
@@ -54,7 +53,6 @@ __all__ = [
     "Iteration",
     "LaplacianShot",
     "SelfAssignmentFlow",
-    "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
     "count_points",

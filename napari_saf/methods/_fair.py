@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from napari_saf.methods._clustering import AbstractClustering, AbstractState, Ta
 from napari_saf.methods._fair_state import FairCut, FairPoints, lift
 from napari_saf.methods._fairness import FairnessTerm, FairSetup
 from napari_saf.methods._laplacian import neighbour_operator
-from napari_saf.methods._method import Call, documented, map_steps, run_to_end, tolerance_parameter
-from napari_saf.parameters import parameter
+from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
+from napari_saf.parameters import documented, parameter
 from napari_saf.points import k_means, weighted_means
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot, Status
@@ -64,21 +64,6 @@ class TradeOff:
 
 
 SweepIteration = Generator[Snapshot, None, TradeOff]
-
-
-@runtime_checkable
-class SweepMethod(Protocol):
-    """A method that spreads labels over groups, with a weight that can be varied."""
-
-    def iterate_sweep(
-        self,
-        problem: Problem,
-        weights: Sequence[float] | None = None,
-        *,
-        cancelled: Callable[[], bool] = not_cancelled,
-    ) -> SweepIteration:
-        """Cluster at one weight after another; see `FairClustering.iterate_sweep`."""
-        ...
 
 
 @documented

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_array, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
+from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes
 from napari_saf.methods._clustering import AbstractState, Tasks, run_clustering
 from napari_saf.methods._laplacian import (
@@ -26,12 +27,11 @@ from napari_saf.methods._method import (
     Call,
     Iteration,
     check_features,
-    documented,
     limit_parameter,
     tolerance_parameter,
 )
-from napari_saf.parameters import parameter
-from napari_saf.points import squared_distances, weighted_means
+from napari_saf.parameters import documented, parameter
+from napari_saf.points import weighted_means
 from napari_saf.problem import Problem
 
 _CHUNK_BYTES = 2**28

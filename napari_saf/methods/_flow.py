@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from napari_saf.device import float_type
+from napari_saf.features import distances
 from napari_saf.flow import (
     STEPPERS,
     AbstractStepper,
@@ -34,12 +35,10 @@ from napari_saf.methods._method import (
     Call,
     Iteration,
     Reporter,
-    documented,
     map_steps,
     seed_parameter,
 )
-from napari_saf.parameters import parameter
-from napari_saf.points import distances
+from napari_saf.parameters import documented, parameter
 from napari_saf.problem import Problem
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-import inspect
 import math
 import platform
-import re
-import textwrap
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
@@ -33,17 +30,15 @@ from napari_saf.device import (
 )
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.flow import Cancelled, not_cancelled
-from napari_saf.label_map import LabelMap
-from napari_saf.parameters import check_bounds, describe, parameter, to_plain
+from napari_saf.parameters import check_bounds, parameter, to_plain
 from napari_saf.problem import Problem
-from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot, Status
+from napari_saf.result import History, LabelImage, LabelMap, Record, Segmentation, Snapshot, Status
 
 _ROWS = 2**16
 
 S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U")
-M = TypeVar("M", bound="AbstractMethod")
 Iteration = Generator[Snapshot, None, Segmentation]
 
 # Fields of several methods.
@@ -90,29 +85,6 @@ def check_features(features: NDArray[np.floating], dtype: torch.dtype) -> None:
     """
     kind = torch.finfo(dtype)
     check_size("features", features, features.shape[-1], kind.max, kind.tiny / kind.eps)
-
-
-def documented(cls: type[M]) -> type[M]:
-    """Add the section on parameters to a docstring, before its notes: what its fields say.
-
-    Fields of the class stand before those that it inherits.
-    """
-    described = {item.name: item for item in describe(cls)}
-    lines = ["Parameters", "----------"]
-    own_first = sorted(dataclasses.fields(cls), key=lambda f: f.name not in cls.__annotations__)
-    for field in own_first:
-        (item,) = field.metadata.values()
-        item, text = described.get(field.name, item), str(field.type)
-        if item.choices and not item.variants:
-            text = "{" + ", ".join(f'"{choice}"' for choice in item.choices) + "}"
-        text = re.sub(r"NDArray\[.*\]", "array", text).replace(" | None", ", optional")
-        if item.minimum is not None:
-            text += f", {item.minimum:.10g} to {item.maximum:.10g}"
-        lines.append(f"{field.name} : {text}, default {field.default!r}")
-        lines.append(textwrap.indent(textwrap.fill(item.help, 96), "    "))
-    head, notes, rest = inspect.cleandoc(cls.__doc__ or "").partition("Notes\n-----\n")
-    cls.__doc__ = head + "\n".join(lines) + "\n\n" + notes + rest
-    return cls
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.features import squared_distances
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._few_shot import label_tasks
 from napari_saf.methods._laplacian import (
@@ -18,9 +19,9 @@ from napari_saf.methods._laplacian import (
     neighbour_operator,
     neighbours_parameter,
 )
-from napari_saf.methods._method import Call, documented
-from napari_saf.parameters import parameter
-from napari_saf.points import squared_distances, weighted_means
+from napari_saf.methods._method import Call
+from napari_saf.parameters import documented, parameter
+from napari_saf.points import weighted_means
 from napari_saf.problem import Problem
 
 PrototypeUpdate = Literal["bo", "ms", "means"]

@@ -9,8 +9,8 @@ from gui_cases import blocks
 from napari_saf import AssignmentFlow, GridGraph, Problem
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.run import WarmStart
-from napari_saf.label_map import LabelMap
 from napari_saf.problem import ImageOptions
+from napari_saf.result import LabelMap
 
 
 def never():

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.runs.controller import RunController, RunJob
-from napari_saf.label_map import LabelMap
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, Recording
-from napari_saf.result import LabelImage
+from napari_saf.result import LabelImage, LabelMap
 
 
 @dataclasses.dataclass(slots=True, eq=False)

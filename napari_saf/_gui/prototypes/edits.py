@@ -19,13 +19,13 @@ from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_
 from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
 from napari_saf._gui.runs.run import RunStart
 from napari_saf.errors import InvalidInput
+from napari_saf.features import distances
 from napari_saf.graph import GridGraph
 from napari_saf.io import count_labels
-from napari_saf.label_map import LabelMap
 from napari_saf.methods import AbstractMethod, method_for_warm_start, method_with_prototypes
-from napari_saf.points import distances, k_means
+from napari_saf.points import k_means
 from napari_saf.problem import Problem
-from napari_saf.result import LabelImage, Segmentation
+from napari_saf.result import LabelImage, LabelMap, Segmentation
 
 _ODDS = 10.0
 """How much more a node belongs to its label than to any other at the start."""

@@ -19,11 +19,10 @@ from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
-from napari_saf.label_map import LabelMap
-from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
+from napari_saf.methods import AbstractMethod, Cancelled, FairClustering, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState, Recording
-from napari_saf.result import LabelImage, Segmentation, Snapshot
+from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
 
 _logger = logging.getLogger(__name__)
 _LEAST, _SMOOTHING = 1e-10, 0.1
@@ -259,7 +258,7 @@ class Run(Task):
         if cancelled():
             raise Cancelled
         if self._is_sweep:
-            assert isinstance(self._method, SweepMethod)
+            assert isinstance(self._method, FairClustering)
             weights = self._method.iterate_sweep(problem, cancelled=cancelled)
             found = run_to_end(weights, self._put)
             if not found.points:

@@ -30,7 +30,7 @@ from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
-from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
+from napari_saf.methods import METHODS, AbstractMethod, FairClustering, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
@@ -130,7 +130,7 @@ class SegmentWidget(RunDock):
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
 
     def _on_method_changed(self) -> None:
-        spreads = issubclass(self.form.method, SweepMethod)
+        spreads = issubclass(self.form.method, FairClustering)
         self.input.show_row("groups", spreads)
         self.fairness.setVisible(spreads)
         self._update_enabled()
