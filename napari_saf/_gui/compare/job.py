@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from napari_saf._gui.compare.choice import whole_name
-from napari_saf._gui.forms.image_input import ImageRegion
+from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
 from napari_saf._gui.runs.run import without_gaps
 from napari_saf.comparison import (

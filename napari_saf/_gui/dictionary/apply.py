@@ -17,7 +17,7 @@ from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import FolderField
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf._gui.layers.placement import Plane
+from napari_saf._gui.layers.placement import ImageRegion, place
 from napari_saf.batch import DictionaryTask, run_batch
 from napari_saf.dictionary import PatchSegmentation
 from napari_saf.io import find_images
@@ -144,19 +144,19 @@ def describe_results(found: PatchSegmentation, other: PatchSegmentation | None =
 
 
 def create_layers(
-    plane: Plane, found: PatchSegmentation, other: PatchSegmentation | None = None
+    region: ImageRegion, found: PatchSegmentation, other: PatchSegmentation | None = None
 ) -> LayerData:
-    """Return what a dictionary makes of the plane of a layer.
+    """Return what a dictionary makes of a slice of an image layer.
 
     The image rebuilt, with its values, axes and colours; the difference, green where the image is
     brighter, of several channels the root of the sum of squares; and the labels. Or, if there is
     another result, its error less that of the first: above 0, green, where the first is closer.
     """
-    image, shape = plane.layer, plane.placement.shape(found.labels.shape)
+    image, shape = region.image, region.placement.shape(found.labels.shape)
     if other is not None:
         gain = np.asarray(_norm(other.difference) - _norm(found.difference))
         colors = _colors(gain, is_signed=True)
-        return {"Gain": (gain.reshape(shape), _attributes(plane, "compared") | colors, "image")}
+        return {"Gain": (gain.reshape(shape), _attributes(region, "compared") | colors, "image")}
     rebuilt: NDArray[Any] = found.reconstruction
     if image.dtype.kind in "iu":
         limits = np.iinfo(image.dtype)
@@ -164,19 +164,19 @@ def create_layers(
     if image.rgb:
         rebuilt, as_image = rebuilt.reshape((*shape, rebuilt.shape[-1])), {"rgb": True}
     else:
-        if plane.channel_axis is not None:
-            rebuilt = np.moveaxis(rebuilt, -1, plane.channel_axis)
-        place = plane.placement_with_channels
-        rebuilt = rebuilt.reshape(place.shape(rebuilt.shape))
+        if region.channel_axis_read is not None:
+            rebuilt = np.moveaxis(rebuilt, -1, region.channel_axis_read)
+        with_channels = place(image, tuple(range(image.ndim)), region.fixed)
+        rebuilt = rebuilt.reshape(with_channels.shape(rebuilt.shape))
         as_image = {"colormap": image.colormap.name, "contrast_limits": image.contrast_limits}
-        as_image |= place.transform
+        as_image |= with_channels.transform
     difference = found.difference if found.difference.ndim == 2 else _norm(found.difference)
     colors = _colors(difference, is_signed=difference.min(initial=0) < 0)
     labels, difference = found.labels.reshape(shape), difference.reshape(shape)
     return {
-        "Rebuilt": (rebuilt, _attributes(plane, "reconstruction") | as_image, "image"),
-        "Error": (difference, _attributes(plane, "difference") | colors, "image"),
-        "Labels": (labels, _attributes(plane, "partition"), "labels"),
+        "Rebuilt": (rebuilt, _attributes(region, "reconstruction") | as_image, "image"),
+        "Error": (difference, _attributes(region, "difference") | colors, "image"),
+        "Labels": (labels, _attributes(region, "partition"), "labels"),
     }
 
 
@@ -196,10 +196,10 @@ def _colors(values: NDArray[np.floating], *, is_signed: bool) -> dict[str, Any]:
     }
 
 
-def _attributes(plane: Plane, title: str) -> dict[str, Any]:
+def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
     """Return the attributes of a layer that was computed from an image."""
-    own = {"name": f"{plane.layer.name} [{title}]", "metadata": {METADATA_KEY: {}}}
-    return own | plane.placement.transform
+    own = {"name": f"{region.image.name} [{title}]", "metadata": {METADATA_KEY: {}}}
+    return own | region.placement.transform
 
 
 def apply_to_folder(

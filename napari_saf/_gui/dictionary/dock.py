@@ -29,7 +29,12 @@ from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.placement import Plane, channel_axes, pixels_of, plane_of
+from napari_saf._gui.layers.placement import (
+    ImageRegion,
+    channel_axes,
+    pixels_of,
+    slice_on_screen,
+)
 from napari_saf._gui.layers.reading import ImageJob, read_pixels
 from napari_saf._gui.layers.view import center_on, deepest_pixel
 from napari_saf._gui.runs.controller import RunJob
@@ -83,7 +88,7 @@ class DictionaryWidget(RunDock):
         widgets = [section, self.form.basic, fold, self.atoms, self.applying]
         self._lay_out(widgets, [self.learn, self._stop_button], [])
         atoms, applying = self.atoms, self.applying
-        for signal, slot in (
+        self._connect(
             (self.images.changed, self._offer_channels),
             (atoms.view.chosen_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
@@ -96,13 +101,11 @@ class DictionaryWidget(RunDock):
             (applying.source.changed, self._update_enabled),
             (applying.results.changed, self._update_enabled),
             (viewer.layers.events.removed, self._on_layer_removed),
-        ):
-            signal.connect(slot)
+        )
         self._offer_channels()
         self._update_enabled()
 
     def _release(self) -> None:
-        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self.applying.layers.clear()
         self._atom_labels.known.clear()
 
@@ -132,17 +135,25 @@ class DictionaryWidget(RunDock):
             self._image_job(shown), others=tuple(self._image_job(image) for image in others)
         )
         self._image_names = tuple(image.name for image in (*others, shown))
-        placement = self._plane(shown).placement
+        placement = self._region(shown).placement
         live = LiveLayer(self._viewer, shown, "dictionary", placement)
         return RunJob(shown, job, method, placement, live=live, others=others)
 
     def _image_job(self, image: Image) -> ImageJob:
-        plane = self._plane(image)
-        options = ImageOptions(window=self.scale.value, channel_axis=plane.channel_axis)
-        return ImageJob(data=pixels_of(image), index=plane.index, options=options)
+        region = self._region(image)
+        options = ImageOptions(window=self.scale.value, channel_axis=region.channel_axis_read)
+        return ImageJob(pixels_of(image), region.index, options)
 
-    def _plane(self, image: Image) -> Plane:
-        return plane_of(self._viewer, image, self.channels.value)
+    def _region(self, image: Image) -> ImageRegion:
+        """Return the slice on screen, with all channels.
+
+        Their axis is counted from the end, as layers of different numbers of axes lie over each
+        other: -1 is the last.
+        """
+        axis = self.channels.value
+        may_have_channels = axis is not None and image.ndim > 2 and not image.rgb
+        whole = ImageRegion(image, image.ndim + axis if may_have_channels else None, {})
+        return dataclasses.replace(whole, fixed=slice_on_screen(self._viewer, image, whole.axes))
 
     def _offer_channels(self) -> None:
         """Ask for the axis of the channels where an image may have one."""
@@ -296,14 +307,14 @@ class DictionaryWidget(RunDock):
         target, current = self.applying.target.layer, self.current
         if target is None or current is None or self.is_busy:
             return
-        plane, data, options = self._plane(target), pixels_of(target), self._options()
-        options["channel_axis"] = plane.channel_axis
+        region, data, options = self._region(target), pixels_of(target), self._options()
+        options["channel_axis"] = region.channel_axis_read
 
         def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
-            pixels = read_pixels(data, plane.index, stop)
+            pixels = read_pixels(data, region.index, stop)
             both = [one.dictionary for one in (current, *others)]
             found = [one.apply(pixels, cancelled=stop, **options) for one in both]
-            return describe_results(*found), create_layers(plane, *found)
+            return describe_results(*found), create_layers(region, *found)
 
         def show(applied: tuple[str, LayerData]) -> None:
             text, created = applied

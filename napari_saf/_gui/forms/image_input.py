@@ -1,9 +1,9 @@
-"""Form of the input: image, region, scale, features, mask; and the region of the image it names."""
+"""Form of the input: image, region, scale, features, mask."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import napari
@@ -15,20 +15,15 @@ from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import (
-    Placement,
+    NO_IMAGE,
+    ImageRegion,
     channel_axes,
     pixels_of,
-    place,
     plane_on_screen,
     slice_on_screen,
 )
-from napari_saf._gui.layers.reading import (
-    ImageJob,
-    Index,
-    feature_axis,
-    feature_index,
-    labels_index,
-)
+from napari_saf._gui.layers.reading import ImageJob
+from napari_saf.errors import InvalidInput
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
 
@@ -149,7 +144,7 @@ class ImageInput(QObject):
         section.show_row(self.choices[name], visible)
 
     def job(self, *, finite_only: bool = False) -> ImageJob:
-        """Return what to read of the image that is chosen."""
+        """Return what to read of the image that is chosen; InvalidInput if there is none."""
         region, values = self.region(), {name: box.value for name, box in self.choices.items()}
         if not self.section.is_shown(self.choices["groups"]):
             values["groups"] = None
@@ -157,24 +152,20 @@ class ImageInput(QObject):
         read: dict[str, Any] = {}
         for name, choice in (("mask", "mask"), ("groups", "groups"), ("seeds", "strokes")):
             read[name], read[f"{name}_index"] = region.over(layers.get(choice))
-        axis = region.feature_axis(layers["features"]) if "features" in layers else None
-        if axis is not None:
-            index, axis = feature_index(axis, region.axes, region.fixed)
-            features = pixels_of(layers["features"])
-            read |= {"features": features, "features_index": index, "features_axis": axis}
-        channels = region.channel_axis
-        if channels is not None:
-            channels = sum(axis < channels and axis not in region.fixed for axis in region.axes)
+        found = region.over_features(layers["features"]) if "features" in layers else None
+        if found is not None:
+            read["features"] = pixels_of(layers["features"])
+            read["features_index"], read["features_axis"] = found
         options = ImageOptions(
             window=region.window(self.scale.value)[0],
-            channel_axis=channels,
+            channel_axis=region.channel_axis_read,
             features=values["features"] if isinstance(values["features"], str) else "array",
             weights=values["weights"],
             groups=None if "groups" in layers else values["groups"],
             max_side=values["max_side"],
         )
-        data, index = pixels_of(self.image), region.index
-        return ImageJob(data, index, options, finite_only=finite_only, **read)
+        data = pixels_of(self.image)
+        return ImageJob(data, region.index, options, finite_only=finite_only, **read)
 
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
@@ -182,6 +173,8 @@ class ImageInput(QObject):
 
     def region(self) -> ImageRegion:
         """Return what of the image is labelled, with the slices that are on screen."""
+        if self.image is None:
+            raise InvalidInput(NO_IMAGE)
         image, channels = self.image, self.choices["channels"].value
         whole = ImageRegion(image, channels, {}, tuple(range(image.ndim)))
         extent = self.choices["extent"].value if len(whole.axes) > 2 else "volume"
@@ -239,78 +232,7 @@ class ImageInput(QObject):
         """Return whether a layer has the pixels of the image and an axis more."""
         if not isinstance(layer, Image) or self.image is None or layer == self.image:
             return False
-        return self.region().feature_axis(layer) is not None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class ImageRegion:
-    """The slices of an image layer that are labelled, and the aligned regions of other layers.
-
-    `channel_axis` is that of the image, `fixed` the axes of which one slice is labelled, and which,
-    `together` the axes along which neighbours are averaged.
-    """
-
-    image: Image
-    channel_axis: int | None
-    fixed: Mapping[int, int]
-    together: tuple[int, ...]
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The spatial axes."""
-        return tuple(axis for axis in range(self.image.ndim) if axis != self.channel_axis)
-
-    @property
-    def index(self) -> Index:
-        return tuple(self.fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
-
-    @property
-    def placement(self) -> Placement:
-        return place(self.image, self.axes, dict(self.fixed), self.channel_axis)
-
-    def whole(self) -> tuple[Placement, tuple[int, ...]]:
-        """Return where labels of all slices would lie, and their shape."""
-        shape = pixels_of(self.image).shape
-        found = place(self.image, self.axes, {}, self.channel_axis)
-        return found, found.shape(tuple(shape[axis] for axis in self.axes))
-
-    def over(self, layer: Labels | None) -> tuple[Any, Index]:
-        """Return the pixels of labels and the index of those over the region of the image."""
-        if layer is None:
-            return None, ()
-        pixels, n_axes = pixels_of(layer), self.image.ndim
-        return pixels, labels_index(pixels.shape, n_axes, self.axes, self.fixed, self.channel_axis)
-
-    def feature_axis(self, layer: Layer) -> int | None:
-        """Return the one axis that a layer has more than the image; None if it does not fit."""
-        sides = [pixels_of(self.image).shape[axis] for axis in self.axes]
-        return feature_axis(pixels_of(layer).shape, sides)
-
-    def window(self, side: int) -> tuple[int | tuple[int, ...], str]:
-        """Return a window with a side along what is averaged, and a note of where it is smaller."""
-        axes = [axis for axis in self.axes if axis not in self.fixed]
-        widths = tuple(side if axis in self.together else 1 for axis in axes)
-        return fit_window(side if set(widths) == {side} else widths, self.image, axes)
-
-
-def fit_window(
-    window: int | tuple[int, ...], image: Image, axes: Sequence[int]
-) -> tuple[int | tuple[int, ...], str]:
-    """Return a window that is along no axis larger than an image, and a note of where it was."""
-    widths = (window,) * len(axes) if isinstance(window, int) else window
-    if len(widths) != len(axes):
-        return window, ""
-    lengths = [pixels_of(image).shape[axis] for axis in axes]
-    pairs = zip(widths, lengths, strict=True)
-    found = tuple(width if n == 1 else min(width, n - 1 + n % 2) for width, n in pairs)
-    smaller = [
-        f"axis {image.axis_labels[axis]}: {side} px"
-        for axis, width, side in zip(axes, widths, found, strict=True)
-        if side < width
-    ]
-    if not smaller:
-        return window, ""
-    return found, f"scale along {', '.join(smaller)}, the most that fits"
+        return self.region().over_features(layer) is not None
 
 
 def side_of(window: int | tuple[int, ...]) -> int | None:

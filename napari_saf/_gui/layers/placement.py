@@ -1,9 +1,9 @@
-"""Where labels lie: over which slice, axes and region of which image."""
+"""Where labels lie: over which slice, axes and region of which image, and what is read of it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import napari
@@ -13,7 +13,9 @@ from napari.layers import Image, Labels, Layer
 from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import Index
 
+NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
+Window = int | tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +40,7 @@ class Placement:
 
 
 def place(
-    layer: Image, axes: tuple[int, ...], fixed: dict[int, int], channels: int | None = None
+    layer: Image, axes: tuple[int, ...], fixed: Mapping[int, int], channels: int | None = None
 ) -> Placement:
     """Return the placement of labels over spatial axes of an image, ascending.
 
@@ -86,37 +88,101 @@ def place(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Plane:
-    """What to read of an image layer for a picture, and where labels of it lie.
+class ImageRegion:
+    """The slices of an image layer that are labelled, and the aligned regions of other layers.
 
-    The channel axis is that after reading; None where the layer is grey or RGB.
+    `channel_axis` is that of the image, `fixed` the axes of which one slice is labelled, and which,
+    `together` the axes along which neighbours are averaged.
     """
 
-    layer: Image
-    index: tuple[int | slice, ...]
+    image: Image
     channel_axis: int | None
-    placement: Placement
-    placement_with_channels: Placement
+    fixed: Mapping[int, int]
+    together: tuple[int, ...] = ()
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The spatial axes."""
+        return tuple(axis for axis in range(self.image.ndim) if axis != self.channel_axis)
 
-def plane_of(viewer: napari.Viewer, layer: Image, channel_axis: int | None = None) -> Plane:
-    """Return the picture of a layer: the slice on screen, with the channels of an axis, if any.
+    @property
+    def index(self) -> Index:
+        return tuple(self.fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
 
-    That axis is counted from the end, as layers of different numbers of axes lie over each other:
-    -1 is the last.
-    """
-    every = tuple(range(layer.ndim))
-    may_have_channels = channel_axis is not None and layer.ndim > 2 and not layer.rgb
-    channels = layer.ndim + channel_axis if may_have_channels else -1
-    axes = tuple(axis for axis in every if axis != channels)
-    fixed = slice_on_screen(viewer, layer, axes)
-    return Plane(
-        layer,
-        tuple(fixed.get(axis, slice(None)) for axis in every),
-        sum(axis not in fixed for axis in range(channels)) if channels >= 0 else None,
-        place(layer, axes, fixed, channels if channels >= 0 else None),
-        place(layer, every, fixed),
-    )
+    @property
+    def channel_axis_read(self) -> int | None:
+        """The axis of the channels in what is read; None where there is none, or RGB."""
+        if self.channel_axis is None:
+            return None
+        return sum(axis not in self.fixed for axis in range(self.channel_axis))
+
+    @property
+    def placement(self) -> Placement:
+        return place(self.image, self.axes, self.fixed, self.channel_axis)
+
+    def whole(self) -> tuple[Placement, tuple[int, ...]]:
+        """Return where labels of all slices would lie, and their shape."""
+        shape = pixels_of(self.image).shape
+        found = place(self.image, self.axes, {}, self.channel_axis)
+        return found, found.shape(tuple(shape[axis] for axis in self.axes))
+
+    def over(self, layer: Labels | None) -> tuple[Any, Index]:
+        """Return the pixels of labels and the index of those over the region.
+
+        Labels have as many axes as the image, or as its spatial ones, or one plane for all. Of
+        those with fewer slices it is the last; along the axis of the channels they may have one
+        pixel.
+        """
+        if layer is None:
+            return None, ()
+        pixels, where = pixels_of(layer), dict(self.fixed)
+        own = self.axes if pixels.ndim == len(self.axes) else range(self.image.ndim)
+        if pixels.ndim != len(own):
+            return pixels, tuple(slice(None) for _ in pixels.shape)
+        channels = self.channel_axis
+        if channels is not None and channels in own and pixels.shape[channels] == 1:
+            where[channels] = 0
+        sides = zip(own, pixels.shape, strict=True)
+        return pixels, tuple(min(where[a], n - 1) if a in where else slice(None) for a, n in sides)
+
+    def over_features(self, layer: Layer) -> tuple[Index, int] | None:
+        """Return the index of features over the region, and their axis then; None: they do not fit.
+
+        They have one axis more than the image, the last that may be it.
+        """
+        shape = list(pixels_of(layer).shape)
+        sides = [pixels_of(self.image).shape[axis] for axis in self.axes]
+        found = [k for k in range(len(shape)) if shape[:k] + shape[k + 1 :] == sides]
+        if not found:
+            return None
+        index: list[int | slice] = [self.fixed.get(axis, slice(None)) for axis in self.axes]
+        axis = sum(isinstance(at, slice) for at in index[: found[-1]])
+        index.insert(found[-1], slice(None))
+        return tuple(index), axis
+
+    def window(self, side: int) -> tuple[Window, str]:
+        """Return a window with a side along what is averaged, and a note of where it is smaller."""
+        axes = [axis for axis in self.axes if axis not in self.fixed]
+        widths = tuple(side if axis in self.together else 1 for axis in axes)
+        return self.fit(side if set(widths) == {side} else widths)
+
+    def fit(self, window: Window) -> tuple[Window, str]:
+        """Return a window that is along no axis larger, and a note of where it was."""
+        axes = [axis for axis in self.axes if axis not in self.fixed]
+        widths = (window,) * len(axes) if isinstance(window, int) else window
+        if len(widths) != len(axes):
+            return window, ""
+        lengths = [pixels_of(self.image).shape[axis] for axis in axes]
+        pairs = zip(widths, lengths, strict=True)
+        found = tuple(width if n == 1 else min(width, n - 1 + n % 2) for width, n in pairs)
+        smaller = [
+            f"axis {self.image.axis_labels[axis]}: {side} px"
+            for axis, width, side in zip(axes, widths, found, strict=True)
+            if side < width
+        ]
+        if not smaller:
+            return window, ""
+        return found, f"scale along {', '.join(smaller)}, the most that fits"
 
 
 def plane_on_screen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -189,43 +189,3 @@ def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArr
         whole[start : start + length] = np.asarray(block[start : start + length])
         start += length
     return whole
-
-
-def labels_index(
-    shape: tuple[int, ...],
-    n_axes: int,
-    axes: Sequence[int],
-    fixed: Mapping[int, int],
-    channels: int | None,
-) -> Index:
-    """Return what to read of labels over an image: the slice, where they have the slices.
-
-    Labels have as many axes as the image, or as its spatial ones (`axes`), or one plane for all.
-    Of the `fixed` axes one slice is labelled; of labels with fewer slices that is the last. Along
-    the axis of the channels labels may have one pixel.
-    """
-    own = axes if len(shape) == len(axes) else range(n_axes)
-    if len(shape) != len(own):
-        return tuple(slice(None) for _ in shape)
-    where = dict(fixed)
-    if channels is not None and channels in own and shape[channels] == 1:
-        where[channels] = 0
-    sides = zip(own, shape, strict=True)
-    return tuple(min(where[a], n - 1) if a in where else slice(None) for a, n in sides)
-
-
-def feature_axis(shape: tuple[int, ...], sides: Sequence[int]) -> int | None:
-    """Return the axis of a shape whose removal leaves the given sides; the last one that fits."""
-    found = [k for k in range(len(shape)) if [*shape[:k], *shape[k + 1 :]] == list(sides)]
-    return found[-1] if found and len(shape) == len(sides) + 1 else None
-
-
-def feature_index(axis: int, axes: Sequence[int], fixed: Mapping[int, int]) -> tuple[Index, int]:
-    """Return what to read of features along an axis, and where that is then.
-
-    The others are these spatial axes of the image; of the `fixed` ones a slice is labelled.
-    """
-    index: list[int | slice] = [fixed.get(a, slice(None)) for a in axes]
-    gone = sum(a in fixed for a in axes[:axis])
-    index.insert(axis, slice(None))
-    return tuple(index), axis - gone

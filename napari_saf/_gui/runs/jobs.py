@@ -8,12 +8,12 @@ from typing import Any
 import napari
 from napari.layers import Image
 
-from napari_saf._gui.forms.image_input import fit_window
 from napari_saf._gui.layers.placement import (
+    NO_IMAGE,
+    ImageRegion,
     channel_axis_of,
     image_axes_of,
     pixels_of,
-    place,
     positions_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob
@@ -37,22 +37,18 @@ def repeat_job(
     `rescale` as for `Recipe.problem`. InvalidInput if there is no image, or it has too few axes.
     """
     if image is None:
-        raise InvalidInput("no image: open or choose an image layer first")
+        raise InvalidInput(NO_IMAGE)
     assert recipe.options is not None
     has_channels = recipe.options.channel_axis is not None and not image.rgb
     across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
-    data = pixels_of(image)
-    fixed = positions_on_screen(viewer, image, across)
-    index = tuple(fixed.get(axis, slice(None)) for axis in range(image.ndim))
-    axes = tuple(axis for axis in range(image.ndim) if axis != channel)
-    kept_channel = None if channel is None else sum(a not in fixed for a in range(channel))
-    cut = [axis for axis in axes if axis not in fixed]
-    window, note = fit_window(recipe.options.window, image, cut)
+    region = ImageRegion(image, channel, positions_on_screen(viewer, image, across))
+    window, note = region.fit(recipe.options.window)
+    options = dataclasses.replace(
+        recipe.options.for_others(rescale), channel_axis=region.channel_axis_read, window=window
+    )
+    job = ImageJob(pixels_of(image), region.index, options)
     note = note if recipe.method.uses_window else ""
-    options_of_recipe = recipe.options.for_others(rescale)
-    options = dataclasses.replace(options_of_recipe, channel_axis=kept_channel, window=window)
-    job = ImageJob(data, index, options)
-    return RunJob(image, job, recipe.method, place(image, axes, fixed, channel), note=note)
+    return RunJob(image, job, recipe.method, region.placement, note=note)
 
 
 def prototypes_job(

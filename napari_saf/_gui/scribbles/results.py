@@ -17,7 +17,7 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
 from napari_saf._gui.layers.metadata import NAMES_KEY
-from napari_saf._gui.layers.placement import Placement, pixels_of
+from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
@@ -212,7 +212,7 @@ class StrokeResults:
     def why_too_few(self, form: MethodForm) -> str:
         """Return what to paint before the method can label anything; empty if nothing."""
         if self._input.image is None:
-            return "no image: open or choose an image layer first"
+            return NO_IMAGE
         if self._input.strokes is None:
             return "press New, then paint two classes"
         method, seeds = form.read(), self.job().read_seeds(not_cancelled)
