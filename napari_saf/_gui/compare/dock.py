@@ -16,7 +16,7 @@ from qtpy.QtWidgets import QFileDialog
 from napari_saf._gui.compare.choice import ComparisonChoice, whole_name
 from napari_saf._gui.compare.job import ComparisonJob
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
-from napari_saf._gui.docks.run_dock import RunDock, describe_error, suggested_action_for
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
@@ -58,15 +58,13 @@ class CompareWidget(RunDock):
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
         self._side = SideBySide(viewer, self._on_grid_left)
         self._lay_out_controls()
-        for signal, slot in (
-            (self.status.suggested_action_clicked, lambda: self._start(finite_only=True)),
+        self._connect(
             (self.choice.changed, self._on_choice_changed),
             (self.input.image_changed, self._on_choice_changed),
             (self.table.row_chosen, self._on_row_chosen),
             (self.truth.layer_changed, self._on_truth_changed),
             (viewer.layers.events.removed, self._on_layer_removed),
-        ):
-            signal.connect(slot)
+        )
         self._on_choice_changed()
         self._update_enabled()
 
@@ -106,7 +104,8 @@ class CompareWidget(RunDock):
 
     def start(self) -> None:
         """Run what is asked for."""
-        self._start(finite_only=False)
+        self._finite_only = False
+        self._run_again()
 
     def save_to(self, path: str) -> None:
         """Save a page, a picture or a table, by the suffix; none stands for a page."""
@@ -154,18 +153,15 @@ class CompareWidget(RunDock):
         self._side_button.setChecked(self._side.is_on)
 
     def _release(self) -> None:
-        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._side.release()
         if self._layers is not None:
             self._layers.release()
         self._layers = self.outcome = None
 
-    def _start(self, *, finite_only: bool) -> None:
-        if self.input.image is None:
-            self._show_error("no image: open or choose an image layer first")
-        elif not self.is_busy:
+    def _run_again(self, *, rescale: bool = False) -> None:
+        if not self.is_busy:
             with self._showing_errors():
-                self._begin(self._job(finite_only))
+                self._begin(self._job())
 
     def _begin(self, job: ComparisonJob) -> None:
         is_given = "window" not in self.choice.axis_names
@@ -190,7 +186,7 @@ class CompareWidget(RunDock):
             self._on_reported,
         )
 
-    def _job(self, finite_only: bool = False) -> ComparisonJob:
+    def _job(self) -> ComparisonJob:
         """Return what is asked for, with the method of the Segment dock if its settings count."""
         known: dict[str, AbstractMethod] = {}
         if self.choice.settings.value:
@@ -199,7 +195,7 @@ class CompareWidget(RunDock):
             if not methods:
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
             known = {methods[-1].name: methods[-1]}
-        job = self.input.job(finite_only=finite_only)
+        job = self.input.job(finite_only=self._finite_only)
         return ComparisonJob(job, self.input.region(), self.choice.variants(job.options, known))
 
     def _on_choice_changed(self, layer: object = None) -> None:
@@ -208,10 +204,9 @@ class CompareWidget(RunDock):
         self.input.show_row("groups", spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
         text = "Compare"
-        if self.input.image is not None:
-            with contextlib.suppress(SafError):
-                n_runs = len(self._job().variants)
-                text = f"Compare {n_runs} runs" if n_runs > 1 else text
+        with contextlib.suppress(SafError):
+            n_runs = len(self._job().variants)
+            text = f"Compare {n_runs} runs" if n_runs > 1 else text
         self._run_button.setText(text)
 
     def _on_reported(self, report: Any) -> None:
@@ -248,12 +243,12 @@ class CompareWidget(RunDock):
 
     def _on_layers_done(self, outcome: ComparisonJob) -> None:
         self._is_adding = False
-        self._show_outcome(outcome)
+        self._show_results(outcome)
         self._update_enabled()
         if len(outcome.comparison.results) > 1:
             self.show_side_by_side(True)
 
-    def _show_outcome(self, outcome: ComparisonJob) -> None:
+    def _show_results(self, outcome: ComparisonJob) -> None:
         assert self._layers is not None
         self.outcome = outcome
         results = outcome.comparison.results
@@ -273,7 +268,7 @@ class CompareWidget(RunDock):
 
         def show(measured: ComparisonJob) -> None:
             if self.outcome is not None and measured.comparison is self.outcome.comparison:
-                self._show_outcome(measured)
+                self._show_results(measured)
 
         self._forget_error()
         self.run_in_background(
@@ -321,9 +316,6 @@ class CompareWidget(RunDock):
         is_needed = self._layers is not None and event.value == self._layers.image
         if is_needed and self._task is not None:
             self._on_stop_clicked()
-
-    def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error), suggested_action_for(error))
 
     def _update_enabled(self) -> None:
         super()._update_enabled()

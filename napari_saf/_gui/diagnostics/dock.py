@@ -25,7 +25,7 @@ from napari_saf._gui.runs.controller import RunController, run_registry
 from napari_saf._gui.runs.run import RecordedStart
 from napari_saf.metrics import class_separability, pairwise_separability
 from napari_saf.recording import RecordedLabels, RecordedState
-from napari_saf.result import STATUS_TEXTS, History, LabelImage, Segmentation
+from napari_saf.result import History, LabelImage
 
 _REFRESH_MILLISECONDS = 250
 _MOST_POINTS = 150
@@ -58,7 +58,7 @@ class DiagnosticsWidget(RunDock):
         self.separability = SeparabilityTable()
         self.branch = BranchForm(viewer)
         self._create_controls()
-        for signal, slot in (
+        self._connect(
             (self._choice.layer_changed, self._show_chosen),
             (self._slider.valueChanged, self._on_slider_moved),
             (self.plot.moved, self.go_to),
@@ -69,8 +69,7 @@ class DiagnosticsWidget(RunDock):
             (self.branch.button.clicked, lambda: self._continue(is_branch=True)),
             (self._timer.timeout, self._on_timer),
             (viewer.layers.events.removed, self._on_layer_removed),
-        ):
-            signal.connect(slot)
+        )
         self._show_chosen()
         run_registry(viewer).watch(self)
 
@@ -183,7 +182,6 @@ class DiagnosticsWidget(RunDock):
 
     def _release(self) -> None:
         run_registry(self._viewer).unwatch(self)
-        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self._lifetime.has_window)
@@ -367,11 +365,6 @@ class DiagnosticsWidget(RunDock):
         self._choice.refresh()
         if self._run is None:
             self._show_chosen()
-
-    def _on_returned(self, result: Segmentation) -> None:
-        outcome = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
-        text = f"{outcome} in {self.controller.seconds:.1f} s"
-        self.status.show_progress(1.0, "\n".join([text, *result.notes]))
 
     def _update_enabled(self) -> None:
         super()._update_enabled()

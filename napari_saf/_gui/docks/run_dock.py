@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import napari
+from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QTimer
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
@@ -20,9 +20,12 @@ from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import AbstractMethod
+from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
-RESCALE = "Scale this image by itself"
+_RESCALE = "Scale this image by itself"
 """What a button offers where many values lie outside a scaling that was kept."""
+_MASK = "Mask them and run"
+"""What a button offers where pixels are NaN or infinite."""
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 _CLOSING_SECONDS = 5.0
@@ -34,8 +37,9 @@ class RunDock(QWidget):
 
     Small calculations may go on in the background meanwhile. All work ends when the dock goes.
 
-    Subclasses lay themselves out with `_lay_out` and release what they hold in `_release`. Their
-    `shortcuts` are keys of the viewer and the methods that those call.
+    Subclasses lay themselves out with `_lay_out`, connect themselves with `_connect` and release
+    what else they hold in `_release`. Their `shortcuts` are keys of the viewer and the methods that
+    those call.
     """
 
     shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
@@ -48,6 +52,8 @@ class RunDock(QWidget):
         self._task_text = ""
         self._background: dict[str, Task] = {}
         self._ending: set[Task] = set()
+        self._events: list[tuple[EventEmitter, Callable[..., Any]]] = []
+        self._finite_only = False
         self.controller = RunController(viewer)
         self.status = StatusArea()
         self._stop_button = QPushButton("Stop")
@@ -59,11 +65,14 @@ class RunDock(QWidget):
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._lifetime = DockLifetime(viewer, self, self._on_gone)
-        self._stop_button.clicked.connect(self._on_stop_clicked)
-        self._clock.timeout.connect(self._on_clock)
+        self._connect(
+            (self._stop_button.clicked, self._on_stop_clicked),
+            (self._clock.timeout, self._on_clock),
+            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
+            (self.controller.began, self._on_began),
+            (self.controller.advanced, self._on_advanced),
+        )
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
-        self.controller.began.connect(self._on_began)
-        self.controller.advanced.connect(self._on_advanced)
 
     def start(self) -> None:
         """Start a run with what the dock says; nothing in a dock that only follows runs."""
@@ -104,11 +113,20 @@ class RunDock(QWidget):
         self.controller.shut_down()
         for choice in self.findChildren((LayerChoice, ImageList)):
             choice.disconnect_viewer()
+        for event, slot in self._events:
+            event.disconnect(slot)
+        self._events.clear()
         self._release()
 
-    @abstractmethod
     def _release(self) -> None:
-        """Let go of the viewer; choices of layers do so by themselves."""
+        """Let go of what was made in the viewer; events and choices of layers are disconnected."""
+
+    def _connect(self, *pairs: tuple[Any, Callable[..., Any]]) -> None:
+        """Connect signals of Qt, and events of the viewer until the end of the dock."""
+        for signal, slot in pairs:
+            signal.connect(slot)
+            if isinstance(signal, EventEmitter):
+                self._events.append((signal, slot))
 
     def _lay_out(self, parts: list[QWidget], buttons: list[QWidget], below: list[QWidget]) -> None:
         """Put parts into a scroll area, and under it a row of buttons, the status, the rest."""
@@ -186,12 +204,39 @@ class RunDock(QWidget):
             f"t = {frame.time:.3g}   {self.controller.seconds:.1f} s",
         )
 
-    @abstractmethod
     def _on_returned(self, result: Any) -> None:
         """Say how a run ended."""
+        text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
+        self._show_outcome(result, f"{text} in {self.controller.seconds:.1f} s")
+
+    def _show_outcome(self, result: Segmentation, text: str) -> str:
+        """Show how a run ended, and below it what should be known of it; return all of the text."""
+        job, problem, frame = self.controller.job, self.controller.problem, self._frame
+        assert job is not None
+        own = () if problem is None else problem.notes
+        notes = [f"{job.image.name}: {note}" if note in own else note for note in result.notes]
+        text = "\n".join(filter(None, [text, job.note, *notes]))
+        is_whole = frame is None or result.status is not Status.CANCELLED
+        action = _RESCALE if own and self._can_run_again else ""
+        self.status.show_progress(1.0 if is_whole else frame.fraction, text, action)  # type: ignore[union-attr]
+        return text
 
     def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error))
+        is_masked = isinstance(error, NotFinite) and self._can_run_again
+        self._show_error(describe_error(error), _MASK if is_masked else "")
+
+    def _on_suggested_action_clicked(self) -> None:
+        """Run again, without the pixels or the scaling that were in the way."""
+        rescale = self.status.suggested_action == _RESCALE
+        self._finite_only |= not rescale
+        self._run_again(rescale=rescale)
+
+    def _run_again(self, *, rescale: bool) -> None:
+        """Repeat what was asked for, with an image scaled by itself or as `_finite_only` says."""
+
+    @property
+    def _can_run_again(self) -> bool:
+        return type(self)._run_again is not RunDock._run_again
 
     def _on_abandoned(self) -> None:
         self.status.reset("stopped before the first labels")
@@ -300,17 +345,6 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, NotFinite):
         return str(error).split(";")[0]  # a button offers the rest
     return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
-
-
-def suggested_action_for(error: Exception) -> str:
-    """Return what a button offers after an error, where a run can leave out pixels; or nothing."""
-    return "Mask them and run" if isinstance(error, NotFinite) else ""
-
-
-def rescale_action(controller: RunController) -> str:
-    """Return what a button offers after a run on an image of other brightness; or nothing."""
-    problem = controller.problem
-    return RESCALE if problem is not None and problem.notes else ""
 
 
 def count_labels(n_labels: int) -> str:

@@ -18,14 +18,7 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from napari_saf._gui.docks.run_dock import (
-    RESCALE,
-    RunDock,
-    count_labels,
-    describe_error,
-    rescale_action,
-    suggested_action_for,
-)
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import labelling_reader, write_files
 from napari_saf._gui.forms.choices import Choice, LayerChoice
@@ -43,7 +36,6 @@ from napari_saf.io import (
     Wanted,
     file_stem,
 )
-from napari_saf.result import STATUS_TEXTS, Segmentation
 
 _FORMAT_WIDTH = 124
 _INDENT = 23
@@ -171,7 +163,6 @@ class ExportWidget(RunDock):
         super().__init__(viewer)
         self._watched: Any = None
         self._raw: object = None
-        self._finite_only = False
         self.choice, self.repeat = ExportChoice(), RepeatSection(viewer, self.status)
         self.labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         if not isinstance(viewer.layers.selection.active, Labels):
@@ -188,18 +179,16 @@ class ExportWidget(RunDock):
         where.add_row("Folder", self.folder, "Where the files go.")
         fold = create_fold("Repeat this on …", self.repeat)
         self._lay_out([rows, self.choice, where, fold], [self.button, self._stop_button], [])
-        for signal, slot in (
+        self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
             (self.button.clicked, self.start),
             (self.repeat.button.clicked, self.start_repeat),
             (self.repeat.image.layer_changed, self._update_enabled),
-            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.file_name.textChanged, self._update_enabled),
             (self.folder.changed, self._update_enabled),
             (self.choice.changed, self._update_enabled),
             (viewer.layers.events.inserted, self._on_layer_inserted),
-        ):
-            signal.connect(slot)
+        )
         self._on_labels_changed()
 
     def start(self) -> None:
@@ -217,7 +206,6 @@ class ExportWidget(RunDock):
 
     def _release(self) -> None:
         self._watch(None)
-        self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
         self._raw = self.repeat.recipe = None
 
     def _fits(self, layer: Layer) -> bool:
@@ -327,14 +315,14 @@ class ExportWidget(RunDock):
         self.status.reset("stopped: nothing was saved")
 
     def _on_suggested_action_clicked(self) -> None:
-        """Replace the files, or repeat without the pixels or the scaling that were in the way."""
         if self.status.suggested_action.startswith("Replace"):
             self._write(may_replace=True)
-            return
-        if self.status.suggested_action == RESCALE:
-            self.repeat.brightness.choose(True)
         else:
-            self._finite_only = True
+            super()._on_suggested_action_clicked()
+
+    def _run_again(self, *, rescale: bool) -> None:
+        if rescale:
+            self.repeat.brightness.choose(True)
         self._repeat()
 
     def _repeat(self) -> None:
@@ -355,15 +343,6 @@ class ExportWidget(RunDock):
     def _on_began(self) -> None:
         super()._on_began()
         self.status.reset("reading the image …")
-
-    def _on_returned(self, result: Segmentation) -> None:
-        text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
-        text = f"{text} in {self.controller.seconds:.1f} s"
-        text = self.controller.outcome_text(text, result)
-        self.status.show_progress(1.0, text, rescale_action(self.controller))
-
-    def _on_failed(self, error: Exception) -> None:
-        self.status.show_error(describe_error(error), suggested_action_for(error))
 
 
 def _named(paths: list[Path]) -> str:

@@ -12,13 +12,7 @@ from napari.layers import Image, Labels
 from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.docks.label_table import LabelTable
-from napari_saf._gui.docks.run_dock import (
-    RESCALE,
-    RunDock,
-    describe_error,
-    rescale_action,
-    suggested_action_for,
-)
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.undo import UndoHistory
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
@@ -85,14 +79,13 @@ class PrototypesWidget(RunDock):
         self._sizes: dict[int, int] = {}
         self._pending: tuple[str, Source, RunJob] | None = None
         self._restored: UndoStep | None = None
-        self._finite_only = False
         self._watch = LayerWatch(self)
         self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
         self._image = LayerChoice(viewer, self._fits_labels, none="none")
         self.other_image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
         self.brightness = Choice(BRIGHTNESS)
         self._add_controls()
-        for signal, slot in (
+        self._connect(
             (self._labels.layer_changed, self._on_labels_changed),
             (self._labels.currentIndexChanged, self._on_labels_changed),
             (self._image.layer_changed, self._update_enabled),
@@ -101,10 +94,8 @@ class PrototypesWidget(RunDock):
             (self.table.selection_changed, self._on_selection_changed),
             (self.table.renamed, self.rename),
             (self.table.lock_toggled, self.lock),
-            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (viewer.layers.events.inserted, self._on_layer_inserted),
-        ):
-            signal.connect(slot)
+        )
         # Last: the choices are of the layers that are left.
         viewer.layers.events.removed.connect(self._on_layer_removed, position="last")
         active = viewer.layers.selection.active
@@ -133,7 +124,6 @@ class PrototypesWidget(RunDock):
         self._lay_out(widgets, [undo, redo, self._stop_button], [])
 
     def _release(self) -> None:
-        self._viewer.layers.events.inserted.disconnect(self._on_layer_inserted)
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._watch.follow(None)
         self.history.clear()
@@ -346,8 +336,7 @@ class PrototypesWidget(RunDock):
             return
         name, source, job = self._pending
         text = f"{name}: {STATUS_TEXTS[result.status]} in {self.controller.seconds:.1f} s"
-        text = self.controller.outcome_text(text, result)
-        self.status.show_progress(1.0, text, rescale_action(self.controller))
+        self._show_outcome(result, text)
         if live.layer not in self._viewer.layers:
             return
         if not isinstance(job.start, EditedStart):
@@ -363,16 +352,10 @@ class PrototypesWidget(RunDock):
         self._pending = None
         self._count_pixels()
 
-    def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error), suggested_action_for(error))
-
-    def _on_suggested_action_clicked(self) -> None:
-        """Use the prototypes again, without the pixels or the scaling that were in the way."""
-        if self.status.suggested_action == RESCALE:
+    def _run_again(self, *, rescale: bool) -> None:
+        if rescale:
             self.brightness.choose(True)
-            self.use(self._finite_only)
-        else:
-            self.use(finite_only=True)
+        self.use(self._finite_only)
 
     def undo(self) -> None:
         self._restore(is_undo=True)

@@ -116,14 +116,6 @@ class RunController(QObject):
         """The numbers with which the classes of the run's strokes were painted."""
         return np.arange(0) if self._run is None else self._run.classes.numbers
 
-    def outcome_text(self, first: str, result: Segmentation) -> str:
-        """Return the text on how a run ended, and below it what should be known of it."""
-        assert self.job is not None
-        own = () if self.problem is None else self.problem.notes
-        name = self.job.image.name
-        notes = [f"{name}: {note}" if note in own else note for note in result.notes]
-        return "\n".join(filter(None, [first, self.job.note, *notes]))
-
     def record(self) -> Recording | None:
         """Return the recording of the run, begun now if there is none; None where none can be."""
         if self._run is None or not self._run.is_recordable:

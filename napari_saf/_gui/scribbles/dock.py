@@ -14,13 +14,7 @@ import numpy as np
 from napari.layers import Image, Labels
 from qtpy.QtWidgets import QCheckBox, QFileDialog
 
-from napari_saf._gui.docks.run_dock import (
-    RESCALE,
-    RunDock,
-    describe_error,
-    rescale_action,
-    suggested_action_for,
-)
+from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.image_input import ImageInput
@@ -117,9 +111,9 @@ class ScribblesWidget(RunDock):
         self._slices = EventWatch(self, 100, (dims.current_step, dims.order))
         self._saved_strokes: Path | None = None
         self._index: Any = None
-        self._other_failed = self._finite_only_other = False
+        self._other_failed = False
         self._add_controls()
-        for signal, slot in (
+        self._connect(
             (self.uncertainty.toggled, self._show_uncertainty),
             (self.base.layer_changed, self._on_base_chosen),
             (self.other.layer_changed, self._update_enabled),
@@ -134,9 +128,7 @@ class ScribblesWidget(RunDock):
             (self.classes.renamed, self._on_class_edited),
             (self.classes.lock_toggled, self._on_lock_toggled),
             (self.autosave.failed, self._on_autosave_failed),
-            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
-        ):
-            signal.connect(slot)
+        )
         self._on_form_changed()
         self._on_strokes_chosen()
 
@@ -187,11 +179,9 @@ class ScribblesWidget(RunDock):
 
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
-        if self.input.image is None:
-            self._show_error("no image: open or choose an image layer first")
-            return
-        self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
-        self.status.reset("paint a few pixels of class 1, then of class 2")
+        with self._showing_errors():
+            self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
+            self.status.reset("paint a few pixels of class 1, then of class 2")
 
     def restore_strokes(self) -> None:
         """Add the strokes that were last painted on the image, as they were saved."""
@@ -380,8 +370,7 @@ class ScribblesWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
-        text = self.controller.outcome_text(text, result)
-        self.status.show_progress(1.0, text, rescale_action(self.controller))
+        text = self._show_outcome(result, text)
         shown, problem = self._results.of_run, self.controller.problem
         if shown is None or problem is None:
             return
@@ -396,22 +385,20 @@ class ScribblesWidget(RunDock):
     def _on_failed(self, error: Exception) -> None:
         job = self.controller.job
         self._other_failed = job is not None and job.image != self.input.image
-        self._show_error(describe_error(error), suggested_action_for(error))
+        super()._on_failed(error)
 
-    def _on_suggested_action_clicked(self) -> None:
-        """Label the image again, without the pixels or the scaling that were in the way."""
-        if self.status.suggested_action == RESCALE:
+    def _run_again(self, *, rescale: bool) -> None:
+        if rescale:
             self.brightness.choose(True)
-            self.apply(self._finite_only_other)
-        elif self._other_failed:
-            self.apply(finite_only=True)
+        if rescale or self._other_failed:
+            self.apply(self._finite_only)
         else:
             self._results.finite_only = True
             self.start()
 
     def apply(self, finite_only: bool = False) -> None:
         """Label another image by the class prototypes of this one."""
-        self._finite_only_other, other, labels = finite_only, self.other.layer, self.result
+        self._finite_only, other, labels = finite_only, self.other.layer, self.result
         with self._showing_errors():
             found = self._results.prototypes(self.brightness.value)
             job = prototypes_job(self._viewer, found, other, len(labelled_axes(labels)), labels)

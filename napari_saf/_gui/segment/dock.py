@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QLabel, QPushButton
 
-from napari_saf._gui.docks.run_dock import (
-    RESCALE,
-    RunDock,
-    count_labels,
-    describe_error,
-    rescale_action,
-    suggested_action_for,
-)
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_fold
@@ -32,7 +25,7 @@ from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, FairClustering, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
-from napari_saf.result import STATUS_TEXTS, Segmentation, Status
+from napari_saf.result import Segmentation
 
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
@@ -47,7 +40,7 @@ class SegmentWidget(RunDock):
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
-        self._was_sweep = self._finite_only = False
+        self._was_sweep = False
         self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
@@ -76,24 +69,19 @@ class SegmentWidget(RunDock):
             [self._run_button, self._stop_button, self._device],
             [self.swatches],
         )
-        self._connect()
-        self._on_method_changed()
-        self._on_form_changed()
-
-    def _connect(self) -> None:
-        for signal, slot in (
-            (self._viewer.layers.events.removed, self._on_layer_removed),
+        self._connect(
+            (viewer.layers.events.removed, self._on_layer_removed),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.image_changed, self._forget_error),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self._run_button.clicked, self.start),
-            (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.fairness.sweep_clicked, self.start_sweep),
             (self.fairness.chosen, self._on_solution_chosen),
             (self.controller.swept, self._on_swept),
-        ):
-            signal.connect(slot)
+        )
+        self._on_method_changed()
+        self._on_form_changed()
 
     def choose_method(self, name: str) -> None:
         self.form.choose(name)
@@ -107,11 +95,8 @@ class SegmentWidget(RunDock):
         """Start a run, or a sweep over the fairness weight, with what is chosen here."""
         self._was_sweep, self._finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
-        if image is None:
-            self._show_error("no image: open or choose an image layer first")
-            return
         with self._showing_errors():
-            method, job = self.form.read(), self.input.job(finite_only=finite_only)
+            job, method = self.input.job(finite_only=finite_only), self.form.read()
             field = self.form.prototypes_field
             meant = {} if field is None else field.image_options
             scaling = meant.get("scaling")
@@ -125,9 +110,6 @@ class SegmentWidget(RunDock):
 
     def start_sweep(self) -> None:
         self.start(is_sweep=True)
-
-    def _release(self) -> None:
-        self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
 
     def _on_method_changed(self) -> None:
         spreads = issubclass(self.form.method, FairClustering)
@@ -154,11 +136,8 @@ class SegmentWidget(RunDock):
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
-    def _on_suggested_action_clicked(self) -> None:
-        """Run again, without the pixels or the scaling that were in the way."""
-        rescale = self.status.suggested_action == RESCALE
-        finite_only = self._finite_only or not rescale
-        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=finite_only)
+    def _run_again(self, *, rescale: bool) -> None:
+        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self._finite_only)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -175,15 +154,8 @@ class SegmentWidget(RunDock):
         self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
 
     def _on_returned(self, result: Segmentation) -> None:
-        text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
-        text = f"{text} in {self.controller.seconds:.1f} s"
+        super()._on_returned(result)
         problem, live, request = self.controller.problem, self.controller.live, self.controller.job
-        is_whole = self._frame is None or result.status is not Status.CANCELLED
-        self.status.show_progress(
-            1.0 if is_whole else self._frame.fraction,  # type: ignore[union-attr]
-            self.controller.outcome_text(text, result),
-            rescale_action(self.controller),
-        )
         if problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)
             self._show_result(result)
@@ -237,9 +209,6 @@ class SegmentWidget(RunDock):
                 text = f"label {numbers.get(column, k + 1)}: {100 * shares[column]:.1f} %"
                 swatches.append(Swatch(fill, border, f"{text} of the pixels"))
         self.swatches.show_swatches(swatches)
-
-    def _on_failed(self, error: Exception) -> None:
-        self._show_error(describe_error(error), suggested_action_for(error))
 
     def _on_finished(self) -> None:
         super()._on_finished()
