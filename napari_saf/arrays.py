@@ -14,6 +14,7 @@ __all__ = [
     "all_finite",
     "as_array",
     "as_dict",
+    "as_labels",
     "as_list",
     "as_whole",
     "check_mask",
@@ -60,6 +61,18 @@ def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{name}: expected an array of numbers: {error}") from error
+
+
+def as_labels(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return whole numbers from 0 to 2**63 - 1, in their own type, or raise InvalidInput."""
+    array = as_array(values, name)
+    if array.dtype.kind not in "biu":
+        raise InvalidInput(
+            f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
+        )
+    if array.size and not 0 <= array.min() <= array.max() <= np.iinfo(np.int64).max:
+        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
+    return array
 
 
 def own_floats(values: ArrayLike, name: str) -> NDArray[np.floating[Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import all_finite, as_list, own_floats
+from napari_saf.arrays import all_finite, as_labels, as_list, own_floats
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
@@ -78,7 +78,7 @@ class Problem:
         object.__setattr__(self, "features", features)
         for name in ("seeds", "groups"):
             if getattr(self, name) is not None:
-                array = _as_indices(getattr(self, name), name)
+                array = as_labels(getattr(self, name), name)
                 if array.shape != (n_nodes,):
                     raise InvalidInput(f"{name}: expected shape ({n_nodes},), got {array.shape}")
                 if not array.any():
@@ -294,15 +294,6 @@ def _each(values: Any, count: int, name: str) -> list[Any]:
     return found
 
 
-def _as_indices(values: ArrayLike, name: str) -> NDArray[np.integer[Any]]:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biu":
-        raise InvalidInput(f"{name}: expected whole numbers, got {array.dtype}")
-    if array.min(initial=0) < 0 or array.max(initial=0) > np.iinfo(np.int64).max:
-        raise InvalidInput(f"{name}: expected 0, 1, 2, ..., got {array.min()} to {array.max()}")
-    return array
-
-
 def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[np.int64] | None:
     """Return image-shaped seeds or groups at the nodes of grids; a missing one counts as zeros."""
     if all(value is None for value in values):
@@ -316,5 +307,5 @@ def _at_nodes(grids: list[GridGraph], values: list[Any], name: str) -> NDArray[n
             raise InvalidInput(
                 f"{name}: expected the image's shape {grid.image_shape}, got {np.shape(value)}"
             )
-        nodes.append(grid.from_image(_as_indices(value, name)).astype(np.int64))
+        nodes.append(grid.from_image(as_labels(value, name)).astype(np.int64))
     return np.concatenate(nodes)

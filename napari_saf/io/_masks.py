@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_dict, as_list, own_floats
+from napari_saf.arrays import as_dict, as_labels, as_list, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io._image import PNG_MARK
@@ -246,12 +246,8 @@ def save_masks(
 
 def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
     """Return labels in the smallest type; raise InvalidInput if the format cannot hold them."""
-    if labels.dtype.kind not in "biu" or labels.size == 0 or labels.ndim == 0:
-        raise InvalidInput(
-            f"{path}: expected whole numbers as labels, got {labels.dtype} of shape {labels.shape}"
-        )
-    if labels.min() < 0:
-        raise InvalidInput(f"{path}: expected labels of 0 and above, got {labels.min()}")
+    if not as_labels(labels, str(path)).size or not labels.ndim:
+        raise InvalidInput(f"{path}: expected whole numbers, got none in shape {labels.shape}")
     is_group = any((path / name).exists() for name in ("zarr.json", ".zgroup"))
     if suffix == ".ome.zarr" and path.is_dir() and not is_group:
         raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_whole
+from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._masks import Axes, count_labels, image_channels, label_axes, map_labels
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
@@ -202,13 +202,9 @@ def _checked(
     units: Sequence[str] | str | None = None,
 ) -> tuple[NDArray[Any], Axes]:
     """Return a label image as an array of whole numbers, and its axes."""
-    array = np.asarray(labels)
-    is_image = array.dtype.kind in "biu" and 2 <= array.ndim <= 4 and array.size > 0
-    if not is_image or array.min() < 0 or array.max() > np.iinfo(np.int64).max:
-        raise InvalidInput(
-            "labels: expected an image of 2 to 4 axes, whole numbers from 0 to 2**63 - 1, got "
-            f"{array.dtype} of shape {array.shape}"
-        )
+    array = as_labels(labels, "labels")
+    if not 2 <= array.ndim <= 4 or not array.size:
+        raise InvalidInput(f"labels: expected an image of 2 to 4 axes, got shape {array.shape}")
     if (as_whole(min_pixels) or 0) < 1:
         raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
     placed = label_axes(array.ndim, axes, scale, units)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from napari_saf.arrays import as_array, own_floats
+from napari_saf.arrays import as_labels, own_floats
 from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.features import squared_distances
@@ -223,22 +223,15 @@ def label_tasks(
 def _check_tasks(
     features: ArrayLike, seeds: ArrayLike
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    points, given = own_floats(features, "features"), as_array(seeds, "seeds")
+    points, given = own_floats(features, "features"), as_labels(seeds, "seeds")
     if points.ndim != 3 or 0 in points.shape[1:] or not np.isfinite(points).all():
         raise InvalidInput(
             "features: expected finite numbers of shape (n_tasks, n_nodes, n_features), "
             f"got shape {points.shape}"
         )
-    if given.dtype.kind not in "biu" or given.shape != points.shape[:2]:
-        raise InvalidInput(
-            f"seeds: expected whole numbers of shape {points.shape[:2]}, "
-            f"got {given.dtype} of shape {given.shape}"
-        )
-    if not len(given):
-        return points, given.astype(np.int64)
-    if given.min() < 0:
-        raise InvalidInput(f"seeds: expected 0, 1, 2, ..., got {given.min()}")
-    n_classes = max(int(given.max()), 2)
+    if given.shape != points.shape[:2]:
+        raise InvalidInput(f"seeds: expected shape {points.shape[:2]}, got {given.shape}")
+    n_classes = max(int(given.max(initial=0)), 2)
     for label in range(1, n_classes + 1):
         missing = ~(given == label).any(axis=1)
         if missing.any():

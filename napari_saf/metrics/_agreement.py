@@ -13,8 +13,9 @@ from scipy.stats import entropy
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
-from napari_saf.metrics._clusters import check_labels, compact_labels
+from napari_saf.metrics._clusters import compact_labels
 
 
 def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> float:
@@ -148,11 +149,7 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
 
 def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_array]:
     """Yield the pixels of each region of a reference, a row, in each label, a column."""
-    own = check_labels(labels, "labels")
-    try:
-        given = check_labels(references, "references")
-    except ValueError as error:
-        raise InvalidInput(f"references: expected arrays of one shape ({error})") from None
+    own, given = as_labels(labels, "labels"), as_labels(references, "references")
     if given.ndim == own.ndim:
         given = given[None]
     if given.shape[1:] != own.shape or not given.size:

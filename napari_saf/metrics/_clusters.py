@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, rel_entr
 
+from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
 from napari_saf.points import weighted_medoid
@@ -47,7 +48,7 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
 
 def _members(features: ArrayLike, labels: ArrayLike) -> list[NDArray[np.float64]]:
     """Return the features of each label."""
-    array, owner = np.asarray(features, dtype=np.float64), check_labels(labels, "labels")
+    array, owner = np.asarray(features, dtype=np.float64), as_labels(labels, "labels")
     if array.ndim != 2 or not np.isfinite(array).all():
         raise InvalidInput("features: expected finite numbers of shape (n_nodes, n_features)")
     if owner.shape != (len(array),):
@@ -71,7 +72,7 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
         0 (no link is cut) to the number of labels. Shi and Malik,
         https://doi.org/10.1109/34.868688.
     """
-    owner = check_labels(labels, "labels")
+    owner = as_labels(labels, "labels")
     if owner.shape != (graph.n_nodes,):
         raise InvalidInput(f"labels: expected shape ({graph.n_nodes},), got {owner.shape}")
     indicators = (owner[:, None] == np.unique(owner[owner > 0])).astype(np.float64)
@@ -149,7 +150,7 @@ def _labelled(
     features: ArrayLike, labels: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the features of the nodes that have a label, and that label, from 0."""
-    owner = check_labels(labels, "labels")
+    owner = as_labels(labels, "labels")
     array = np.asarray(features, dtype=np.float64)
     if array.shape[:-1] != owner.shape or array.ndim < 2:
         raise InvalidInput(f"features: expected shape {(*owner.shape, 'n')}, got {array.shape}")
@@ -285,28 +286,13 @@ def _used_counts(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
 
 def _grouped(labels: ArrayLike, groups: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return label and group, from 0, of the nodes that have both."""
-    owner, group = check_labels(labels, "labels").ravel(), check_labels(groups, "groups").ravel()
+    owner, group = as_labels(labels, "labels").ravel(), as_labels(groups, "groups").ravel()
     if np.shape(labels) != np.shape(groups):
         raise InvalidInput(f"groups: expected shape {np.shape(labels)}, got {np.shape(groups)}")
     has_both = (owner > 0) & (group > 0)
     if not has_both.any():
         raise InvalidInput("labels and groups: expected a node that has both, got none")
     return owner[has_both].astype(np.int64) - 1, group[has_both].astype(np.int64) - 1
-
-
-def check_labels(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return whole numbers from 0 on, of the type they have; InvalidInput if they are none."""
-    array, largest = np.asarray(values), np.iinfo(np.int64).max
-    if array.dtype.kind not in "biu":
-        raise InvalidInput(
-            f"{name}: expected whole numbers, got {array.dtype} of shape {array.shape}"
-        )
-    if array.size and not 0 <= array.min() <= array.max() <= largest:
-        raise InvalidInput(
-            f"{name}: expected whole numbers 0, 1, 2, ... to {largest}, "
-            f"got {array.min()} to {array.max()}"
-        )
-    return array
 
 
 def _check_table(n_rows: int, n_columns: int) -> None:

@@ -84,7 +84,7 @@ def test_unknown_suffix_lists_the_known(tmp_path):
     [
         (STACK, "2 axes"),
         (LABELS * 70_000, "up to 65535"),
-        (LABELS - 1, "0 and above"),
+        (LABELS - 1, "expected 0, 1, 2, ..., got -1"),
         (LABELS * 1.0, "whole numbers"),
         (np.zeros((0, 3), int), "whole numbers"),
     ],

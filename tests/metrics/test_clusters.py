@@ -94,7 +94,7 @@ def test_a_split_never_costs_scatter():
         (np.ones((4, 2)), np.ones(3, int), "labels: expected shape"),
         (np.ones((4, 2)), np.ones((2, 2), int), "labels: expected shape"),
         (np.ones((4, 2)), np.ones(4), "labels: expected whole"),
-        (np.ones((4, 2)), -np.ones(4, int), "labels: expected whole"),
+        (np.ones((4, 2)), -np.ones(4, int), "labels: expected 0, 1, 2, ..., got -1"),
         (np.ones(4), np.ones(4, int), "features: expected"),
         (np.full((4, 2), np.inf), np.ones(4, int), "features: expected finite"),
     ],
