@@ -214,7 +214,15 @@ def fair_sweep(
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)
     make_folder(out)
-    _save_table(table, found)
+    columns = {
+        "number": range(len(found.points)),
+        "fairness_weight": [point.weight for point in found.points],
+        "objective": [point.objective for point in found.points],
+        "fairness_error": [point.fairness_error for point in found.points],
+        "balance": [point.balance for point in found.points],
+        "labels": [point.segmentation.n_labels for point in found.points],
+    }
+    io.write_csv(table, pandas.DataFrame(columns), float_format="%.8g", na_rep="nan")
     _save_plot(plot, found, title)
     for point, places in zip(found.points, mask_places, strict=False):
         labels = point.segmentation.labels
@@ -222,19 +230,6 @@ def fair_sweep(
         for image, one, place in zip(files, each, places, strict=True):
             save_labels(image, one, place, axis)
     click.echo(f"{table}\n{plot}")
-
-
-def _save_table(path: Path, found: TradeOff) -> None:
-    columns = {
-        "fairness_weight": [point.weight for point in found.points],
-        "objective": [point.objective for point in found.points],
-        "fairness_error": [point.fairness_error for point in found.points],
-        "balance": [point.balance for point in found.points],
-        "labels": [point.segmentation.n_labels for point in found.points],
-    }
-    layout = {"index_label": "number", "lineterminator": "\r\n"}
-    with atomic_write(path) as temporary:
-        pandas.DataFrame(columns).to_csv(temporary, float_format="%.8g", na_rep="nan", **layout)
 
 
 def _save_plot(path: Path, found: TradeOff, title: str) -> None:

@@ -28,8 +28,8 @@ from napari_saf.io import (
     displayed_plane,
     map_labels,
     printable,
-    table_cell,
     thinned,
+    write_csv,
 )
 from napari_saf.storage import atomic_write
 
@@ -129,7 +129,8 @@ def save_comparison(
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)
     if suffix == ".csv":
-        _save_table(target, rows)
+        table = pandas.DataFrame(map(dataclasses.asdict, rows))
+        write_csv(target, table.replace([np.inf, -np.inf], np.nan))
         return target
     labels = comparison.results[0].labels
     middle = tuple(side // 2 for side in labels.shape[:-2])
@@ -297,11 +298,3 @@ def _html_table(rows: Sequence[Row]) -> str:
         ]
     table: str = pandas.DataFrame(cells).to_html(index=False, escape=False, border=0)
     return table
-
-
-def _save_table(path: Path, rows: Sequence[Row]) -> None:
-    """Save rows as CSV, at full precision."""
-    frame = pandas.DataFrame(map(dataclasses.asdict, rows)).replace([np.inf, -np.inf], np.nan)
-    frame = frame.map(lambda cell: table_cell(printable(cell)) if isinstance(cell, str) else cell)
-    with atomic_write(path) as temporary:
-        frame.to_csv(temporary, index=False, lineterminator="\r\n")

@@ -40,7 +40,7 @@ from napari_saf.io._paths import (
 )
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
-from napari_saf.io._regions import number_regions, region_table, save_regions
+from napari_saf.io._regions import number_regions, region_table, save_regions, write_csv
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 
 __all__ = [
@@ -87,4 +87,5 @@ __all__ = [
     "show_image",
     "table_cell",
     "thinned",
+    "write_csv",
 ]

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._masks import Axes, count_labels, image_channels, label_axes, map_labels
-from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, table_cell
+from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
 
@@ -163,8 +164,6 @@ def save_regions(
     As ``.csv``, in which a text is none that spreadsheets would compute, or ``.parquet``, which
     needs pyarrow. SafError if pyarrow is missing, or the file cannot be written.
     """
-    import pandas
-
     target = Path(path)
     suffix = check_suffix(target, TABLE_SUFFIXES)
     table = region_table(
@@ -179,12 +178,10 @@ def save_regions(
         min_pixels=min_pixels,
     )
     frame = pandas.DataFrame({name: column.tolist() for name, column in table.items()})
+    if suffix == ".csv":
+        write_csv(target, frame, na_rep="nan", float_format="%.10g")
+        return target
     with atomic_write(target) as temporary:
-        if suffix == ".csv":
-            frame["name"] = frame["name"].map(table_cell)
-            layout = {"index": False, "na_rep": "nan", "lineterminator": "\r\n"}
-            frame.to_csv(temporary, float_format="%.10g", **layout)
-            return target
         try:
             frame.to_parquet(temporary, engine="pyarrow", index=False)
         except ImportError as error:
@@ -192,6 +189,13 @@ def save_regions(
                 ".parquet needs pyarrow: pip install 'napari-saf[parquet]'; .csv needs nothing"
             ) from error
     return target
+
+
+def write_csv(path: Path, table: pandas.DataFrame, **layout: Any) -> None:
+    """Write a table in which a text is none that spreadsheets would compute."""
+    cells = table.map(lambda cell: table_cell(printable(cell)) if isinstance(cell, str) else cell)
+    with atomic_write(path) as temporary:
+        cells.to_csv(temporary, index=False, lineterminator="\r\n", **layout)
 
 
 def _checked(
