@@ -26,6 +26,7 @@ from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput
 
 __all__ = [
+    "READERS",
     "Parameter",
     "build",
     "check_bounds",
@@ -50,6 +51,19 @@ _EXPECTED = {
     "window": "odd whole numbers of 1 or more",
     "range": "low and high",
 }
+
+
+def _read_window(text: str) -> int | tuple[int, ...]:
+    sides = tuple(map(int, text.replace("x", ",").split(",")))
+    return sides if len(sides) > 1 else sides[0]
+
+
+READERS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "int": ("a whole number", int),
+    "float": ("a number", float),
+    "window": ("an odd number such as 5, or several such as 3x5x5", _read_window),
+}
+"""What a text that a person types should be, and what reads it, by kind."""
 _OUT_OF_BOUNDS = ("greater_than_equal", "less_than_equal", "finite_number")
 """Types of pydantic's errors."""
 

@@ -17,7 +17,7 @@ from napari_saf.errors import FormatError
 from napari_saf.features import Scaling, check_group_source
 from napari_saf.io import PrototypeSet, load_prototypes, read_array
 from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import Parameter, build, describe, values_of
+from napari_saf.parameters import READERS, Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
 T = TypeVar("T", bound=AbstractMethod)
@@ -51,17 +51,12 @@ def _read_rows(path: str) -> object:
     return load_prototypes(path) if Path(path).suffix.lower() == ".json" else read_array(path)
 
 
-def _read_window(text: str) -> int | tuple[int, ...]:
-    sides = tuple(int(side) for side in text.split(","))
-    return sides if len(sides) > 1 else sides[0]
-
-
 _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
-    "int": ("INT", "a whole number", int),
-    "float": ("FLOAT", "a number", float),
+    "int": ("INT", *READERS["int"]),
+    "float": ("FLOAT", *READERS["float"]),
     "list": ("FLOAT,...", "numbers with commas between", lambda text: np.array(_read_list(text))),
     "array": ("FILE", "a file", _read_rows),
-    "window": ("ODD[,ODD...]", "a number such as 5, or numbers such as 3,5,5", _read_window),
+    "window": ("ODD[xODD...]", *READERS["window"]),
     "range": ("LOW,HIGH", "two numbers, the lower first, such as 0,255", _read_range),
     "text": ("TEXT", "text", str),
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from napari_saf.errors import InvalidInput
 from napari_saf.methods import AbstractMethod
-from napari_saf.parameters import Parameter, build, describe, values_of
+from napari_saf.parameters import READERS, Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
 
 OPTION_AXES = ("window", "features", "weights", "max_side")
@@ -136,9 +136,9 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
     if kinds & {"choice", "bool"}:
         known |= {choice: choice for item in items for choice in sorted(item.choices)}
         known |= {"true": True, "false": False} if "bool" in kinds else {}
-        read, expected = known.__getitem__, f"some of {', '.join(known)}"
+        expected, read = f"one of {', '.join(known)}", known.__getitem__
     else:
-        read, expected = _READERS["float" if "float" in kinds else items[0].kind]
+        expected, read = READERS["float" if "float" in kinds else items[0].kind]
         expected += " or none" if known else ""
     values = []
     for word in (word.strip() for word in text.split(",")):
@@ -147,18 +147,6 @@ def read_values(name: str, text: str, methods: Sequence[type[AbstractMethod]]) -
         except (KeyError, ValueError):
             raise InvalidInput(f"{name}: expected {expected}, got {word!r}") from None
     return list(dict.fromkeys(values))
-
-
-def _read_window(word: str) -> object:
-    sides = tuple(int(side) for side in word.split("x"))
-    return sides if len(sides) > 1 else sides[0]
-
-
-_READERS: dict[str, tuple[Callable[[str], object], str]] = {
-    "float": (float, "numbers"),
-    "int": (int, "whole numbers"),
-    "window": (_read_window, "odd whole numbers"),
-}
 
 
 def open_axes(variants: Sequence[Variant]) -> list[str]:
