@@ -65,8 +65,9 @@ def save_run_figure(path: Path, image: io.ImageFile, result: Segmentation, title
     colours = points if points.shape[1] == 3 else np.repeat(points[:, :1], 3, axis=1)
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     original, labelled, prototypes, entropy = figure.subplots(1, 4)
-    io.show_image(original, io.middle_plane(image.array, labels.ndim), title)
-    labelled.imshow(np.vstack([np.zeros((1, 3)), colours])[io.middle_plane(labels, labels.ndim)])
+    middle = tuple(side // 2 for side in labels.shape[:-2])
+    io.show_image(original, image.array[middle], title)
+    labelled.imshow(np.vstack([np.zeros((1, 3)), colours])[labels[middle]])
     labelled.set_title(f"{result.n_labels} labels, colours of the prototypes")
     labelled.set_axis_off()
     shares = np.bincount(labels.ravel(), minlength=len(colours) + 1)[1:] / labels.size

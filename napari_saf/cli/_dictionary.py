@@ -100,7 +100,7 @@ def _learn(
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)
-    assert isinstance(result, LearnedDictionary) and result.dictionary is not None
+    assert isinstance(result, LearnedDictionary)
     found = dataclasses.replace(result.dictionary, images=tuple(path.name for path in paths))
     make_folder(out.parent)
     found.save(out)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -112,7 +112,13 @@ def _task(values: dict[str, Any], n_images: int) -> LabelTask:
         raise click.UsageError(
             f"--prototypes: those of the file are made of {known.features!r}, not of {features!r}"
         )
-    options = _with_scaling(options, values.pop("scaling"))
+    scaling = values.pop("scaling")
+    if scaling == "first" and options.scaling is None:
+        raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
+    if isinstance(scaling, Scaling):
+        options = dataclasses.replace(options, scaling=scaling, rescale=False)
+    else:
+        options = options.for_others(None if scaling is None else scaling == "each")
     is_new = values["recipe"] is None
     source = problem_source(values, n_images, options, axis_from_file=is_new)
     task = LabelTask(made, source, overwrite=values["overwrite"])
@@ -136,17 +142,6 @@ def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recip
     options = prototypes.options or ImageOptions()
     recipe = dataclasses.replace(prototypes, options=options).recipe()
     return recipe if name in (None, recipe.method.name) else None
-
-
-def _with_scaling(
-    options: ImageOptions, wanted: Scaling | Literal["each", "first"] | None
-) -> ImageOptions:
-    """Return the options with the scaling of the images that are to be labelled."""
-    if isinstance(wanted, Scaling):
-        return dataclasses.replace(options, scaling=wanted, rescale=False)
-    if wanted == "first" and options.scaling is None:
-        raise click.UsageError("--scaling first: goes with a recipe or prototypes of an image")
-    return options.for_others(None if wanted is None else wanted == "each")
 
 
 def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:

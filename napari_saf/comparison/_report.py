@@ -23,6 +23,7 @@ from napari_saf.comparison._variants import Layout, lay_out, short_names
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     FIGURE_SUFFIXES,
+    check_suffix,
     color_labels,
     color_table,
     displayed_plane,
@@ -121,10 +122,7 @@ def save_comparison(
         If the file cannot be written.
     """
     target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in COMPARISON_SUFFIXES:
-        known = ", ".join(COMPARISON_SUFFIXES)
-        raise InvalidInput(f"{target}: expected a name that ends in {known}")
+    suffix = check_suffix(target, COMPARISON_SUFFIXES)
     if not comparison.results:
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)

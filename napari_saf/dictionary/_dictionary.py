@@ -113,9 +113,7 @@ class PatchDictionary(PatchAtoms):
         """
         options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "window": window}
         options |= {"channel_axis": channel_axis, "names": names}
-        learned = run_to_end(cls.iterate(images, **options)).dictionary
-        assert learned is not None
-        return learned
+        return run_to_end(cls.iterate(images, **options)).dictionary
 
     @staticmethod
     def iterate(
@@ -134,7 +132,7 @@ class PatchDictionary(PatchAtoms):
             images = [images] if images.ndim == 2 + has_channels else list(images)
         problem = Problem.from_images(images, window=window, channel_axis=channel_axis)
         result = yield from method.iterate(problem, cancelled=cancelled)
-        assert isinstance(result, LearnedDictionary) and result.dictionary is not None
+        assert isinstance(result, LearnedDictionary)
         learned = dataclasses.replace(result.dictionary, images=tuple(as_list(names, "names")))
         return dataclasses.replace(result, dictionary=learned)
 
@@ -184,7 +182,7 @@ class PatchDictionary(PatchAtoms):
         return application.run(window, rho, is_grey=np.ndim(image) == 2)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LearnedDictionary(Segmentation):
     """The labels of the images that a dictionary was learned from, and the dictionary.
 
@@ -198,8 +196,8 @@ class LearnedDictionary(Segmentation):
         never rises.
     """
 
-    dictionary: PatchDictionary | None = None
-    alignment: tuple[float, ...] = ()
+    dictionary: PatchDictionary
+    alignment: tuple[float, ...]
 
 
 @documented

@@ -9,7 +9,6 @@ from __future__ import annotations
 from napari_saf.io._export import Export, Labelling, Wanted
 from napari_saf.io._figure import (
     displayed_plane,
-    middle_plane,
     save_figure,
     show_image,
     thinned,
@@ -29,6 +28,7 @@ from napari_saf.io._paths import (
     MASK_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
+    check_suffix,
     file_state,
     file_stem,
     find_images,
@@ -56,6 +56,7 @@ __all__ = [
     "PrototypeSet",
     "Recipe",
     "Wanted",
+    "check_suffix",
     "color_labels",
     "color_table",
     "count_labels",
@@ -70,7 +71,6 @@ __all__ = [
     "map_labels",
     "mask_stem",
     "mask_suffix",
-    "middle_plane",
     "number_regions",
     "printable",
     "read_array",

@@ -96,13 +96,6 @@ def save_figure(
     return target
 
 
-def middle_plane(array: NDArray[Any], n_axes: int) -> NDArray[Any]:
-    """Return the middle plane of the first axes beyond two."""
-    for _ in range(n_axes - 2):
-        array = array[len(array) // 2]
-    return array
-
-
 def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
     """Show a grey or RGB plane."""
     panel.imshow(plane, cmap="gray", interpolation="nearest")
