@@ -1,4 +1,4 @@
-"""The command line: ``napari-saf``."""
+"""The command line ``napari-saf``: its commands, and how they show progress and errors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import importlib
 import io
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from napari_saf.errors import SafError
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from napari_saf.batch import Outcome
+    from napari_saf.result import Snapshot
+
+__all__ = ["main", "print_failure", "progress_bar", "report", "run_with_progress"]
+
+T = TypeVar("T")
 
 _COMMANDS = {
     "segment": "Label one image, several, or a folder of them.",
@@ -85,3 +93,38 @@ def report(error: BaseException, *, debug: bool, about: str = "") -> int:
     where = f"{about}: " if about and not text.startswith(about) else ""
     click.echo(f"napari-saf: error: {where}{text}", err=True)
     return 1
+
+
+def run_with_progress(steps: Generator[Snapshot, None, T], title: str) -> T:
+    from napari_saf.methods import run_to_end
+
+    with progress_bar(title) as show:
+        return run_to_end(steps, show)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[Snapshot], None] | None]:
+    """Give what shows a snapshot in a bar with a title; None without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TextColumn("{task.fields[state]}"), console=console) as progress:
+        task = progress.add_task(title, total=1, state="")
+
+        def show(snapshot: Snapshot) -> None:
+            state = f"{snapshot.n_labels} labels, t = {snapshot.record.time:.1f}"
+            progress.update(task, completed=snapshot.fraction, state=state)
+
+        yield show
+        progress.update(task, completed=1)
+
+
+def print_failure(outcome: Outcome[Any], *, debug: bool) -> None:
+    if debug:
+        click.echo(outcome.trace, err=True)
+    report(SafError(outcome.error), debug=False, about=outcome.job.path)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from napari_saf import io
 from napari_saf.batch import check_outputs, save_labels
+from napari_saf.cli import run_with_progress
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -30,7 +31,6 @@ from napari_saf.cli._methods import (
     overwrite,
     problem_source,
 )
-from napari_saf.cli._progress import run_with_progress
 from napari_saf.comparison import (
     COMPARISON_SUFFIXES,
     OPTION_AXES,

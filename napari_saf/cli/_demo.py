@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from napari_saf import io
+from napari_saf.cli import run_with_progress
 from napari_saf.cli._methods import DEBUG, output
-from napari_saf.cli._progress import run_with_progress
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from napari_saf import io
 from napari_saf.batch import DictionaryTask, check_outputs, run_batch
+from napari_saf.cli import print_failure, run_with_progress
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -23,7 +24,6 @@ from napari_saf.cli._methods import (
     output,
     overwrite,
 )
-from napari_saf.cli._progress import print_failure, run_with_progress
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
     RECONSTRUCTIONS,

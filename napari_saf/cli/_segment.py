@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, run_batch
+from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -26,7 +27,6 @@ from napari_saf.cli._methods import (
     overwrite,
     problem_source,
 )
-from napari_saf.cli._progress import print_failure, progress_bar
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
 from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, find_images, load_recipe

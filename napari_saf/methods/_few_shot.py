@@ -16,7 +16,7 @@ from napari_saf.device import float_type, resolve_device
 from napari_saf.errors import InvalidInput
 from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes
-from napari_saf.methods._clustering import AbstractState, Tasks, run_clustering
+from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, run_clustering
 from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     nearest_operator,
@@ -96,8 +96,7 @@ class AbstractFewShotMethod(AbstractMethod):
         ComputeError
             If the device is missing.
         """
-        limits = self.max_iterations, self.tolerance
-        return label_tasks(self, self._start_tasks, features, seeds, limits)
+        return label_tasks(self, self._start_tasks, features, seeds)
 
     @abstractmethod
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
@@ -180,18 +179,16 @@ class AbstractFewShotMethod(AbstractMethod):
 
 
 def label_tasks(
-    method: AbstractMethod,
+    method: AbstractClustering | AbstractFewShotMethod,
     start: Callable[[Tasks], AbstractState],
     features: ArrayLike,
     seeds: ArrayLike,
-    limits: tuple[int, float],
 ) -> NDArray[np.int64]:
     """Return what `AbstractFewShotMethod.run_tasks` says, in chunks of bounded memory.
 
-    Of each task until it has made all iterations or gains no more than the tolerance, `limits`.
+    Of each task until it has made all iterations or gains no more than the tolerance.
     """
     points, given = _check_tasks(features, seeds)
-    max_iterations, tolerance = limits
     device = resolve_device(method.device)
     dtype = float_type(method.dtype, device)
     n_nodes, n_features = points.shape[1:]
@@ -210,10 +207,10 @@ def label_tasks(
         state = start(Tasks(blocks, torch.from_numpy(given[chunk]).to(device)))
         state.begin()
         state.is_recorded = False
-        for _ in range(max_iterations):
+        for _ in range(method.max_iterations):
             before = state.objectives
             state.advance()
-            state.active &= state.gains(before) > tolerance
+            state.active &= state.gains(before) > method.tolerance
             if not state.active.any():
                 break
         labels[chunk] = state.by_task(state.v).argmax(dim=2).cpu().numpy() + 1

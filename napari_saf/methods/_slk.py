@@ -102,8 +102,7 @@ class SLK(AbstractClustering):
         classes, whatever the fields say: a task has no image. See `LaplacianShot.run_tasks` for
         parameters, result and errors.
         """
-        limits = self.max_iterations, self.tolerance
-        return label_tasks(self, self._start_tasks, features, seeds, limits)
+        return label_tasks(self, self._start_tasks, features, seeds)
 
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
         blocks = tasks.blocks - tasks.blocks.mean(dim=1, keepdim=True)
