@@ -6,7 +6,6 @@ run has done already, and what must not be overwritten; `run_batch` does the job
 
 from napari_saf.batch._dictionary import DictionaryTask
 from napari_saf.batch._engine import (
-    AbstractTask,
     Job,
     Outcome,
     check_outputs,
@@ -16,7 +15,6 @@ from napari_saf.batch._engine import (
 from napari_saf.batch._labelling import LabelSummary, LabelTask, ProblemSource, save_labels
 
 __all__ = [
-    "AbstractTask",
     "DictionaryTask",
     "Job",
     "LabelSummary",

@@ -7,7 +7,7 @@ from napari_saf.dictionary._dictionary import (
     PatchDictionary,
     PatchDictionaryLearning,
 )
-from napari_saf.dictionary._distance import all_transforms, check_odd, patch_distance
+from napari_saf.dictionary._distance import check_odd, patch_distance
 
 __all__ = [
     "DICTIONARY_SUFFIX",
@@ -17,7 +17,6 @@ __all__ = [
     "PatchDictionaryLearning",
     "PatchSegmentation",
     "Reconstruction",
-    "all_transforms",
     "check_odd",
     "patch_distance",
 ]

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -278,25 +278,18 @@ def _checked_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
     metadata: Any = array.metadata.to_dict()
     used = [*(metadata.get("codecs") or ()), *(metadata.get("filters") or ())]
     used += [metadata["compressor"]] if metadata.get("compressor") else []
-    names = list(_every_name(used))
+    shards = [one["configuration"] for one in used if _name(one) == "sharding_indexed"]
+    shard = shards[0] if shards else {}
+    within = [*shard.get("codecs", ()), *shard.get("index_codecs", ())]
+    names = [_name(codec) for codec in (*used, *within)]
     for name in names:
         if name not in _CODECS:
             raise ValueError(f"codec {name!r}: expected one of {', '.join(sorted(_CODECS))}")
-    shards = [one["configuration"] for one in used if _name(one) == "sharding_indexed"]
-    shard = shards[0] if shards else {}
     if not {_name(one) for one in shard.get("index_codecs", ())} <= {"bytes", "crc32c"}:
         raise ValueError("index of a shard: expected bytes, and crc32c or nothing")
     if sum(name in _COMPRESSIONS for name in names) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(f"codecs {', '.join(names)}: expected one compression at most")
     return (shard["codecs"] if shards else used), shard
-
-
-def _every_name(codecs: Iterable[_Codec]) -> Iterator[str]:
-    """Yield the names of codecs and of those within shards."""
-    for codec in codecs:
-        yield _name(codec)
-        within = codec.get("configuration") or {}
-        yield from _every_name([*within.get("codecs", ()), *within.get("index_codecs", ())])
 
 
 def _name(codec: _Codec) -> str:
