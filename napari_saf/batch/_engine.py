@@ -162,7 +162,7 @@ def check_outputs(
             raise InvalidInput(f"{output}: two images would be saved under this name")
         seen.add(output)
         if os.path.realpath(output) in taken:
-            raise InvalidInput(f"{output}: the result would replace the image")
+            raise InvalidInput(f"{output}: the result would replace what it is made of")
         if not overwrite and output.exists():
             raise InvalidInput(f"{output}: is there already; --overwrite replaces it")
 

@@ -31,7 +31,6 @@ from napari_saf.dictionary import (
     PatchDictionary,
     PatchDictionaryLearning,
 )
-from napari_saf.errors import InvalidInput
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
@@ -88,8 +87,7 @@ def _learn(
     **values: Any,
 ) -> None:
     """Learn a dictionary from one or several images, or a folder of them."""
-    if out.suffix.lower() != DICTIONARY_SUFFIX:
-        raise InvalidInput(f"{out}: expected a name that ends in {DICTIONARY_SUFFIX}")
+    io.check_suffix(out, [DICTIONARY_SUFFIX])
     check_outputs([out], overwrite=overwrite)
     method = make_method(PatchDictionaryLearning, given_parameters(values))
     paths = io.find_images(images)

@@ -104,11 +104,8 @@ def export(
         found = _prototypes(labelling, stated, n_each)
         labelling = dataclasses.replace(labelling, prototypes=found)
     files = io.Export(out, io.mask_stem(source), labelling, asked)
-    sources = {path.resolve() for path in (source, image_file) if path is not None}
-    for path in files.paths:
-        if path.resolve() in sources:
-            raise InvalidInput(f"{path}: the export would replace what it is made of")
-    check_outputs(files.paths, overwrite=overwrite)
+    sources = [path for path in (source, image_file) if path is not None]
+    check_outputs(files.paths, sources, overwrite=overwrite)
     make_folder(out)
     for path in files.write():
         click.echo(path)

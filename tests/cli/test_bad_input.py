@@ -167,7 +167,7 @@ def test_masks_that_are_there_stay(fails, cli, tmp_path):
 
 def test_a_mask_never_replaces_its_image(fails, tmp_path):
     path = save(tmp_path, RNG.random((8, 9)))
-    assert fails("segment", path, "-o", path, "--overwrite").is_error("replace the image")
+    assert fails("segment", path, "-o", path, "--overwrite").is_error("replace what it is made of")
 
 
 def test_two_images_of_one_name(fails, tmp_path):
