@@ -17,6 +17,7 @@ from napari_saf.features import distances
 
 __all__ = [
     "k_means",
+    "sampled_means",
     "weighted_means",
     "weighted_medoid",
 ]
@@ -26,6 +27,7 @@ _BATCH = 16
 _WEISZFELD_STEPS = 8
 _NEWTON_STEPS = 3
 _MAX_SAMPLES = 5000
+_MAX_DRAWN = 4000
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
@@ -70,6 +72,20 @@ def k_means(
             best, least = search.cluster_centers_, search.inertia_
         search.set_params(init="k-means++")
     return kmeans_plusplus(points, count, random_state=draw)[0] if best is None else best
+
+
+def sampled_means(
+    features: NDArray[np.floating], count: int, max_iterations: int = 300
+) -> NDArray[np.floating]:
+    """Return means of features (n_nodes, n_features) by k-means on a sample, in float64.
+
+    At most so many: fewer where fewer features of the sample differ.
+    """
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(len(features), min(_MAX_DRAWN, len(features)), replace=False)
+    sample = features[chosen].astype(np.float64)
+    count = min(count, len(np.unique(sample, axis=0)))
+    return k_means(sample, count, max_iterations=max_iterations)
 
 
 def weighted_medoid(

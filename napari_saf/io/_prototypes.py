@@ -24,14 +24,12 @@ from napari_saf.io._paths import PROTOTYPE_SUFFIXES, check_suffix
 from napari_saf.io._recipe import Recipe, check_repeatable
 from napari_saf.methods import method_with_prototypes
 from napari_saf.parameters import to_plain
-from napari_saf.points import k_means
+from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.result import MOST_LABELS
 
 _MOST_TABLE_BYTES = 2**25
 """65,535 prototypes of 20 features take half of it."""
-_MOST_SAMPLES = 4_000
-"""Of a label, for k-means."""
 _VERSION = importlib.metadata.version("napari-saf")
 
 
@@ -267,14 +265,10 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
     """Return at most so many means that stand for features (n_nodes, n_features), by k-means."""
-    if n_means > 1:
-        rng = np.random.default_rng(0)
-        chosen = rng.choice(len(features), min(len(features), _MOST_SAMPLES), replace=False)
-        sample = features[chosen].astype(np.float64)
-        n_means = min(n_means, len(np.unique(sample, axis=0)))
-    if n_means == 1:
-        return np.asarray(features.mean(axis=0, dtype=np.float64, keepdims=True), np.float32)
-    return k_means(sample, n_means).astype(np.float32)
+    means = sampled_means(features, n_means) if n_means > 1 else features[:1]
+    if len(means) == 1:
+        means = features.mean(axis=0, dtype=np.float64, keepdims=True)
+    return np.asarray(means, np.float32)
 
 
 def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:

@@ -30,7 +30,7 @@ from napari_saf.graph import GraphUnion, GridGraph, mean_nearest_distance, path_
 from napari_saf.methods._flow import AbstractFlow, run_flow
 from napari_saf.methods._method import AbstractMethod, Call, Iteration, map_steps
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import k_means
+from napari_saf.points import sampled_means
 from napari_saf.problem import Problem
 from napari_saf.result import MOST_LABELS, Segmentation, Snapshot, Status
 
@@ -43,7 +43,6 @@ with strokes, where 6, or a unit of 0.03 or 0.08, change the mean agreement by l
 _BLUR = 0.05
 """Share of the mean distance below which distances count as alike."""
 _N_APPEARANCES = 64
-_MAX_SAMPLES = 4000
 
 
 @documented
@@ -395,10 +394,6 @@ def _appearance_costs(
 
 def _appearance(features: NDArray[np.floating]) -> NDArray[np.int64]:
     """Return which of a few means of the features, found by k-means, is nearest to each node."""
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(len(features), min(_MAX_SAMPLES, len(features)), replace=False)
-    sample = features[chosen].astype(np.float64)
-    count = min(_N_APPEARANCES, len(np.unique(sample, axis=0)))
-    means = k_means(sample, count, max_iterations=10).astype(features.dtype)
+    means = sampled_means(features, _N_APPEARANCES, max_iterations=10).astype(features.dtype)
     table = distances(torch.from_numpy(features), torch.from_numpy(means))
     return table.argmin(dim=1).numpy()
