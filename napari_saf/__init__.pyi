@@ -61,6 +61,7 @@ from .methods import (
 )
 from .problem import Problem as Problem
 from .recording import Recording as Recording
+from .regions import RegionHierarchy as RegionHierarchy, merge_regions as merge_regions
 from .result import (
     History as History,
     Segmentation as Segmentation,

@@ -13,7 +13,7 @@ PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"arrays", "errors", "device", "parameters", "storage"},
     {"graph", "features", "points"},
-    {"input"},
+    {"input", "regions"},
     {"problem", "recording", "result"},
     {"flow"},
     {"methods"},

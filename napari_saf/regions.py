@@ -1,0 +1,290 @@
+"""A hierarchy of regions: connected parts of labels, merged one pair at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import distance_transform_edt, gaussian_filter, gaussian_gradient_magnitude
+from scipy.special import expit
+from skimage.color import rgb2lab
+from skimage.measure import label as number_parts
+from sklearn.decomposition import PCA
+
+from napari_saf.errors import InvalidInput
+from napari_saf.features import Scaling, channels_last
+
+__all__ = ["RegionHierarchy", "merge_regions"]
+
+USUAL_LEVEL = 0.6
+"""The level with the best covering on photographs that had no part in the choice of the weights."""
+
+_N_BINS = 16
+_RANGES = ((0.0, 1.0), (-0.6, 0.6), (-0.6, 0.6), (np.log(0.01), np.log(0.3)))
+"""What the bins of lightness, the two of colour, and texture cover."""
+_SMOOTH, _AROUND, _WIDTHS = 1.5, 4.0, (1.5, 3.0, 6.0)
+"""In pixels: blur of colours, width of a texture, and of the edges that are sought."""
+LEAST_SHARE = 0.0025
+_FIRST = 1e6
+"""Added to the log odds of regions that are too small."""
+ABSORBED = 0.15
+"""Parts below this share of the least size go to the nearest part before any are compared."""
+
+MOST_PARTS = 2000
+
+WEIGHTS = np.array(
+    [-0.39, -4.09, -2.70, -2.87, -17.09, 11.35, -9.87, -1.90, -0.27, -0.33, 0.94, 0.01]
+)
+"""Of the cues and 1 in the log odds that two regions are one; see `benchmarks/hierarchy.py`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RegionHierarchy:
+    """Regions of an image from many to one; made by `merge_regions`.
+
+    Attributes
+    ----------
+    finest : array of int32 of the shape of the labels
+        The regions before any merge, 1, 2, ...; 0 where there is no label.
+    merges : array of int of shape (n_merges, 2)
+        Pairs of regions in the order in which they are merged: the second becomes the first.
+    heights : array of shape (n_merges,)
+        The level, 0 to 1, from which on a pair is one region; ascending.
+    """
+
+    finest: NDArray[np.int32]
+    merges: NDArray[np.int64]
+    heights: NDArray[np.float64]
+
+    def at_level(self, level: float = USUAL_LEVEL) -> NDArray[np.int32]:
+        """Return the regions at a level from 0, many, to 1, few: 1, 2, ..., largest first."""
+        if not 0 <= level <= 1:
+            raise InvalidInput(f"level: expected a number from 0 to 1, got {level}")
+        return self._after(int(np.searchsorted(self.heights, level, side="right")))
+
+    def with_count(self, n_regions: int) -> NDArray[np.int32]:
+        """Return so many regions, or as many as there can be: regions that do not touch stay."""
+        if n_regions < 1:
+            raise InvalidInput(f"n_regions: expected 1 or more, got {n_regions}")
+        n_merges = int(self.finest.max()) - n_regions
+        return self._after(min(max(n_merges, 0), len(self.merges)))
+
+    def _after(self, n_merges: int) -> NDArray[np.int32]:
+        owner = np.arange(int(self.finest.max()) + 1)
+        for kept, gone in self.merges[n_merges - 1 :: -1] if n_merges else ():
+            owner[gone] = owner[kept]
+        sizes = np.bincount(owner[self.finest.ravel()], minlength=len(owner))
+        sizes[0] = 0
+        ranks = np.zeros(len(owner), np.int32)
+        order = np.argsort(-sizes, kind="stable")
+        ranks[order] = np.where(sizes[order] > 0, np.arange(1, len(owner) + 1), 0)
+        return ranks[owner][self.finest]
+
+
+def merge_regions(
+    labels: ArrayLike,
+    image: ArrayLike,
+    *,
+    channel_axis: int | None = None,
+    least_share: float = LEAST_SHARE,
+) -> RegionHierarchy:
+    """Merge the connected parts of labels, those first that are most likely one region.
+
+    Parameters
+    ----------
+    labels : array of int
+        Label image, 0 for no label: the finest regions are its connected parts.
+    image : array
+        Image of that shape, with or without channels.
+    channel_axis : int, optional
+        Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A).
+    least_share : float
+        0 to 1; a region of fewer than this share of the pixels is merged before others are.
+
+    Returns
+    -------
+    RegionHierarchy
+
+    Raises
+    ------
+    InvalidInput
+        If there is no label, or the shapes disagree.
+
+    Notes
+    -----
+    The most likely pair of neighbours is merged, and compared anew with the neighbours of both
+    (Arbelaez, Maire, Fowlkes and Malik, https://doi.org/10.1109/TPAMI.2010.161, who merge by
+    boundaries alone). The log odds that two regions are one are linear in the earth mover's
+    distances of their histograms of lightness, colour (L*a*b*) and local contrast, the mean
+    gradients of both along their boundary, their sizes, and the share of the boundary of the
+    smaller one that they have in common. The weights were fitted to 120 photographs that people
+    segmented.
+    """
+    array, channels = np.asarray(labels), channels_last(image, channel_axis)[0]
+    if array.dtype.kind not in "biu" or array.shape != channels.shape[:-1]:
+        raise InvalidInput(
+            f"labels: expected whole numbers of shape {channels.shape[:-1]}, got {array.dtype} of "
+            f"shape {array.shape}"
+        )
+    if not array.any():
+        raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
+    least = least_share * np.count_nonzero(array)
+    parts = Parts(connected_parts(array, ABSORBED * least), channels)
+    found = list(parts.merges(WEIGHTS, least))
+    heights = np.maximum.accumulate([height for *_, height in found], dtype=float)
+    pairs = np.array([pair for *pair, _ in found], dtype=np.int64).reshape(-1, 2)
+    return RegionHierarchy(parts.finest, pairs, heights)
+
+
+def connected_parts(labels: NDArray[np.integer], least: float) -> NDArray[np.int32]:
+    """Return the connected parts; those of fewer pixels than `least` belong to the nearest other.
+
+    Of more than a few thousand parts, as noise has them, the largest stay.
+    """
+    parts = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int32)
+    sizes = np.bincount(parts.ravel())
+    order = 1 + np.argsort(-sizes[1:], kind="stable")
+    n_kept = min(max(1, int((sizes[1:] >= least).sum())), MOST_PARTS)
+    small = np.ones(len(sizes), bool)
+    small[order[:n_kept]] = False
+    if n_kept < len(order):
+        nearest = distance_transform_edt(small[parts], return_distances=False, return_indices=True)
+        parts = np.where(parts > 0, parts[tuple(nearest)], 0)
+    present, numbered = np.unique(parts, return_inverse=True)
+    return np.asarray(numbered.reshape(parts.shape) + (present[0] > 0), dtype=np.int32)
+
+
+class Parts:
+    """Regions with what decides on merges: sums over pixels, and over boundaries.
+
+    Everything is additive, so that a merge costs as much as the regions have neighbours.
+    """
+
+    def __init__(self, finest: NDArray[np.int32], channels: NDArray[np.generic]) -> None:
+        self.finest = finest
+        values, gradients = _describe(channels)
+        owner = finest.ravel()
+        self.n = int(owner.max()) + 1
+        self.sizes = np.bincount(owner, minlength=self.n).astype(float)
+        self.total = self.sizes[1:].sum()
+        histograms = []
+        for value, (low, high) in zip(values, _RANGES, strict=True):
+            bins = np.clip((value.ravel() - low) / (high - low) * _N_BINS, 0, _N_BINS - 1)
+            counts = np.bincount(owner * _N_BINS + bins.astype(int), minlength=self.n * _N_BINS)
+            histograms.append(counts.reshape(self.n, _N_BINS).cumsum(axis=1))
+        self.histograms = np.stack(histograms, axis=1).astype(float)  # cumulative
+        self.boundaries = self._boundaries(gradients)
+        self.perimeters = np.array([sum(e[0] for e in own.values()) for own in self.boundaries])
+
+    def _boundaries(self, gradients: NDArray[np.float32]) -> list[dict[int, NDArray[np.float64]]]:
+        """Return for each region its neighbours: length and summed gradients of the boundary."""
+        keys, sums = [], []
+        for axis in range(self.finest.ndim):
+            here, there = (
+                np.moveaxis(self.finest, axis, 0)[part] for part in (slice(-1), slice(1, None))
+            )
+            along = np.moveaxis(gradients, axis + 1, 1)
+            is_edge = (here != there) & (here > 0) & (there > 0)
+            pairs = np.sort([here[is_edge], there[is_edge]], axis=0).astype(np.int64)
+            keys.append(pairs[0] * self.n + pairs[1])
+            sums.append((along[:, :-1][:, is_edge] + along[:, 1:][:, is_edge]) / 2)
+        found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+        columns = [None, *np.concatenate(sums, axis=1)]
+        table = np.stack([np.bincount(inverse, w, minlength=len(found)) for w in columns], axis=1)
+        boundaries: list[dict[int, NDArray[np.float64]]] = [{} for _ in range(self.n)]
+        for key, edge in zip(found.tolist(), table, strict=True):
+            first, second = divmod(key, self.n)
+            boundaries[first][second] = boundaries[second][first] = edge
+        return boundaries
+
+    def cues(self, a: int, b: int) -> NDArray[np.float64]:
+        """Return what speaks for and against that two neighbours are one region, and 1."""
+        edge, (small, large) = self.boundaries[a][b], np.sort(self.sizes[[a, b]])
+        shares = self.histograms[a] / self.sizes[a] - self.histograms[b] / self.sizes[b]
+        smaller = min(self.perimeters[a], self.perimeters[b])
+        return np.array(
+            [
+                *np.abs(shares).mean(axis=1),
+                *edge[1:] / edge[0],
+                np.log(small / self.total),
+                np.log(large / self.total),
+                edge[0] / smaller,
+                1.0,
+            ]
+        )
+
+    def _merge(self, a: int, b: int) -> None:
+        """Make region b part of region a."""
+        self.sizes[a] += self.sizes[b]
+        self.histograms[a] += self.histograms[b]
+        common = self.boundaries[a].pop(b)[0]
+        self.perimeters[a] += self.perimeters[b] - 2 * common
+        del self.boundaries[b][a]
+        for other, edge in self.boundaries[b].items():
+            del self.boundaries[other][b]
+            both = edge + self.boundaries[a].get(other, 0.0)
+            self.boundaries[a][other] = self.boundaries[other][a] = both
+        self.boundaries[b] = {}
+
+    def merges(
+        self, weights: NDArray[np.float64], least: float
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield two regions and how likely they are two, then merge them, until none touch.
+
+        Regions of fewer pixels than `least` come first.
+        """
+        queue: list[tuple[float, int, int, int, int]] = []
+        versions = [0] * self.n
+
+        def offer(a: int, b: int) -> None:
+            odds = float(self.cues(a, b) @ weights)
+            if min(self.sizes[a], self.sizes[b]) < least:
+                odds += _FIRST
+            heapq.heappush(queue, (-odds, a, b, versions[a], versions[b]))
+
+        for a, own in enumerate(self.boundaries):
+            for b in own:
+                if a < b:
+                    offer(a, b)
+        while queue:
+            score, a, b, *then = heapq.heappop(queue)
+            if [versions[a], versions[b]] == then:
+                yield a, b, float(expit(score))
+                self._merge(a, b)
+                versions[a] += 1
+                versions[b] = -1
+                for other in self.boundaries[a]:
+                    offer(min(a, other), max(a, other))
+
+
+def _describe(
+    channels: NDArray[np.generic],
+) -> tuple[list[NDArray[np.floating]], NDArray[np.float32]]:
+    """Return lightness, two of colour and texture of the pixels, and gradients (n, *shape)."""
+    image = Scaling.of([channels]).apply(channels)
+    n_axes = image.ndim - 1
+    if image.shape[-1] == 3:
+        colour = rgb2lab(image) / 100
+    else:
+        light = image.mean(axis=-1, keepdims=True)
+        rest = (image - light).reshape(-1, image.shape[-1])
+        n_kept = min(2, rest.shape[1] - 1)
+        kept = PCA(n_kept, random_state=0).fit_transform(rest) if n_kept else rest[:, :0]
+        kept = np.pad(kept, ((0, 0), (0, 2 - n_kept))).reshape(*image.shape[:-1], 2)
+        colour = np.concatenate([light, kept], axis=-1)
+    light = colour[..., 0]
+    mean = gaussian_filter(light, _AROUND)
+    variance = gaussian_filter(light**2, _AROUND) - mean**2
+    texture = np.log(np.sqrt(np.maximum(variance, 0)) + 0.01)
+    smooth = gaussian_filter(colour, (_SMOOTH,) * n_axes + (0,))
+    gradients = [
+        width
+        * np.sqrt(sum(gaussian_gradient_magnitude(colour[..., k], width) ** 2 for k in range(3)))
+        for width in _WIDTHS
+    ]
+    gradients.append(_AROUND * gaussian_gradient_magnitude(texture, _AROUND))
+    values = [smooth[..., 0], smooth[..., 1], smooth[..., 2], texture]
+    return values, np.stack(gradients).astype(np.float32)

@@ -1,0 +1,147 @@
+"""A hierarchy of regions, against one made by comparing all pairs anew at every merge."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+import napari_saf as saf
+from napari_saf.regions import MOST_PARTS, WEIGHTS, Parts, connected_parts, merge_regions
+
+
+def picture(shape=(24, 30), n_labels=4, n_channels=3, seed=0):
+    """Labels in blocks, and an image of differing colours with noise."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(1, n_labels + 1, [-(-side // 6) for side in shape])
+    labels = coarse
+    for axis in range(len(shape)):
+        labels = labels.repeat(6, axis=axis)
+    labels = labels[tuple(slice(side) for side in shape)]
+    image = rng.random((n_labels + 1, n_channels))[labels]
+    return labels, np.clip(image + rng.normal(0, 0.05, image.shape), 0, 1)
+
+
+def is_merged_from(coarse, fine):
+    """Whether each region of the fine one lies in one region of the coarse one."""
+    return all(len(np.unique(coarse[fine == k])) == 1 for k in np.unique(fine))
+
+
+@given(st.integers(0, 50), st.sampled_from([(24, 30), (13, 7), (9, 8, 11)]), st.integers(1, 5))
+@settings(max_examples=25, deadline=None)
+def test_levels_are_nested_and_lead_to_one_region(seed, shape, n_channels):
+    labels, image = picture(shape, n_channels=n_channels, seed=seed)
+    tree = merge_regions(labels, image, channel_axis=-1)
+    assert (np.diff(tree.heights) >= 0).all() and ((tree.heights >= 0) & (tree.heights <= 1)).all()
+    before = tree.finest
+    for level in (0, 0.3, 0.6, 0.9, 1):
+        regions = tree.at_level(level)
+        assert is_merged_from(regions, before)
+        sizes = np.bincount(regions.ravel())[1:]
+        assert (np.diff(sizes) <= 0).all() and sizes.all() and sizes.sum() == labels.size
+        before = regions
+    assert before.max() == 1
+    n = int(tree.finest.max())
+    for count in {1, 2, n, n + 3}:
+        assert tree.with_count(count).max() == min(count, n)
+
+
+def obvious_merges(finest, image, least):
+    """Merge as the docstring says, all cues computed from the pixels of the moment."""
+    finest, found = finest.copy(), []
+    while True:
+        parts = Parts(finest, image)
+        best = None
+        for a, own in enumerate(parts.boundaries):
+            for b in own:
+                if a < b:
+                    odds = parts.cues(a, b) @ WEIGHTS
+                    is_small = min(parts.sizes[a], parts.sizes[b]) < least
+                    key = (not is_small, -odds, a, b)
+                    best = key if best is None or key < best else best
+        if best is None:
+            return found
+        _, score, a, b = best
+        found.append((a, b, 0.0 if best[0] is False else expit(score)))
+        finest[finest == b] = a
+
+
+def test_sums_are_those_of_the_pixels_after_every_merge():
+    labels, image = picture(n_labels=5, seed=3)
+    finest = connected_parts(labels, 0)
+    fast = list(Parts(finest, image).merges(WEIGHTS, 40))
+    slow = obvious_merges(finest, image, 40)
+    assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
+    np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)
+
+
+def test_two_likely_parts_are_merged_before_two_unlike_ones():
+    labels = np.repeat([[1, 2, 3]], 30, axis=0).repeat(20, axis=1)
+    image = np.array([0, 0.2, 0.22, 0.9])[labels]
+    image += np.random.default_rng(0).normal(0, 0.01, image.shape)
+    tree = merge_regions(labels, image)
+    np.testing.assert_array_equal(tree.merges[0], [1, 2])
+    assert tree.heights[0] < tree.heights[1]
+    np.testing.assert_array_equal(tree.with_count(2), np.where(labels == 3, 2, 1))
+
+
+def test_small_regions_go_first_whatever_they_look_like():
+    labels = np.ones((40, 40), int)
+    labels[:, 20:] = 2
+    labels[5:8, 5:8] = 3
+    image = np.choose(labels, [0, 0.4, 0.45, 1.0])
+    tree = merge_regions(labels, image, least_share=0.01)
+    np.testing.assert_array_equal(np.sort(tree.merges[0]), [1, 3])
+    assert tree.at_level(0).max() == 2
+
+
+def test_of_noise_the_largest_parts_stay():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, (120, 120))
+    parts = connected_parts(labels, 1)
+    assert parts.max() == MOST_PARTS
+    np.testing.assert_array_equal(parts == 0, labels == 0)
+    parts = connected_parts(labels, 1e9)
+    assert parts.max() == 1
+    tree = merge_regions(rng.integers(1, 9, (60, 60)), rng.random((60, 60)))
+    assert tree.at_level(1).max() == 1
+
+
+def test_pixels_without_a_label_stay_without_a_region():
+    labels, image = picture()
+    labels[10:14] = 0
+    tree = merge_regions(labels, image)
+    for regions in (tree.finest, tree.at_level(1)):
+        np.testing.assert_array_equal(regions == 0, labels == 0)
+    assert tree.at_level(1).max() == 2  # the two that do not touch
+
+
+def test_numbers_and_brightness_do_not_matter():
+    labels, image = picture()
+    one = merge_regions(labels, image).at_level()
+    np.testing.assert_array_equal(merge_regions(10 * labels, image).at_level(), one)
+    eight_bits = np.rint(image * 255).astype(np.uint8)
+    sixteen = eight_bits.astype(np.uint16) * 257
+    np.testing.assert_array_equal(
+        merge_regions(labels, eight_bits).at_level(), merge_regions(labels, sixteen).at_level()
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "image", "words"),
+    [
+        (np.zeros((4, 5), int), np.eye(4, 5), "at least one pixel"),
+        (np.ones((4, 5)), np.eye(4, 5), "whole numbers"),
+        (np.ones((5, 4), int), np.eye(4, 5), "shape"),
+    ],
+)
+def test_bad_input_is_named(labels, image, words):
+    with pytest.raises(saf.InvalidInput, match=words):
+        merge_regions(labels, image)
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.1, float("nan")])
+def test_levels_lie_between_0_and_1(level):
+    labels, image = picture()
+    with pytest.raises(saf.InvalidInput, match="level"):
+        merge_regions(labels, image).at_level(level)
