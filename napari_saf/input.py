@@ -14,7 +14,7 @@ from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.features import FEATURES, Scaling, channels_last, check_group_source, image_groups
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
-from napari_saf.parameters import check_bounds, from_plain, parameter
+from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
 __all__ = ["GIVEN_FEATURES", "ImageOptions", "prepare_images"]
 
@@ -38,6 +38,7 @@ _MOST_NEIGHBOURS = 256
 125 for 343 with a side of 13, and objects are found as well."""
 
 
+@documented
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImageOptions:
     """How images become a problem; with it a recipe does the same again.

@@ -8,6 +8,7 @@ https://doi.org/10.1088/1361-6420/ab2772.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -79,6 +80,9 @@ class _EulerRun(AbstractRun):
 
 class _AbstractAdaptiveRun(AbstractRun):
     """Try a step, accept or shorten it: h <- 0.9 h (tolerance / error)^(1/3).
+
+    The error is the mean over the nodes of the L1 distance between the assignments of two formulas
+    of different order.
 
     The first field of the memory is the slope at the state, the last one the state after the step.
     """
@@ -210,24 +214,16 @@ class GeometricEuler(AbstractStepper):
     # fmt: on
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _AbstractAdaptiveStepper(AbstractStepper):
-    """A scheme with a tolerance.
-
-    The error of a step is the mean over the nodes of the L1 distance between the assignments of
-    two formulas of different order.
-    """
-
-    # fmt: off
-    tolerance: float = parameter(
-        1e-3, label="Tolerance", bounds=(1e-7, 0.1), step=5e-4, advanced=True,
-        help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.")
-    # fmt: on
+# fmt: off
+_tolerance_parameter = functools.partial(
+    parameter, 1e-3, label="Tolerance", bounds=(1e-7, 0.1), step=5e-4, advanced=True,
+    help="Error allowed in one step of the adaptive scheme: smaller is more exact and slower.")
+# fmt: on
 
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
-class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
+class AdamsBashforthMoulton(AbstractStepper):
     """Variable-step Adams pair: one evaluation a step, predicted at order 2, corrected at 3.
 
     Notes
@@ -239,10 +235,12 @@ class AdamsBashforthMoulton(_AbstractAdaptiveStepper):
 
     _run = _AdamsRun
 
+    tolerance: float = _tolerance_parameter()
+
 
 @documented
 @dataclasses.dataclass(frozen=True, slots=True)
-class BogackiShampine(_AbstractAdaptiveStepper):
+class BogackiShampine(AbstractStepper):
     """Embedded Runge-Kutta pair of orders 3 and 2; the last slope of a step begins the next.
 
     Notes
@@ -251,6 +249,8 @@ class BogackiShampine(_AbstractAdaptiveStepper):
     """
 
     _run = _BogackiShampineRun
+
+    tolerance: float = _tolerance_parameter()
 
 
 STEPPERS: dict[str, type[AbstractStepper]] = {
