@@ -290,22 +290,20 @@ class _State(AbstractLaplacianState):
     def begin(self) -> None:
         self.raise_if_cancelled()
         product, _ = nearest_operator(self._points, self._method.n_neighbors, self.features)
-        self.begin_at(self._unaries(self._rectified_means()), product)
+        means, rectification = self._means, self._method.rectification
+        if rectification is not None:
+            # m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, c_k))
+            lengths = torch.linalg.vector_norm(self._points, dim=2, keepdim=True).clamp(min=1e-30)
+            directions = torch.nn.functional.normalize(means, dim=2)
+            cosines = (self._points @ directions.mT) / lengths
+            weights = torch.softmax(rectification * cosines, dim=2)
+            given = self.tasks.class_indicators()
+            is_seed = given.sum(dim=2, keepdim=True) > 0
+            means = weighted_means(torch.where(is_seed, given, weights), self._points)
+        self.begin_at(self._unaries(means), product)
 
     def advance(self) -> None:
         self.relax(1)
 
     def _unaries(self, prototypes: torch.Tensor) -> torch.Tensor:
         return squared_distances(self._points, prototypes).neg_().flatten(0, 1)
-
-    def _rectified_means(self) -> torch.Tensor:
-        """Return m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, c_k))."""
-        if self._method.rectification is None:
-            return self._means
-        lengths = torch.linalg.vector_norm(self._points, dim=2, keepdim=True).clamp(min=1e-30)
-        directions = torch.nn.functional.normalize(self._means, dim=2)
-        cosines = (self._points @ directions.mT) / lengths
-        weights = torch.softmax(self._method.rectification * cosines, dim=2)
-        given = self.tasks.class_indicators()
-        is_seed = given.sum(dim=2, keepdim=True) > 0
-        return weighted_means(torch.where(is_seed, given, weights), self._points)

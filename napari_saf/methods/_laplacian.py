@@ -175,7 +175,13 @@ class AbstractLaplacianState(AbstractState):
         bound = self.objectives + 4 * torch.finfo(self.v.dtype).eps * self.objectives.abs()
         steps = self._steps.clone()
         while True:
-            v = self._toward(steps)
+            # (1 - t) v + t (a + lambda W S): eq. (3) in log coordinates
+            v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight, out=self._next_v)
+            if (steps < 1).any():
+                shares = (1 - steps).to(v).repeat_interleave(len(v) // self.n_tasks)
+                v.sub_(row_maxima(v)).lerp_(self.v, shares[:, None])
+            if self._is_shifted:
+                self.constrain(v)
             softmax(v, out=self._next, scale=self._next_scale)
             self._add_neighbours(self._next, self._next_sums)
             self.n_evaluations += 1
@@ -189,14 +195,6 @@ class AbstractLaplacianState(AbstractState):
                 break
         self._steps = torch.where(moving, steps, self._steps)
         return v, energies, moving
-
-    def _toward(self, steps: torch.Tensor) -> torch.Tensor:
-        """Return (1 - t) v + t (a + lambda W S): eq. (3) in log coordinates."""
-        v = torch.add(self._unary, self._sums, alpha=self._laplacian_weight, out=self._next_v)
-        if (steps < 1).any():
-            shares = (1 - steps).to(v).repeat_interleave(len(v) // self.n_tasks)
-            v.sub_(row_maxima(v)).lerp_(self.v, shares[:, None])
-        return self.constrain(v) if self._is_shifted else v
 
     def _accept(self, moving: torch.Tensor, v: torch.Tensor) -> None:
         if moving.all():

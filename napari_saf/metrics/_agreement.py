@@ -142,8 +142,18 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
 
     Of `labels` and `references` as for `segmentation_covering`, errors too.
     """
-    measures = (_covering, _rand_index, _information)
-    rows = [[measure(table) for measure in measures] for table in _tables(labels, references)]
+    rows = []
+    for table in _tables(labels, references):
+        in_region, in_label, n = table.sum(axis=1), table.sum(axis=0), table.sum()
+        best = np.zeros(len(in_region))
+        union = in_region[table.row] + in_label[table.col] - table.data
+        np.maximum.at(best, table.row, table.data / union)
+        apart = np.square(in_region).sum() + np.square(in_label).sum()
+        n_apart = apart - 2 * np.square(table.data).sum()
+        halves = entropy(in_region, base=2) + entropy(in_label, base=2)
+        covering = in_region @ best / in_region.sum()
+        rand_index = 1 - n_apart / (n * (n - 1)) if n > 1 else 1.0
+        rows.append((covering, rand_index, max(0.0, 2 * entropy(table.data, base=2) - halves)))
     return RegionAgreement(*np.mean(rows, axis=0).tolist())
 
 
@@ -168,24 +178,3 @@ def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_arr
         n_labels = int(owner.max()) + 1
         pairs, counts = np.unique(regions * n_labels + owner, return_counts=True)
         yield sparse.coo_array((counts.astype(np.float64), np.divmod(pairs, n_labels)))
-
-
-def _covering(table: sparse.coo_array) -> float:
-    in_region = table.sum(axis=1)
-    union = in_region[table.row] + table.sum(axis=0)[table.col] - table.data
-    best = np.zeros(len(in_region))
-    np.maximum.at(best, table.row, table.data / union)
-    return float(in_region @ best / in_region.sum())
-
-
-def _rand_index(table: sparse.coo_array) -> float:
-    n = table.sum()
-    if n < 2:
-        return 1.0
-    apart = np.square(table.sum(axis=1)).sum() + np.square(table.sum(axis=0)).sum()
-    return float(1 - (apart - 2 * np.square(table.data).sum()) / (n * (n - 1)))
-
-
-def _information(table: sparse.coo_array) -> float:
-    halves = entropy(table.sum(axis=1), base=2) + entropy(table.sum(axis=0), base=2)
-    return max(0.0, float(2 * entropy(table.data, base=2) - halves))
