@@ -120,36 +120,31 @@ def parameter(
 
 def _read_fields(cls: type) -> tuple[Parameter, ...]:
     """Return the parameters that are fields of a dataclass, completed by their type hints."""
-    hints = typing.get_type_hints(cls)
-    return tuple(
-        _completed(field.metadata[_KEY], field.name, hints[field.name])
-        for field in dataclasses.fields(cls)
-        if _KEY in field.metadata
-    )
+    hints, found = typing.get_type_hints(cls), []
+    for field in dataclasses.fields(cls):
+        if _KEY not in field.metadata:
+            continue
+        info, hint = field.metadata[_KEY], hints[field.name]
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        members = typing.get_args(hint) if is_union else (hint,)
+        literals = [typing.get_args(m) for m in members if typing.get_origin(m) is Literal]
+        choices = info.choices or (literals[0] if literals else ())
+        kinds = [_KINDS[member] for member in members if member in _KINDS]
+        kind: Kind = kinds[0] if kinds else "array"
+        if info.is_list:
+            kind = "list"
+        elif choices:
+            kind = "choice"
+        elif any(typing.get_origin(member) is tuple for member in members):
+            kind = "window"
+        elif not info.variants and any(map(dataclasses.is_dataclass, members)):
+            kind = "range"
+        read = {"kind": kind, "optional": type(None) in members, "choices": choices}
+        found.append(dataclasses.replace(info, name=field.name, hint=hint, **read))
+    return tuple(found)
 
 
 _fields_of: Callable[[Any], tuple[Parameter, ...]] = functools.cache(_read_fields)
-
-
-def _completed(info: Parameter, name: str, hint: Any) -> Parameter:
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    members = typing.get_args(hint) if is_union else (hint,)
-    literals = [typing.get_args(m) for m in members if typing.get_origin(m) is Literal]
-    choices = info.choices or (literals[0] if literals else ())
-    kinds = [_KINDS[member] for member in members if member in _KINDS]
-    kind: Kind = kinds[0] if kinds else "array"
-    if info.is_list:
-        kind = "list"
-    elif choices:
-        kind = "choice"
-    elif any(typing.get_origin(member) is tuple for member in members):
-        kind = "window"
-    elif not info.variants and any(map(dataclasses.is_dataclass, members)):
-        kind = "range"
-    optional = type(None) in members
-    return dataclasses.replace(
-        info, name=name, hint=hint, kind=kind, optional=optional, choices=choices
-    )
 
 
 def describe(cls: type) -> tuple[Parameter, ...]:

@@ -63,9 +63,6 @@ class TradeOff:
     is_complete: bool
 
 
-SweepIteration = Generator[Snapshot, None, TradeOff]
-
-
 @documented
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FairClustering(AbstractClustering):
@@ -145,7 +142,7 @@ class FairClustering(AbstractClustering):
         weights: Sequence[float] | None = None,
         *,
         cancelled: Callable[[], bool] = not_cancelled,
-    ) -> SweepIteration:
+    ) -> Generator[Snapshot, None, TradeOff]:
         """Cluster at one fairness weight after another, each starting from the one before.
 
         Parameters
