@@ -174,7 +174,7 @@ def make_fairness_picture() -> None:
     viewer.layers.clear()
     second = np.uint8(255 * (first / 255) ** 1.3 * (0.55, 0.5, 0.6))
     viewer.add_image(np.stack([first, second]), name="two stains", rgb=True)
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     dock.input.choose(extent="each")
     dock.input.choose(groups="axis:0")
     dock.input.choose(features="lab")

@@ -53,6 +53,23 @@ def lock(table, number, locked=True):
     model.setData(model.index(row, column), value, Qt.ItemDataRole.CheckStateRole)
 
 
+def table_texts(table):
+    """Return what a table shows, row by row."""
+    rows, columns = range(table.rowCount()), range(table.columnCount())
+    cells = [[table.item(row, column) for column in columns] for row in rows]
+    return [["" if cell is None else cell.text() for cell in row] for row in cells]
+
+
+def tooltips(swatches):
+    """Return the tooltips of the squares that are shown."""
+    return [square.toolTip() for square in swatches.squares if not square.isHidden()]
+
+
+def values_at_cursor(plot):
+    """Return the value at the cursor of curves, by the name of the curve."""
+    return {row.name.text(): row.value.text() for row in plot.rows if not row.isHidden()}
+
+
 def share_texts(table):
     """Return the share of each label as a table shows it."""
     return {row.number: row.text("share") or "" for row in table.rows}

@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, stack
+from gui_cases import TIMEOUT, blocks, stack, tooltips
 from napari.components import ViewerModel
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QCheckBox, QComboBox, QFileDialog, QLineEdit, QPushButton
@@ -212,7 +212,7 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     # labels that died are crossed
     compare.table.choose(0)
     dead = compare.outcome.comparison.dead(0)
-    words = compare.swatches.tooltips()
+    words = tooltips(compare.swatches)
     assert len(dead) and sum("died" in one for one in words) == len(dead)
     assert len(words) == compare.outcome.comparison.n_numbers
     for name in ("a", "b.csv"):

@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, asked_for, blocks, stack
+from gui_cases import TIMEOUT, asked_for, blocks, stack, table_texts, values_at_cursor
 from napari.layers import Labels
 from qtpy.QtCore import QEvent, QPoint, QPointF, Qt
 from qtpy.QtGui import QMouseEvent
@@ -82,8 +82,8 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     layer, entropy = result_of(viewer), result.history.entropy
     before = layer.data.copy()
     names = {"undecided", "label shares", "labels in use, at most", "objective", "changed"}
-    assert set(diagnostics.plot.values_at_cursor) == names
-    assert diagnostics.plot.values_at_cursor["undecided"] == f"{entropy[-1]:.3g} nats"
+    assert set(values_at_cursor(diagnostics.plot)) == names
+    assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[-1]:.3g} nats"
     assert diagnostics.times[0] == 0
     assert diagnostics.times[-1] == result.history.time[-1] == diagnostics.time
     assert diagnostics.minimumSizeHint().width() <= 380
@@ -92,7 +92,7 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
     assert "step 3" in diagnostics._description.text()
-    assert diagnostics.plot.values_at_cursor["undecided"] == f"{entropy[3]:.3g} nats"
+    assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[3]:.3g} nats"
     own = diagnostics._run.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
         np.testing.assert_array_equal(earlier.data == number, own == column + 1)
@@ -123,7 +123,8 @@ def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
     settle(qtbot, diagnostics)
     features = diagnostics._run.problem.features
     whole = saf.metrics.class_separability(features, result.labels.ravel())
-    line, rows = diagnostics.separability.texts()
+    apart = diagnostics.separability
+    line, rows = apart.summary.text(), table_texts(apart.table)
     assert f"{whole:.3g}" in line
     assert len(rows) == result.n_labels
     diagnostics._entropy.setChecked(False)
@@ -269,12 +270,12 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_
     assert "not recorded" in diagnostics._description.text()
     assert not diagnostics._resume.isEnabled()
 
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     dock.input.choose(groups="channel:0")
     dock.form.set_values({"n_clusters": 2})
     run(dock, dock.start_sweep)
     assert not diagnostics._runs
-    assert "balance" in diagnostics.plot.values_at_cursor
+    assert "balance" in values_at_cursor(diagnostics.plot)
 
 
 def test_edits_leave_the_recording_of_the_run_as_it_is(
@@ -349,7 +350,7 @@ def test_the_cursor_is_painted_at_its_time(qtbot, time):
     orange = [[p.red() > 200 and p.blue() < 90 < p.green() for p in row] for row in pixels]
     columns = np.flatnonzero(np.sum(orange, axis=0) > 30)
     assert len(columns) and all(abs(plot.time_at(int(x)) - time) < 0.2 for x in columns)
-    assert plot.values_at_cursor["a"] == ("nan" if time == 0 else str(time))
+    assert values_at_cursor(plot)["a"] == ("nan" if time == 0 else str(time))
 
 
 def test_behind_another_tab_no_curves_are_drawn(window, dock, diagnostics, long_run, qtbot):

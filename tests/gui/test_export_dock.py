@@ -17,9 +17,9 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 
 import napari_saf as saf
 from napari_saf._gui.export import dock as export_dock
-from napari_saf._gui.export import source as export_source
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.placement import image_region
+from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import _export, load_recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
@@ -273,12 +273,12 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
 
 
 def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, monkeypatch):
-    def read(data, index, cancelled):
+    def read(pixels, cancelled):
         while not cancelled():
             time.sleep(0.01)
         raise Cancelled
 
-    monkeypatch.setattr(export_source, "read_pixels", read)
+    monkeypatch.setattr(Pixels, "read", read)
     click(qtbot, done.button)
     click_and_wait(qtbot, done, done._stop_button)
     assert done.status.text == "stopped: nothing was saved" and not (tmp_path / "out").exists()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks, stack
+from gui_cases import TIMEOUT, blocks, stack, table_texts
 from qtpy.QtCore import QPoint, Qt
 
 from napari_saf._gui.layers.metadata import METADATA_KEY
@@ -18,7 +18,7 @@ def viewer(model_or_window):
 
 @pytest.fixture
 def fair(dock):
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     dock.form.set_values({"n_clusters": 3})
     return dock
 
@@ -30,9 +30,9 @@ def sweep(qtbot, dock):
 
 def test_the_section_is_there_for_methods_that_spread_labels_only(dock):
     assert dock.fairness.isHidden()
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     assert not dock.fairness.isHidden()
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     assert dock.fairness.isHidden()
 
 
@@ -41,7 +41,7 @@ def test_the_scale_is_asked_where_it_matters(fair):
     assert not fair._choice.is_shown(scale)
     fair.form.set_values({"objective": "ncut"})
     assert fair._choice.is_shown(scale)
-    fair.choose_method("saf")
+    fair.form.choose("saf")
     assert fair._choice.is_shown(scale)
 
 
@@ -49,7 +49,7 @@ def test_groups_are_read_from_a_channel_by_default(fair, run):
     result = run(fair)
     assert result.recipe["input"]["groups"] == "channel:0"
     assert np.isfinite(result.history.measures["fairness_error"][-1])
-    rows = fair.fairness.table_texts()
+    rows = table_texts(fair.fairness.table)
     assert len(rows) == result.n_labels + 1
     assert all("→" in text for row in rows[:-1] for text in row)
 
@@ -60,7 +60,7 @@ def test_a_labels_layer_is_taken_as_groups_only_when_asked(viewer, open_on, open
     dock = None if opens_image_first else open_on(viewer, SegmentWidget)
     viewer.add_image(blocks(), name="blocks")
     dock = dock or open_on(viewer, SegmentWidget)
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     assert dock.input.choices["groups"].currentText() == "red: low and high"
 
 
@@ -77,7 +77,7 @@ def test_a_labels_layer_makes_groups(fair, viewer, run):
 def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
     dock = open_on(viewer, SegmentWidget)
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     assert "slices" not in dock.input.choices["groups"].currentText()
     dock.input.choose(extent="each")
     dock.input.choose(groups="axis:0")
@@ -114,7 +114,7 @@ def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):
 def test_the_table_tells_before_and_after(fair, qtbot):
     sweep(qtbot, fair)
     fair.fairness.choose(0)
-    for row in fair.fairness.table_texts()[:-1]:
+    for row in table_texts(fair.fairness.table)[:-1]:
         for text in row:
             before, after = text.removesuffix(" %").split(" → ")
             assert before == after
@@ -153,7 +153,7 @@ def test_bad_proportions_are_told(fair, qtbot):
 
 
 def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, run):
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 4})
     viewer.layers["blocks"].scale = (2, 3)
     result = run(dock)
@@ -168,7 +168,7 @@ def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, 
 
 
 def test_means_have_no_typical_pixels(dock, viewer, run):
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 4, "prototypes": "means"})
     run(dock)
     assert viewer.layers[-1].name == "blocks [SLK]"
@@ -177,7 +177,7 @@ def test_means_have_no_typical_pixels(dock, viewer, run):
 def test_points_of_one_slice_lie_in_that_slice(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
     dock = open_on(viewer, SegmentWidget)
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 2})
     viewer.dims.set_current_step(0, 3)
     run(dock)
@@ -188,7 +188,7 @@ def test_points_of_one_slice_lie_in_that_slice(viewer, open_on, run):
 def test_points_of_a_volume_lie_where_their_pixels_do(viewer, open_on, run):
     viewer.add_image(stack(), name="stack")
     dock = open_on(viewer, SegmentWidget)
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 2})
     dock.input.choose(extent="volume")
     result = run(dock)
@@ -198,7 +198,7 @@ def test_points_of_a_volume_lie_where_their_pixels_do(viewer, open_on, run):
 
 
 def test_blocks_have_four_modes(dock, run):
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 4})
     result = run(dock)
     quarters = blocks()[8::16, 8::16].reshape(-1, 3) / 255
@@ -211,7 +211,7 @@ def test_groups_of_any_numbers_are_named_by_them(viewer, fair, run):
     layer = viewer.add_labels(wells.astype(np.int32), name="wells")
     fair.input.choose(groups=layer)
     run(fair)
-    table = fair.fairness._table
+    table = fair.fairness.table
     headings = [table.horizontalHeaderItem(k).text() for k in range(table.columnCount())]
     assert headings == ["group 5", f"group {2**31 - 1}"]
-    assert fair.fairness.table_texts()[-1] == ["50 %", "50 %"]
+    assert table_texts(fair.fairness.table)[-1] == ["50 %", "50 %"]

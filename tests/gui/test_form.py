@@ -126,7 +126,7 @@ def test_a_form_takes_another_method(form_of):
 
 
 def test_changing_the_method_changes_the_form(dock):
-    dock.choose_method("af")
+    dock.form.choose("af")
     assert dock.form.method is saf.AssignmentFlow
     assert "prototypes" in asked_for(dock.form)
     assert "s" not in asked_for(dock.form)
@@ -136,7 +136,7 @@ def test_prototypes_of_a_result_label_another_image(viewer, dock, run):
     first = run(dock)
     (source,) = [layer for layer in viewer.layers if "napari_saf" in layer.metadata]
     flipped = viewer.add_image(blocks()[::-1].copy(), name="flipped")
-    dock.choose_method("af")
+    dock.form.choose("af")
     field = dock.form.prototypes_field
     field.choose(source)
     np.testing.assert_array_equal(dock.form.values()["prototypes"], first.prototypes)
@@ -156,7 +156,7 @@ def test_prototypes_of_edited_labels_keep_their_numbers(viewer, dock, run):
     table[[0, 2]] = np.nan
     parts = {2: rows[1:3], 4: np.ones((2, 9)), 5: "none", 1: rows[:1]}
     source.metadata["napari_saf"] |= {"prototypes": table, "parts": parts}
-    dock.choose_method("af")
+    dock.form.choose("af")
     dock.form.prototypes_field.choose(source)
     values = dock.form.values()
     np.testing.assert_array_equal(values["prototypes"], rows[1:])
@@ -181,7 +181,7 @@ def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run, number
     for number in numbers[1::2]:
         row, column = np.argwhere(wanted == number)[20]
         strokes[row, column] = number
-    dock.choose_method("af")
+    dock.form.choose("af")
     dock.form.prototypes_field.choose(source)
     dock.input.choose(strokes=viewer.add_labels(strokes, name="strokes"))
     result = run(dock)
@@ -192,7 +192,7 @@ def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run, number
 
 
 def test_af_without_prototypes_says_so(dock, run):
-    dock.choose_method("af")
+    dock.form.choose("af")
     assert run(dock) is None
     assert dock.status.is_error and "prototypes" in dock.status.text
 
@@ -205,7 +205,7 @@ def test_the_device_is_named(dock):
 
 def test_a_new_result_is_offered_to_the_form(viewer, dock, run):
     run(dock)
-    dock.choose_method("af")
+    dock.form.choose("af")
     choice = dock.form.prototypes_field
     choice.setCurrentIndex(1)
     assert choice.count() == 2

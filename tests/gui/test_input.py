@@ -397,7 +397,7 @@ def test_a_scale_larger_than_a_picture_is_as_large_as_it(viewer, dock, run):
     dock.input.scale.set_value(25)
     assert run(dock).recipe["input"]["window"] == (19, 25)
     assert "scale along axis -2: 19 px" in dock.status.text
-    dock.choose_method("slk")
+    dock.form.choose("slk")
     assert not run(dock).recipe["input"]["window"] == 25
 
 

@@ -21,7 +21,7 @@ def test_labels_of_another_size_are_no_start_for_strokes(viewer):
 
 
 def test_a_list_that_is_no_list_of_numbers_is_refused_when_it_is_run(viewer, dock):
-    dock.choose_method("fair")
+    dock.form.choose("fair")
     line = dock.form.fields["proportions"].control
     line.setText("a half")
     line.editingFinished.emit()

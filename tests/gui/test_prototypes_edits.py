@@ -10,7 +10,6 @@ from napari.components import ViewerModel
 from napari.layers import Image, Labels
 
 import napari_saf as saf
-from napari_saf._gui.docks.undo import UndoHistory
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.reading import ProblemReader
 from napari_saf._gui.prototypes.edits import (
@@ -22,7 +21,7 @@ from napari_saf._gui.prototypes.edits import (
     refine,
     split,
 )
-from napari_saf._gui.prototypes.labels import LabelState, LayerSource, UndoStep
+from napari_saf._gui.prototypes.labels import LabelState, LayerSource, UndoHistory, UndoStep
 from napari_saf.methods import not_cancelled
 from napari_saf.recording import PackedArray
 
@@ -180,7 +179,7 @@ def test_what_cannot_go_on_is_named():
 
 
 def test_undo_keeps_within_its_memory():
-    history = UndoHistory(lambda step: step.pixels.n_bytes, most_bytes=300)
+    history = UndoHistory(most_bytes=300)
     source = LayerSource(None)
     noise = np.random.default_rng(0)
     for k in range(5):

@@ -7,7 +7,7 @@ import pytest
 from gui_cases import blocks
 
 from napari_saf import AssignmentFlow, GridGraph, Problem
-from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.run import WarmStart
 from napari_saf.problem import ImageOptions
 from napari_saf.result import LabelMap
@@ -23,11 +23,9 @@ def job():
     seeds[3, 3], seeds[20, 20] = 1, 2
     everything = (slice(None), slice(None))
     return ImageJob(
-        data=blocks(),
-        index=everything,
+        Pixels(blocks(), everything),
         options=ImageOptions(features="multiscale", weights="contrast", window=5),
-        seeds=seeds,
-        seeds_index=everything,
+        seeds=Pixels(seeds, everything),
     )
 
 
@@ -39,12 +37,12 @@ def reader():
 def with_mask(job):
     mask = np.ones((32, 32), dtype=np.uint8)
     mask[:4] = 0
-    return dataclasses.replace(job, mask=mask, mask_index=job.index)
+    return dataclasses.replace(job, mask=Pixels(mask, job.pixels.index))
 
 
 def test_new_strokes_need_no_new_features(reader, job):
     first = reader.read(job, never)
-    job.seeds[10, 10] = 2
+    job.seeds.data[10, 10] = 2
     second = reader.read(job, never)
     assert second.graph is first.graph
     assert second.features is first.features
@@ -53,7 +51,7 @@ def test_new_strokes_need_no_new_features(reader, job):
 
 def test_a_problem_is_read_as_if_for_the_first_time(reader, job):
     reader.read(job, never)
-    job.seeds[10, 10] = 2
+    job.seeds.data[10, 10] = 2
     again, fresh = reader.read(job, never), ProblemReader().read(job, never)
     np.testing.assert_array_equal(again.seeds, fresh.seeds)
     np.testing.assert_array_equal(again.features, fresh.features)
@@ -62,8 +60,8 @@ def test_a_problem_is_read_as_if_for_the_first_time(reader, job):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda job: job.data.__setitem__(slice(None), job.data[::-1].copy()),
-        lambda job: job.mask.__setitem__((9, 9), 0),
+        lambda job: job.pixels.data.__setitem__(slice(None), job.pixels.data[::-1].copy()),
+        lambda job: job.mask.data.__setitem__((9, 9), 0),
     ],
     ids=["image", "mask"],
 )
@@ -78,7 +76,7 @@ def test_what_changes_in_place_is_seen(reader, job, change):
     "change",
     [
         {"options": ImageOptions(window=3)},
-        {"data": blocks()[:, ::-1]},
+        {"pixels": Pixels(blocks()[:, ::-1], (slice(None), slice(None)))},
         {"finite_only": True},
     ],
 )
@@ -103,9 +101,7 @@ def test_labels_that_were_given_hold_where_nothing_is_painted(job):
 
 def test_features_of_another_layer_are_standardized(reader, job):
     deep = np.random.default_rng(0).normal(5, 40, (4, 32, 32))
-    job = dataclasses.replace(
-        job, features=deep, features_index=(slice(None),) * 3, features_axis=0
-    )
+    job = dataclasses.replace(job, features=Pixels(deep), features_axis=0)
     features = reader.read(job, never).features
     assert features.shape == (1024, 4)
     np.testing.assert_allclose(features.mean(axis=0), 0, atol=1e-5)

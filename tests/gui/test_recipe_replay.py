@@ -76,7 +76,7 @@ def in_the_app(dock, qtbot, run):
     seeds = np.zeros((11, 14), np.uint8)
     seeds[2, 2:5], seeds[8, 9:12] = 1, 2
     strokes = viewer.add_labels(seeds, name="strokes") if has_strokes else None
-    dock.choose_method(name)
+    dock.form.choose(name)
     dock.form.set_values(values)
     dock.input.choose(image=image)
     dock.input.choose(strokes=strokes)

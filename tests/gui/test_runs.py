@@ -14,7 +14,7 @@ from qtpy.QtWidgets import QWidget
 
 from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.forms.controls import StatusArea
-from napari_saf._gui.layers.reading import ImageJob
+from napari_saf._gui.layers.reading import ImageJob, Pixels
 from napari_saf._gui.runs.run import Run, RunStart, Task
 from napari_saf.problem import ImageOptions
 
@@ -25,7 +25,7 @@ _LONGEST_WAIT = 0.05
 
 def a_run(**parameters):
     image = blocks()
-    job = ImageJob(image, (slice(None),) * 3, ImageOptions(channel_axis=-1))
+    job = ImageJob(Pixels(image, (slice(None),) * 3), ImageOptions(channel_axis=-1))
     return Run(job, SelfAssignmentFlow(**({"max_labels": 4} | parameters)))
 
 

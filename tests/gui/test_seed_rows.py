@@ -23,7 +23,7 @@ def for_seeds(name):
 
 
 def test_rows_that_act_on_strokes_come_and_go_with_them(viewer, dock, open_on):
-    dock.choose_method("af")
+    dock.form.choose("af")
     assert for_seeds("af") and not for_seeds("af") & set(asked_for(dock.form))
     strokes = viewer.add_labels(np.zeros((32, 32), np.uint8), name="strokes")
     dock.input.choose(strokes=strokes)
@@ -33,7 +33,7 @@ def test_rows_that_act_on_strokes_come_and_go_with_them(viewer, dock, open_on):
     dock.input.choose(strokes=None)
     assert dock.form.read().rounds == saf.AssignmentFlow().rounds
     dock.input.choose(strokes=strokes)
-    dock.choose_method("saf")
+    dock.form.choose("saf")
     assert for_seeds("saf") <= set(asked_for(dock.form))
     viewer.layers.remove(strokes)
     assert not for_seeds("saf") & set(asked_for(dock.form))

@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, blocks
+from gui_cases import TIMEOUT, blocks, tooltips
 from napari.layers import Labels
 from qtpy.QtWidgets import QMainWindow
 
@@ -48,8 +48,8 @@ def test_a_run_shows_the_labels_of_python_and_what_repeats_it(viewer, dock, run)
     np.testing.assert_array_equal(entry["prototypes"], result.prototypes)
     np.testing.assert_array_equal(entry["columns"], result.columns)
 
-    assert len(dock.swatches.tooltips()) == result.n_labels
-    shares = [float(text.split()[2]) for text in dock.swatches.tooltips()]
+    assert len(tooltips(dock.swatches)) == result.n_labels
+    shares = [float(text.split()[2]) for text in tooltips(dock.swatches)]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
 

@@ -22,7 +22,7 @@ def paint(layer):
 
 def test_all_pixels_follow_the_strokes(dock, strokes, run):
     paint(strokes)
-    dock.choose_method("af")
+    dock.form.choose("af")
     result = run(dock)
     expected = np.kron([[1, 2], [3, 4]], np.ones((16, 16), dtype=int))
     assert (result.labels == expected).mean() > 0.95
@@ -32,7 +32,7 @@ def test_all_pixels_follow_the_strokes(dock, strokes, run):
 
 def test_labels_have_the_colours_of_the_strokes(dock, viewer, strokes, run):
     paint(strokes)
-    dock.choose_method("af")
+    dock.form.choose("af")
     run(dock)
     for label in range(1, 5):
         np.testing.assert_allclose(
@@ -49,7 +49,7 @@ def test_new_labels_may_appear_beside_those_of_the_strokes(dock, strokes, run):
 
 
 def test_no_strokes_yet_is_told(dock, strokes, qtbot):
-    dock.choose_method("af")
+    dock.form.choose("af")
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     assert dock.status.is_error
@@ -58,7 +58,7 @@ def test_no_strokes_yet_is_told(dock, strokes, qtbot):
 
 def test_strokes_of_one_class_are_told(dock, strokes, run):
     strokes.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
-    dock.choose_method("af")
+    dock.form.choose("af")
     assert run(dock) is None
     assert dock.status.is_error and "two or more classes, got one" in dock.status.text
 
@@ -71,7 +71,7 @@ def test_strokes_of_a_stack_count_in_their_slice(viewer, run):
     layer.data_setitem((np.full(3, 2), np.arange(7, 10), np.full(3, 8)), 1)
     layer.data_setitem((np.full(3, 2), np.arange(3), np.full(3, 1)), 2)
     viewer.dims.set_current_step(0, 2)
-    dock.choose_method("af")
+    dock.form.choose("af")
     result = run(dock)
     assert result.labels[8, 8] == 1
     assert result.labels[1, 1] == 2

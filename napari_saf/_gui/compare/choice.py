@@ -1,11 +1,14 @@
-"""What to compare, and what the results are called: with the labels of the form."""
+"""What to compare: chosen, named by the labels of the form, run in the thread that computes."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
     QCheckBox,
@@ -21,19 +24,28 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.image_input import with_side
-from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.layout import FormSection, fill_layout
+from napari_saf._gui.layers.placement import ImageRegion
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
+from napari_saf._gui.runs.run import without_gaps
 from napari_saf.comparison import (
     OPTION_AXES,
+    Comparison,
+    ComparisonStep,
+    Row,
     Variant,
+    comparison_table,
+    iterate_comparison,
     lay_out,
     open_axes,
     parameter_named,
     read_values,
     variants_of,
 )
-from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.errors import InvalidInput
+from napari_saf.methods import METHODS, AbstractMethod, run_to_end
 from napari_saf.parameters import Parameter, describe
-from napari_saf.problem import ImageOptions
+from napari_saf.problem import ImageOptions, Problem
 
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
@@ -42,6 +54,7 @@ _FIRST_VALUES = {"window": "3, 9, 21", "max_side": "240, 480"}
 _START = (("s", "0, 0.5, 1"), ("window", "3, 9"))
 _MOST_LETTERS = 68
 """Of the names in a row of panels, in a small window."""
+_REPORT_SECONDS = 0.1
 _N_GIVEN = 2
 """Panels of image and truth."""
 
@@ -59,10 +72,8 @@ class ComparisonChoice(QWidget):
         section, methods, layout = FormSection(), QVBoxLayout(), QVBoxLayout(self)
         section.add_row("Settings", self.settings, "What the parameters are that do not vary.")
         methods.setSpacing(2)
-        layout.setContentsMargins(0, 0, 0, 0)
         layout.addLayout(methods)
-        for widget in (section, *self.rows):
-            layout.addWidget(widget)
+        fill_layout(layout, section, *self.rows)
         for name, box in self.boxes.items():
             box.setToolTip(f"Run this method ({name}).")
             box.toggled.connect(self._on_methods_changed)
@@ -124,8 +135,7 @@ class _AxisRow(QWidget):
         self._box.setToolTip("The parameter that takes several values.")
         self._line.setToolTip("Values with commas between; every combination is run.")
         layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(label)
+        fill_layout(layout, label)
         for widget, stretch in ((self._box, 5), (self._line, 3)):
             widget.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
             layout.addWidget(widget, stretch=stretch)
@@ -140,7 +150,6 @@ class _AxisRow(QWidget):
 
     @property
     def text(self) -> str:
-        """Its values."""
         return str(self._line.text())
 
     def offer(self, items: Iterable[Parameter]) -> None:
@@ -171,7 +180,6 @@ class _AxisRow(QWidget):
 
 
 def _first_values(item: Parameter) -> str:
-    """Return values of a parameter to begin with."""
     if item.name in _FIRST_VALUES:
         return _FIRST_VALUES[item.name]
     if item.kind == "choice":
@@ -228,3 +236,64 @@ def panel_names(variants: Sequence[Variant]) -> list[str]:
         if max(map(len, names)) <= _MOST_LETTERS // n_columns:
             break
     return names
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ComparisonJob:
+    """What to compare on a region of an image, as read from the form on click; what came of it.
+
+    The rows are the numbers of the results, with those of their agreement where a truth is known.
+    """
+
+    image_job: ImageJob
+    region: ImageRegion
+    variants: Sequence[Variant]
+    comparison: Comparison = Comparison(())
+    rows: Sequence[Row] = ()
+    truth: NDArray[Any] | None = None
+
+    def run(
+        self,
+        truth: Pixels | None,
+        report: Callable[[object], None],
+        cancelled: Callable[[], bool],
+    ) -> ComparisonJob:
+        """Run all variants; report each result once, and fraction and name of what is under way.
+
+        Errors are those of `iterate_comparison` and `with_truth`.
+        """
+        measured, reader = self.with_truth(truth, cancelled), ProblemReader()
+        n_reported, last = 0, 0.0
+
+        def read(options: ImageOptions) -> Problem:
+            job = dataclasses.replace(self.image_job, options=options)
+            return without_gaps(reader.read(job, cancelled))[0]
+
+        def on_step(step: ComparisonStep) -> None:
+            nonlocal n_reported, last
+            for result in step.results[n_reported:]:
+                report(result)
+            n_reported = len(step.results)
+            if time.perf_counter() - last > _REPORT_SECONDS:
+                last = time.perf_counter()
+                report((step.snapshot.fraction, whole_name(step.variant)))
+
+        found = run_to_end(iterate_comparison(self.variants, read, cancelled=cancelled), on_step)
+        rows = comparison_table(found, measured.truth)
+        return dataclasses.replace(measured, comparison=found, rows=rows)
+
+    def with_truth(self, truth: Pixels | None, cancelled: Callable[[], bool]) -> ComparisonJob:
+        """Return the same, measured by regions as they should be, if they are known.
+
+        InvalidInput is raised if they do not fit the image, or are 0 everywhere.
+        """
+        regions = None if truth is None else truth.read(cancelled).copy()
+        if regions is not None:
+            sides, fixed = self.image_job.pixels.data.shape, self.region.fixed
+            expected = tuple(sides[axis] for axis in self.region.axes if axis not in fixed)
+            if regions.shape != expected:
+                raise InvalidInput(f"truth: expected the shape {expected}, got {regions.shape}")
+            if not regions.any():
+                raise InvalidInput("truth: expected labelled pixels, got 0 everywhere")
+        rows = comparison_table(self.comparison, regions)
+        return dataclasses.replace(self, rows=rows, truth=regions)

@@ -13,15 +13,13 @@ import numpy as np
 from napari.layers import Labels
 from qtpy.QtWidgets import QFileDialog
 
-from napari_saf._gui.compare.choice import ComparisonChoice, whole_name
-from napari_saf._gui.compare.job import ComparisonJob
+from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.layers.reading import read_pixels
 from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError
@@ -54,7 +52,7 @@ class CompareWidget(RunDock):
         self._progress: tuple[float, str] | None = None
         self._scale_note = ""
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
-        self.truth = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="none")
+        self.truth = LayerChoice(viewer, Labels, none="none")
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
         self._side = SideBySide(viewer, self._on_grid_left)
         self._lay_out_controls()
@@ -103,7 +101,6 @@ class CompareWidget(RunDock):
         return super().is_busy or self._is_adding
 
     def start(self) -> None:
-        """Run what is asked for."""
         self._finite_only = False
         self._run_again()
 
@@ -121,7 +118,7 @@ class CompareWidget(RunDock):
             return save_comparison(
                 target,
                 outcome.comparison,
-                read_pixels(job.data, job.index, cancelled),
+                job.pixels.read(cancelled),
                 truth=outcome.truth,
                 paint=paint,
                 colors=colors,

@@ -76,7 +76,6 @@ class ComparisonLayers:
         return tuple(float(x) for x in live.color(number - 1)[:3])
 
     def release(self) -> None:
-        """Stop updating and release the layers."""
         self._timer.stop()
         self._work.clear()
         self._lives.clear()

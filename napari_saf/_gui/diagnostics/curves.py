@@ -81,7 +81,7 @@ class CurvePlot(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: list[_Row] = []
+        self.rows: list[_Row] = []
         self._curves: Sequence[Curve] = ()
         self._times: NDArray[np.float64] = np.zeros(0)
         self._cursor = 0.0
@@ -97,23 +97,17 @@ class CurvePlot(QWidget):
         self._layout.addLayout(foot)
         self.setVisible(False)
 
-    @property
-    def values_at_cursor(self) -> dict[str, str]:
-        """The value at the cursor, by the name of its curve."""
-        shown = [row for row in self._rows if not row.isHidden()]
-        return {row.name.text(): row.value.text() for row in shown}
-
     def show_curves(
         self, times: NDArray[np.float64], curves: Sequence[Curve], colors: Colors
     ) -> None:
         """Show curves over times; `colors` returns the colour of a column."""
         self._times, self._curves = times, curves
-        while len(self._rows) < len(curves):
-            self._rows.append(_Row())
-            self._layout.insertWidget(len(self._rows) - 1, self._rows[-1])
-        for row in self._rows[len(curves) :]:
+        while len(self.rows) < len(curves):
+            self.rows.append(_Row())
+            self._layout.insertWidget(len(self.rows) - 1, self.rows[-1])
+        for row in self.rows[len(curves) :]:
             row.hide()
-        for row, curve in zip(self._rows, curves, strict=False):
+        for row, curve in zip(self.rows, curves, strict=False):
             row.show_curve(times, curve, colors)
         self._end.setText(f"{times[-1]:.3g}")
         self.setVisible(bool(len(curves)))
@@ -124,20 +118,19 @@ class CurvePlot(QWidget):
         if len(self._times):
             step = int(np.abs(self._times - time).argmin())
             share = time / max(float(self._times[-1]), 1e-9)
-            for row, curve in zip(self._rows, self._curves, strict=False):
+            for row, curve in zip(self.rows, self._curves, strict=False):
                 row.mark(share, curve.format(curve.values[step]))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """Go where the mouse points, or is dragged."""
-        if self._rows and event.buttons() & Qt.MouseButton.LeftButton:
+        if self.rows and event.buttons() & Qt.MouseButton.LeftButton:
             self.moved.emit(self.time_at(event.pos().x()))
 
     mouseMoveEvent = mousePressEvent
 
     def time_at(self, x: int) -> float:
-        """Return the time at a horizontal place, in pixels."""
-        place = self._rows[0].place
-        left = self._rows[0].mapTo(self, place.topLeft()).x()
+        place = self.rows[0].place
+        left = self.rows[0].mapTo(self, place.topLeft()).x()
         share = (x - left) / max(place.width(), 1) * (1 + 2 * _MARGIN) - _MARGIN
         return float(min(max(share, 0.0), 1.0) * self._times[-1])
 
@@ -172,7 +165,6 @@ class _Row(QWidget):
 
     @property
     def place(self) -> QRect:
-        """Where the curve is plotted."""
         return self._grid.cellRect(1, 1).united(self._grid.cellRect(2, 2))
 
     def show_curve(self, times: NDArray[np.float64], curve: Curve, colors: Colors) -> None:

@@ -75,7 +75,6 @@ class DiagnosticsWidget(RunDock):
 
     @property
     def time(self) -> float:
-        """The time of the slider."""
         place = self._slider.value()
         return float(self.times[place]) if place < len(self.times) else 0.0
 
@@ -133,7 +132,6 @@ class DiagnosticsWidget(RunDock):
             self._choice.choose(controller.live.layer)
 
     def run_ended(self, controller: RunController) -> None:
-        """Show what is left of a run."""
         run = self._run_of(controller)
         if run is None or self._lifetime.has_ended:
             return
@@ -152,7 +150,7 @@ class DiagnosticsWidget(RunDock):
             self._slider.setValue(place)
 
     def _create_controls(self) -> None:
-        self._choice = LayerChoice(self._viewer, self._may_be_shown)
+        self._choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
         self._slider = QSlider(Qt.Orientation.Horizontal)
         self._slider.setPageStep(1)
         self._description = QLabel()
@@ -190,9 +188,7 @@ class DiagnosticsWidget(RunDock):
     def _may_start(self, run: RecordedRun) -> bool:
         return not (run.is_running or run.live.is_lost) and run.job.image in self._viewer.layers
 
-    def _may_be_shown(self, layer: object) -> bool:
-        if not isinstance(layer, Labels):
-            return False
+    def _may_be_shown(self, layer: Labels) -> bool:
         own = any(run.live.layer == layer and not run.is_running for run in self._runs)
         return own or _history_of(layer) is not None
 
@@ -356,7 +352,6 @@ class DiagnosticsWidget(RunDock):
         self.run_in_background("apart", compute, show)
 
     def _on_layer_removed(self, event: Any) -> None:
-        """Forget the runs of a layer that is gone."""
         if event.value == self.earlier.labels:
             self._slider.setValue(self._slider.maximum())
         self._forget_runs(

@@ -49,7 +49,6 @@ class RecordedRun:
         return shown.extended(n_columns).numbers[:n_columns]
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
-        """Return recorded labels, numbered as on screen."""
         own = recorded.labels()[-1]
         return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.label_table import ROW_HEIGHT, create_cell, create_table, table_texts
+from napari_saf._gui.docks.label_table import ROW_HEIGHT, create_cell, create_table
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
@@ -33,22 +33,22 @@ class SeparabilityTable(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._summary = QLabel()
-        self._summary.setWordWrap(True)
-        self._summary.setToolTip(_SUMMARY_HELP)
-        self._table = create_table(
+        self.summary = QLabel()
+        self.summary.setWordWrap(True)
+        self.summary.setToolTip(_SUMMARY_HELP)
+        self.table = create_table(
             "Each label, the label it is least apart from, and how far apart they are."
         )
-        self._table.setColumnCount(3)
-        self._table.setHorizontalHeaderLabels(["Label", "Most like", "Apart"])
-        self._table.verticalHeader().hide()
-        self._table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        fill_layout(QVBoxLayout(self), self._summary, self._table)
+        self.table.setColumnCount(3)
+        self.table.setHorizontalHeaderLabels(["Label", "Most like", "Apart"])
+        self.table.verticalHeader().hide()
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        fill_layout(QVBoxLayout(self), self.summary, self.table)
         self.show_message("")
 
     def show_message(self, text: str) -> None:
-        self._summary.setText(text)
-        self._table.hide()
+        self.summary.setText(text)
+        self.table.hide()
 
     def show_separability(
         self,
@@ -65,23 +65,18 @@ class SeparabilityTable(QWidget):
         nearest = np.nanargmin(pairs[present], axis=1)
         order = np.argsort(pairs[present, nearest], kind="stable")
         couples = [(int(present[k]), int(nearest[k])) for k in order]
-        self._table.setRowCount(len(couples))
+        self.table.setRowCount(len(couples))
         for row, couple in enumerate(couples):
             for place, column in enumerate(couple):
-                self._table.setItem(row, place, create_cell(f"{numbers[column]}", color(column)))
-            self._table.setItem(row, 2, create_cell(f"{pairs[couple]:.3g}"))
+                self.table.setItem(row, place, create_cell(f"{numbers[column]}", color(column)))
+            self.table.setItem(row, 2, create_cell(f"{pairs[couple]:.3g}"))
         first, second = sorted(numbers[list(couples[0])])
-        self._summary.setText(
+        self.summary.setText(
             f"All labels: {whole:.3g}. Least apart: {first} and {second} ({pairs[couples[0]]:.2g})."
         )
-        header = self._table.horizontalHeader().sizeHint().height()
-        self._table.setFixedHeight(header + min(len(order), _MOST_ROWS) * ROW_HEIGHT + 4)
-        self._table.show()
-
-    def texts(self) -> tuple[str, list[list[str]]]:
-        """Return the line, and the table row by row."""
-        rows = [] if self._table.isHidden() else table_texts(self._table)
-        return str(self._summary.text()), rows
+        header = self.table.horizontalHeader().sizeHint().height()
+        self.table.setFixedHeight(header + min(len(order), _MOST_ROWS) * ROW_HEIGHT + 4)
+        self.table.show()
 
 
 class BranchForm(FormSection):

@@ -11,12 +11,18 @@ import napari
 import numpy as np
 from napari.layers import Image, Layer
 from numpy.typing import NDArray
-from qtpy.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QCheckBox, QVBoxLayout, QWidget
 
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import FolderField
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.forms.layout import (
+    FormSection,
+    create_button,
+    create_fold,
+    create_row,
+    fill_layout,
+)
+from napari_saf._gui.layers.metadata import METADATA_KEY, is_given
 from napari_saf._gui.layers.placement import ImageRegion, place
 from napari_saf.batch import DictionaryTask, run_batch
 from napari_saf.dictionary import PatchSegmentation
@@ -48,9 +54,7 @@ class ApplySection(QWidget):
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
-        self.target = LayerChoice(
-            viewer, lambda layer: isinstance(layer, Image) and METADATA_KEY not in layer.metadata
-        )
+        self.target = LayerChoice(viewer, Image, is_given)
         self.source = FolderField("The folder with the images")
         self.results = FolderField("The folder for labels and rebuilt images")
         self.overwrite = QCheckBox("redo what is there")
@@ -78,11 +82,8 @@ class ApplySection(QWidget):
         self._create_layout()
 
     def _create_layout(self) -> None:
-        target = QWidget()
-        line = QHBoxLayout(target)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addWidget(self.target, stretch=1)
-        line.addWidget(self.apply)
+        target = create_row(self.target, self.apply, stretch=0)
+        target.layout().setStretch(0, 1)
         image, comparison, folder = FormSection(), FormSection(), FormSection()
         image.add_row("Apply to", target, "An image layer, seen or not while learning.")
         comparison.add_row(
@@ -97,12 +98,9 @@ class ApplySection(QWidget):
         folder.add_row("Results in", self.results, "Labels, rebuilt images and a table.")
         folder.add_row("", self.overwrite, "Without this, images that have results are skipped.")
         folder.add_row("", self.apply_to_folder)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(image)
-        layout.addWidget(self._kinds_row)
-        layout.addWidget(create_fold("Compare, options", comparison))
-        layout.addWidget(create_fold("Apply to a folder", folder))
+        options = create_fold("Compare, options", comparison)
+        apply_to_folder = create_fold("Apply to a folder", folder)
+        fill_layout(QVBoxLayout(self), image, self._kinds_row, options, apply_to_folder)
 
     def add_layers(self, layers: dict[str, Layer]) -> None:
         """Let the buttons show and hide these too, or in place of earlier ones."""
@@ -197,7 +195,6 @@ def _colors(values: NDArray[np.floating], *, is_signed: bool) -> dict[str, Any]:
 
 
 def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
-    """Return the attributes of a layer that was computed from an image."""
     own = {"name": f"{region.image.name} [{title}]", "metadata": {METADATA_KEY: {}}}
     return own | region.placement.transform
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import deque
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -14,8 +15,7 @@ from skimage.util import montage
 
 from napari_saf._gui.dictionary.layers import ColoredDictionary
 from napari_saf._gui.docks.label_table import to_qcolor
-from napari_saf._gui.docks.undo import UndoHistory
-from napari_saf._gui.forms.layout import create_button, create_row, create_scroll_area
+from napari_saf._gui.forms.layout import create_button, create_row, create_scroll_area, fill_layout
 
 _BORDER = 3
 _GAP = 6
@@ -26,6 +26,8 @@ _TRANSFORMS_SIDE, _TRANSFORMS_GAP = 44, 4
 _LEAST_HEIGHT, _MOST_HEIGHT = 72, 276
 _MAP_HEIGHT, _MAP_MARGIN = 240, 8
 _LEAST_ZOOM, _MOST_ZOOM, _ZOOM = 16, 120, 36
+_MOST_STEPS = 50
+"""To undo."""
 _HELP = (
     "A click shows where an atom is used; with Ctrl or Shift several are chosen. "
     "Wait over an atom to see its turns."
@@ -72,7 +74,6 @@ class AtomView(QWidget):
         self.chosen_changed.emit(self.chosen)
 
     def set_zoom(self, side: int) -> None:
-        """Show atoms at so many pixels a side."""
         self._zoom = side
         self._arrange()
 
@@ -86,7 +87,6 @@ class AtomView(QWidget):
         self._arrange()
 
     def tooltip(self, k: int) -> str:
-        """Return the tooltip of atom k, as HTML."""
         assert self.shown is not None
         dictionary = self.shown.dictionary
         count, total = int(dictionary.usage[k]), max(1, int(dictionary.usage.sum()))
@@ -175,7 +175,6 @@ class AtomView(QWidget):
             self.choose(hit - self.chosen if len(self.chosen) == 1 else hit)
 
     def event(self, event: QEvent) -> bool:
-        """Explain the atom under the mouse."""
         if event.type() != QEvent.Type.ToolTip or not self.places:
             return bool(super().event(event))
         k = self._atom_at(event.pos())
@@ -252,7 +251,7 @@ class AtomsSection(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.current: ColoredDictionary | None = None
-        self._history: UndoHistory[ColoredDictionary] = UndoHistory()
+        self._past: deque[ColoredDictionary] = deque(maxlen=_MOST_STEPS)
         self._is_enabled = True
         self._heading, self.view = QLabel(), AtomView()
         self._scroll = create_scroll_area(self.view)
@@ -284,18 +283,15 @@ class AtomsSection(QWidget):
         )
         self.view.height_changed.connect(self._fit_height)
         self.view.chosen_changed.connect(self._update_enabled)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._heading)
-        layout.addWidget(create_row(self.show_gallery, self.show_map, self.zoom))
-        layout.addWidget(self._scroll)
-        layout.addWidget(create_row(self.drop, self.undo, self.load, self.save))
+        views = create_row(self.show_gallery, self.show_map, self.zoom)
+        buttons = create_row(self.drop, self.undo, self.load, self.save)
+        fill_layout(QVBoxLayout(self), self._heading, views, self._scroll, buttons)
         self.show_dictionary(None)
         self._fit_height(0)
 
     def begin(self, new: ColoredDictionary) -> None:
         """Show a new dictionary; what was dropped from the one before is forgotten."""
-        self._history.clear()
+        self._past.clear()
         self.show_dictionary(new)
 
     def show_dictionary(self, shown: ColoredDictionary | None) -> None:
@@ -316,11 +312,11 @@ class AtomsSection(QWidget):
 
     def _on_drop_clicked(self) -> None:
         assert self.current is not None
-        self._history.push(self.current)
+        self._past.append(self.current)
         self._edit(self.current.without(self.view.chosen))
 
     def _on_undo_clicked(self) -> None:
-        self._edit(self._history.past.pop())
+        self._edit(self._past.pop())
 
     def _edit(self, edited: ColoredDictionary) -> None:
         self.view.choose(())
@@ -331,7 +327,7 @@ class AtomsSection(QWidget):
         n_atoms = 0 if self.current is None else len(self.current.atom_ids)
         # At least one atom must be left.
         self.drop.setEnabled(self._is_enabled and 0 < len(self.view.chosen) < n_atoms)
-        self.undo.setEnabled(self._is_enabled and bool(self._history.past))
+        self.undo.setEnabled(self._is_enabled and bool(self._past))
         self.save.setEnabled(self._is_enabled and n_atoms > 0)
         self.load.setEnabled(self._is_enabled)
 

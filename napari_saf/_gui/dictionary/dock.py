@@ -32,10 +32,9 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import (
     ImageRegion,
     channel_axes,
-    pixels_of,
     slice_on_screen,
 )
-from napari_saf._gui.layers.reading import ImageJob, read_pixels
+from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import center_on, deepest_pixel
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
@@ -57,6 +56,8 @@ _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
 class DictionaryWidget(RunDock):
     """Learn a dictionary of patches from images; inspect its atoms; apply it to other images."""
+
+    first_text = "reading the images …"
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -142,7 +143,7 @@ class DictionaryWidget(RunDock):
     def _image_job(self, image: Image) -> ImageJob:
         region = self._region(image)
         options = ImageOptions(window=self.scale.value, channel_axis=region.channel_axis_read)
-        return ImageJob(pixels_of(image), region.index, options)
+        return ImageJob(region.pixels, options)
 
     def _region(self, image: Image) -> ImageRegion:
         """Return the slice on screen, with all channels.
@@ -162,10 +163,6 @@ class DictionaryWidget(RunDock):
         self.channels.offer([("none", None), *((text, axis - len(axes)) for text, axis in axes)])
         self.channels.choose(before)
         self._section.show_row(self.channels, bool(axes))
-
-    def _on_began(self) -> None:
-        super()._on_began()
-        self.status.reset("reading the images …")
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
@@ -307,13 +304,15 @@ class DictionaryWidget(RunDock):
         target, current = self.applying.target.layer, self.current
         if target is None or current is None or self.is_busy:
             return
-        region, data, options = self._region(target), pixels_of(target), self._options()
+        region, options = self._region(target), self._options()
         options["channel_axis"] = region.channel_axis_read
 
+        pixels = region.pixels
+
         def calculate(report: object, stop: Callable[[], bool]) -> tuple[str, LayerData]:
-            pixels = read_pixels(data, region.index, stop)
+            image = pixels.read(stop)
             both = [one.dictionary for one in (current, *others)]
-            found = [one.apply(pixels, cancelled=stop, **options) for one in both]
+            found = [one.apply(image, cancelled=stop, **options) for one in both]
             return describe_results(*found), create_layers(region, *found)
 
         def show(applied: tuple[str, LayerData]) -> None:

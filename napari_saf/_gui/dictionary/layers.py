@@ -14,7 +14,7 @@ from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.live import N_COLORS, label_colors
+from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary
 from napari_saf.errors import InvalidInput
@@ -62,7 +62,7 @@ class ColoredDictionary:
         labels = [self.label_of(atom_id) for atom_id in atom_ids]
         if any(labels):
             colors[np.setdiff1d(np.arange(len(colors)), labels), 3] *= _DIMMED_ALPHA
-        return CyclicLabelColormap(colors=colors, background_value=0)
+        return colormap_of(colors)
 
     @property
     def title(self) -> str:

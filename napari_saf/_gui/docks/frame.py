@@ -36,7 +36,6 @@ def page_of(dock: QWidget) -> str:
 
 
 def frame_of(dock: QWidget) -> QDockWidget | None:
-    """Return the frame around a dock, or None."""
     frame: QWidget | None = dock.parentWidget()
     while frame is not None and not isinstance(frame, QDockWidget):
         frame = frame.parentWidget()
@@ -237,7 +236,6 @@ _visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary(
 
 
 def shortcut_text(key: str) -> str:
-    """Return a key as shown in a tooltip."""
     return key.replace("-", "+")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import (
     QAbstractTableModel,
@@ -245,11 +244,6 @@ class LabelTable(QTableView):
     def rows(self) -> list[LabelRow]:
         return list(self._rows.rows)
 
-    @property
-    def n_swatches_drawn(self) -> int:
-        """Number of swatches drawn so far; those of visible rows only."""
-        return len(self._rows.swatches)
-
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
         """Show labels; those that were selected stay so."""
         self._rows.show_rows(rows)
@@ -271,7 +265,6 @@ class LabelTable(QTableView):
         self.selectionModel().select(selection, flags)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Select none at Esc."""
         is_editing = self.state() == QAbstractItemView.State.EditingState
         if event.key() == Qt.Key.Key_Escape and self.isSortingEnabled() and not is_editing:
             self.clearSelection()
@@ -308,16 +301,7 @@ class LabelTable(QTableView):
             self.clearSelection()
 
 
-def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
-    # A colormap that shows the chosen label alone would leave the others black.
-    colormap = layer.colormap.model_copy(update={"use_selection": False})
-    found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
-    return np.asarray(np.clip(found, 0, 1))
-
-
 def create_table(tooltip: str) -> QTableWidget:
-    """Return an empty table that cannot be edited."""
     table = QTableWidget()
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
@@ -347,10 +331,3 @@ def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
 def to_qcolor(color: NDArray[np.floating]) -> QColor:
     """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
     return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))
-
-
-def table_texts(table: QTableWidget) -> list[list[str]]:
-    """Return what a table shows, row by row."""
-    rows, columns = range(table.rowCount()), range(table.columnCount())
-    cells = [[table.item(row, column) for column in columns] for row in rows]
-    return [["" if cell is None else str(cell.text()) for cell in row] for row in cells]

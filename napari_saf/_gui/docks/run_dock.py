@@ -10,12 +10,12 @@ import napari
 from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QTimer
-from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
-from napari_saf._gui.forms.layout import create_scroll_area
+from napari_saf._gui.forms.layout import create_button, create_scroll_area
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
@@ -39,10 +39,11 @@ class RunDock(QWidget):
 
     Subclasses lay themselves out with `_lay_out`, connect themselves with `_connect` and release
     what else they hold in `_release`. Their `shortcuts` are keys of the viewer and the methods that
-    those call.
+    those call, `first_text` is what the status says as a run begins.
     """
 
     shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
+    first_text: ClassVar[str] = "reading the image …"
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
@@ -56,10 +57,8 @@ class RunDock(QWidget):
         self._finite_only = False
         self.controller = RunController(viewer)
         self.status = StatusArea()
-        self._stop_button = QPushButton("Stop")
-        self._stop_button.setToolTip(
-            f"End the work and keep what there is ({self._key_of('run_or_stop')})."
-        )
+        key = self._key_of("run_or_stop")
+        self._stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
         self._clock = QTimer(self)
         self._clock.setInterval(500)
         self.setMinimumWidth(LEAST_WIDTH)
@@ -172,6 +171,7 @@ class RunDock(QWidget):
         self._frame = None
         self._clock.start()
         self._update_enabled()
+        self.status.reset(self.first_text)
 
     def _on_stop_clicked(self) -> None:
         if self._task is None:
@@ -205,7 +205,6 @@ class RunDock(QWidget):
         )
 
     def _on_returned(self, result: Any) -> None:
-        """Say how a run ended."""
         text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"
         self._show_outcome(result, f"{text} in {self.controller.seconds:.1f} s")
 
@@ -216,9 +215,8 @@ class RunDock(QWidget):
         own = () if problem is None else problem.notes
         notes = [f"{job.image.name}: {note}" if note in own else note for note in result.notes]
         text = "\n".join(filter(None, [text, job.note, *notes]))
-        is_whole = frame is None or result.status is not Status.CANCELLED
-        action = _RESCALE if own and self._can_run_again else ""
-        self.status.show_progress(1.0 if is_whole else frame.fraction, text, action)  # type: ignore[union-attr]
+        fraction = frame.fraction if frame is not None and result.status is Status.CANCELLED else 1
+        self.status.show_progress(fraction, text, _RESCALE if own and self._can_run_again else "")
         return text
 
     def _on_failed(self, error: Exception) -> None:
@@ -250,12 +248,10 @@ class RunDock(QWidget):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run or a task is under way."""
         return self.controller.is_running or self._task is not None
 
     @property
     def is_calculating(self) -> bool:
-        """Whether calculations go on in the background."""
         return bool(self._background)
 
     def begin_task(
@@ -348,5 +344,4 @@ def describe_error(error: Exception) -> str:
 
 
 def count_labels(n_labels: int) -> str:
-    """Return a number of labels in words."""
     return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import napari
-from napari.layers import Image, Labels, Layer
+from napari.layers import Image, Labels
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import (
     QCheckBox,
@@ -164,10 +164,10 @@ class ExportWidget(RunDock):
         self._watched: Any = None
         self._raw: object = None
         self.choice, self.repeat = ExportChoice(), RepeatSection(viewer, self.status)
-        self.labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
+        self.labels = LayerChoice(viewer, Labels)
         if not isinstance(viewer.layers.selection.active, Labels):
             self.labels.setCurrentIndex(self.labels.count() - 1)  # the newest
-        self.image = LayerChoice(viewer, self._fits, none="none")
+        self.image = LayerChoice(viewer, Image, self._fits, none="none")
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
         self.button = QPushButton("Export")
@@ -199,20 +199,31 @@ class ExportWidget(RunDock):
         """Stop the task that is running; the shortcut writes no files."""
         return self.is_busy and super().run_or_stop()
 
-    def start_repeat(self) -> None:
-        """Label another image by the recipe."""
-        self._finite_only = False
-        self._repeat()
+    def start_repeat(self, finite_only: bool = False) -> None:
+        """Label another image by the recipe; perhaps without pixels that are not finite."""
+        self._finite_only = finite_only
+        recipe, labels = self.repeat.recipe, self.labels.layer
+        if recipe is None or self._task is not None:
+            return
+        with self._showing_errors():
+            job = repeat_job(
+                self._viewer,
+                recipe,
+                self.repeat.image.layer,
+                len(labelled_axes(labels)),
+                labels,
+                self.repeat.brightness.value,
+            )
+            self.controller.start(job.masked() if finite_only else job)
 
     def _release(self) -> None:
         self._watch(None)
         self._raw = self.repeat.recipe = None
 
-    def _fits(self, layer: Layer) -> bool:
+    def _fits(self, image: Image) -> bool:
         """Tell whether an image lies under the labels."""
         labels = self.labels.layer
-        is_image = isinstance(layer, Image) and labels is not None
-        return is_image and image_region(labels, layer) is not None
+        return labels is not None and image_region(labels, image) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Turn to a new result."""
@@ -311,7 +322,6 @@ class ExportWidget(RunDock):
             self.status.show_progress(1.0, f"{text} in {self._task.seconds:.1f} s")
 
     def _on_task_abandoned(self) -> None:
-        super()._on_task_abandoned()
         self.status.reset("stopped: nothing was saved")
 
     def _on_suggested_action_clicked(self) -> None:
@@ -323,26 +333,7 @@ class ExportWidget(RunDock):
     def _run_again(self, *, rescale: bool) -> None:
         if rescale:
             self.repeat.brightness.choose(True)
-        self._repeat()
-
-    def _repeat(self) -> None:
-        recipe, labels = self.repeat.recipe, self.labels.layer
-        if recipe is None or self._task is not None:
-            return
-        with self._showing_errors():
-            job = repeat_job(
-                self._viewer,
-                recipe,
-                self.repeat.image.layer,
-                len(labelled_axes(labels)),
-                labels,
-                self.repeat.brightness.value,
-            )
-            self.controller.start(job.masked() if self._finite_only else job)
-
-    def _on_began(self) -> None:
-        super()._on_began()
-        self.status.reset("reading the image …")
+        self.start_repeat(self._finite_only)
 
 
 def _named(paths: list[Path]) -> str:

@@ -11,7 +11,7 @@ from qtpy.QtWidgets import QFileDialog, QFrame, QLabel, QPlainTextEdit, QVBoxLay
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
-from napari_saf._gui.forms.layout import FormSection, create_button
+from napari_saf._gui.forms.layout import FormSection, create_button, fill_layout
 from napari_saf.errors import SafError
 from napari_saf.io import Recipe, save_recipe
 from napari_saf.methods import METHODS
@@ -30,7 +30,7 @@ class RepeatSection(QWidget):
         super().__init__()
         self.recipe: Recipe | None = None
         self._status, self._stem = status, ""
-        self.image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self.image = LayerChoice(viewer, Image)
         self.brightness = Choice(BRIGHTNESS)
         self.button = create_button("Repeat")
         self._save = create_button(
@@ -52,10 +52,8 @@ class RepeatSection(QWidget):
         rows = FormSection()
         rows.add_row("On image", self.image, "The image to label in the same way.")
         rows.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (self.summary, rows, self.button, folder, self._save, self._command):
-            layout.addWidget(widget)
+        widgets = (self.summary, rows, self.button, folder, self._save, self._command)
+        fill_layout(QVBoxLayout(self), *widgets)
 
     def show_recipe(self, recipe: Recipe | None, why_not: str, stem: str) -> None:
         """Offer to repeat a recipe, or say why nothing can be; files are called after `stem`."""

@@ -17,7 +17,7 @@ from napari_saf._gui.layers.placement import (
     positions_on_screen,
     squeezed_axes,
 )
-from napari_saf._gui.layers.reading import read_pixels
+from napari_saf._gui.layers.reading import Pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError
 from napari_saf.io import Export, Labelling, PrototypeSet, Wanted, count_labels
@@ -40,12 +40,11 @@ def labelling_reader(
     It is called in the thread that writes: of the pixels the layer may hold only a promise.
     """
     axes = squeezed_axes(layer)
-    labels, index = (
-        pixels_of(layer),
-        tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim)),
-    )
+    index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
+    labels, pixels = Pixels(pixels_of(layer), index), None
     region = None if image is None else image_region(layer, image)
-    pixels = None if image is None or region is None else pixels_of(image)
+    if image is not None and region is not None:
+        pixels = Pixels(pixels_of(image), region[0])
     points = points_of(layer)
     # A colormap that shows the chosen label alone would leave the others black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
@@ -64,10 +63,8 @@ def labelling_reader(
 
     def read(cancelled: Callable[[], bool]) -> Labelling:
         with memory_errors_translated("choose a smaller part of the layers"):
-            own = read_pixels(labels, index, cancelled).copy()
-            shown = None
-            if pixels is not None and region is not None:
-                shown = read_pixels(pixels, region[0], cancelled)
+            own = labels.read(cancelled).copy()
+            shown = None if pixels is None else pixels.read(cancelled)
             present = count_labels(own)[0]
             colors = colormap.map(present) if len(present) else np.empty((0, 4))
             colors = np.clip(np.asarray(colors, dtype=float), 0, 1)

@@ -11,7 +11,7 @@ from qtpy.QtCore import QSize, Qt, Signal
 from qtpy.QtWidgets import QAbstractItemView, QComboBox, QListWidget, QListWidgetItem, QSizePolicy
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.view import list_events
 from napari_saf.parameters import Parameter
 
@@ -50,11 +50,9 @@ class Choice(QComboBox):
         return self._values[index] if 0 <= index < len(self._values) else None
 
     def values(self) -> list[Any]:
-        """Return what the entries stand for, in the order on screen."""
         return list(self._values)
 
     def choose(self, value: object) -> None:
-        """Choose a value, if it is offered."""
         if value in self._values:
             self.setCurrentIndex(self._values.index(value))
 
@@ -72,7 +70,7 @@ class Choice(QComboBox):
 
 
 class LayerChoice(Choice):
-    """The layers of a viewer that are wanted, by object and not by name; it follows the viewer.
+    """The layers of a kind that fit, by object and not by name; it follows the viewer.
 
     Entries that are no layers can be put before the layers: `set_others`. The first of them, which
     is `none` at first, is chosen until a person chooses; where there is none, the layer that is
@@ -84,12 +82,13 @@ class LayerChoice(Choice):
     def __init__(
         self,
         viewer: napari.Viewer,
-        wanted: Callable[[Layer], bool],
+        kind: type[Layer],
+        fits: Callable[[Any], bool] = lambda layer: True,
         *,
         none: str | None = None,
     ) -> None:
         super().__init__()
-        self._viewer, self._wanted = viewer, wanted
+        self._viewer, self._kind, self._fits = viewer, kind, fits
         self._others: Entries = [] if none is None else [(none, None)]
         for event in list_events(viewer):
             event.connect(self.refresh)
@@ -101,14 +100,14 @@ class LayerChoice(Choice):
         return self.value if isinstance(self.value, Layer) else None
 
     def set_others(self, entries: Entries) -> None:
-        """Offer entries before the layers."""
         self._others = list(entries)
         self.refresh()
 
     def refresh(self, event: object = None) -> None:
         """Offer the layers that the viewer has now; keep the choice if it is still there."""
         before, active = self.value, self._viewer.layers.selection.active
-        layers = [(layer.name, layer) for layer in self._viewer.layers if self._wanted(layer)]
+        of_kind = [layer for layer in self._viewer.layers if isinstance(layer, self._kind)]
+        layers = [(layer.name, layer) for layer in of_kind if self._fits(layer)]
         entries = [*self._others, *layers]
         values = [value for _, value in entries]
         chosen = before if before in values or self._others else active
@@ -157,9 +156,7 @@ class ImageList(QListWidget):
         """Offer the images that the viewer has now; what is ticked stays so."""
         before, had = self.chosen(), self._items
         layers = [
-            layer
-            for layer in self._viewer.layers
-            if isinstance(layer, Image) and METADATA_KEY not in layer.metadata
+            layer for layer in self._viewer.layers if isinstance(layer, Image) and is_given(layer)
         ]
         ticked = [layer for layer in before if layer in layers]
         if not had:

@@ -184,18 +184,18 @@ class Swatches(QWidget):
         super().__init__()
         self._layout = QFlowLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
-        self._squares: list[QLabel] = []
+        self.squares: list[QLabel] = []
 
     def show_swatches(self, swatches: Sequence[Swatch]) -> None:
-        while len(self._squares) < len(swatches):
+        while len(self.squares) < len(swatches):
             square = QLabel()
             square.setFixedSize(_SQUARE_SIDE, _SQUARE_SIDE)
             square.setAlignment(Qt.AlignmentFlag.AlignCenter)
             self._layout.addWidget(square)
-            self._squares.append(square)
-        for square in self._squares[len(swatches) :]:
+            self.squares.append(square)
+        for square in self.squares[len(swatches) :]:
             square.hide()
-        for square, swatch in zip(self._squares, swatches, strict=False):
+        for square, swatch in zip(self.squares, swatches, strict=False):
             square.setToolTip(swatch.tooltip)
             square.setText("✕" if swatch.is_crossed else "")
             ink = "black" if float(np.mean(swatch.fill[:3])) > 0.5 else "white"
@@ -206,10 +206,6 @@ class Swatches(QWidget):
             if style != square.styleSheet():
                 square.setStyleSheet(style)
             square.show()
-
-    def tooltips(self) -> list[str]:
-        """Return the tooltips of the visible squares."""
-        return [str(square.toolTip()) for square in self._squares if not square.isHidden()]
 
 
 def fill_color(

@@ -13,7 +13,7 @@ from qtpy.QtCore import QObject, Signal
 from napari_saf._gui.forms.choices import Choice, LayerChoice, choice_entries
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.placement import (
     NO_IMAGE,
     ImageRegion,
@@ -93,22 +93,17 @@ class ImageInput(QObject):
         self.scale = OddSlider(options.window)
         sides = [(f"at most {side} px a side", side) for side in _MAX_SIDES]
         self.choices: dict[str, Any] = {
-            "image": LayerChoice(viewer, lambda layer: isinstance(layer, Image)),
+            "image": LayerChoice(viewer, Image),
             "channels": Choice(),
             "extent": Choice(),
         }
         self.choices |= {
-            "strokes": LayerChoice(
-                viewer,
-                # not those that were computed here
-                lambda layer: _is_labels(layer) and METADATA_KEY not in layer.metadata,
-                none=strokes,
-            ),
-            "groups": LayerChoice(viewer, _is_labels, none="none"),
-            "features": LayerChoice(viewer, self._may_be_features),
+            "strokes": LayerChoice(viewer, Labels, is_given, none=strokes),
+            "groups": LayerChoice(viewer, Labels, none="none"),
+            "features": LayerChoice(viewer, Image, self._may_be_features),
             "weights": Choice(choice_entries(_OPTIONS["weights"])),
             "max_side": Choice([(_OPTIONS["max_side"].none, None), *sides]),
-            "mask": LayerChoice(viewer, _is_labels, none="none"),
+            "mask": LayerChoice(viewer, Labels, none="none"),
         }
         self.section, self.features = FormSection(), FormSection()
         for section, rows in ((self.section, _IMAGE_ROWS), (self.features, _FEATURE_ROWS)):
@@ -130,7 +125,6 @@ class ImageInput(QObject):
 
     @property
     def strokes(self) -> Any:
-        """The Labels layer of strokes that is chosen, or None."""
         return self.choices["strokes"].value
 
     def choose(self, **values: object) -> None:
@@ -151,11 +145,10 @@ class ImageInput(QObject):
         layers = {name: value for name, value in values.items() if isinstance(value, Layer)}
         read: dict[str, Any] = {}
         for name, choice in (("mask", "mask"), ("groups", "groups"), ("seeds", "strokes")):
-            read[name], read[f"{name}_index"] = region.over(layers.get(choice))
+            read[name] = region.over(layers.get(choice))
         found = region.over_features(layers["features"]) if "features" in layers else None
         if found is not None:
-            read["features"] = pixels_of(layers["features"])
-            read["features_index"], read["features_axis"] = found
+            read["features"], read["features_axis"] = found
         options = ImageOptions(
             window=region.window(self.scale.value)[0],
             channel_axis=region.channel_axis_read,
@@ -164,8 +157,7 @@ class ImageInput(QObject):
             groups=None if "groups" in layers else values["groups"],
             max_side=values["max_side"],
         )
-        data = pixels_of(self.image)
-        return ImageJob(data, region.index, options, finite_only=finite_only, **read)
+        return ImageJob(region.pixels, options, finite_only=finite_only, **read)
 
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
@@ -230,7 +222,7 @@ class ImageInput(QObject):
 
     def _may_be_features(self, layer: Layer) -> bool:
         """Return whether a layer has the pixels of the image and an axis more."""
-        if not isinstance(layer, Image) or self.image is None or layer == self.image:
+        if self.image is None or layer == self.image:
             return False
         return self.region().over_features(layer) is not None
 
@@ -246,7 +238,3 @@ def side_of(window: int | tuple[int, ...]) -> int | None:
 def with_side(window: int | tuple[int, ...], side: int) -> int | tuple[int, ...]:
     """Return a window of another side; slices that are labelled by themselves stay so."""
     return side if isinstance(window, int) else tuple(1 if one == 1 else side for one in window)
-
-
-def _is_labels(layer: Layer) -> bool:
-    return isinstance(layer, Labels)

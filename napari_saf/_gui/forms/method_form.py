@@ -10,6 +10,7 @@ import napari
 import numpy as np
 from magicgui.widgets import create_widget
 from magicgui.widgets.bases import BaseValueWidget, ValuedContainerWidget
+from napari.layers import Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Qt, Signal
 from qtpy.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QLineEdit, QSlider, QWidget
@@ -299,7 +300,7 @@ class PrototypesChoice(LayerChoice):
     edited = Signal()
 
     def __init__(self, viewer: napari.Viewer) -> None:
-        super().__init__(viewer, is_result, none="choose a result")
+        super().__init__(viewer, Labels, is_result, none="choose a result")
         self.layer_changed.connect(self.edited)
 
     def read(self) -> NDArray[np.floating] | None:

@@ -36,8 +36,17 @@ def label_colors() -> NDArray[np.float32]:
     return colors
 
 
-def _colormap(colors: NDArray[np.floating]) -> CyclicLabelColormap:
+def colormap_of(colors: NDArray[np.floating]) -> CyclicLabelColormap:
+    """Return colours by label as a colormap; that of 0 is for none."""
     return CyclicLabelColormap(colors=colors, background_value=0)
+
+
+def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
+    # A colormap that shows the chosen label alone would leave the others black.
+    colormap = layer.colormap.model_copy(update={"use_selection": False})
+    found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
+    return np.asarray(np.clip(found, 0, 1))
 
 
 class LiveLayer:
@@ -76,7 +85,6 @@ class LiveLayer:
         return self.layer not in self._viewer.layers or self.layer.data is not self._pixels
 
     def color(self, column: int) -> NDArray[np.float32]:
-        """Return the colour (r, g, b, a) of a column of the start."""
         return np.asarray(self._colors[column % N_COLORS + 1])
 
     @property
@@ -97,7 +105,7 @@ class LiveLayer:
             self._write(labels)
             if self._is_by_rank:
                 self._is_by_rank = False
-                self.layer.colormap = _colormap(self._colors)
+                self.layer.colormap = colormap_of(self._colors)
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
@@ -114,7 +122,7 @@ class LiveLayer:
         if not self._keeps_colors:
             # Columns that died come last, so that labels a person paints later have colours.
             order = result.label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
-            self.layer.colormap = _colormap(self._colors[[0, *(order + 1)]])
+            self.layer.colormap = colormap_of(self._colors[[0, *(order + 1)]])
             self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = self.source | {
             "recipe": result.recipe,
@@ -131,13 +139,9 @@ class LiveLayer:
     def labels(self) -> LabelImage:
         """Return the labels on screen, in the shape of what was labelled."""
         assert self._pixels is not None
-        labelled = [
-            n for k, n in enumerate(self._pixels.shape) if k not in self.placement.singletons
-        ]
-        return self._pixels.reshape(labelled)
+        return np.squeeze(self._pixels, axis=self.placement.singletons)
 
     def clear(self) -> None:
-        """Show no labels."""
         if self._pixels is not None and not self.is_lost:
             self._pixels[...] = 0
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
@@ -146,36 +150,26 @@ class LiveLayer:
         """Take the colours of the strokes as they are now."""
         self._take_colors()
         if not self.is_lost and self.layer is not None:
-            self.layer.colormap = _colormap(self._colors)
+            self.layer.colormap = colormap_of(self._colors)
 
     def _take_colors(self) -> None:
         if self._strokes is not None:
-            labels = range(1, N_COLORS + 1)
-            self._colors[1:] = [self._strokes.get_color(label) for label in labels]
+            self._colors[1:] = colors_of(self._strokes, np.arange(1, N_COLORS + 1))
 
     def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
         """Show points at pixels, in the colours of their columns."""
-        places = np.array([self.placement.shape(tuple(place)) for place in positions], float)
-        places[:, list(self.placement.singletons)] = 0
-        colors = np.array([self.color(column) for column in columns])
-        numbers = {"label": np.arange(1, len(columns) + 1)}
-        if self.points is not None and self.points in self._viewer.layers:
-            self.points.data = places
-            self.points.features, self.points.face_color = numbers, colors
-            return
-        assert self._pixels is not None
-        sides = [side for side in self._pixels.shape if side > 1]
-        self.points = self._viewer.add_points(
-            places,
+        sides = [side for side in self.layer.data.shape if side > 1]
+        self.points = show_points(
+            self._viewer,
+            self.points,
+            positions,
+            self.placement,
             name=f"{self.layer.name} typical pixels",
-            features=numbers,
-            face_color=colors,
-            border_color="white",
-            border_width=0.15,
             size=max(3, min(sides[-2:]) / 40),
             projection_mode="rescale_linear",
-            **self.placement.transform,
         )
+        self.points.features = {"label": np.arange(1, len(columns) + 1)}
+        self.points.face_color = np.array([self.color(column) for column in columns])
         self._viewer.layers.selection.active = self.layer
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
@@ -186,7 +180,7 @@ class LiveLayer:
         self.layer = self._viewer.add_labels(
             labels.reshape(self.placement.shape(labels.shape)).astype(kind),
             name=f"{self.image.name} [{self._title}]",
-            colormap=_colormap(self._colors),
+            colormap=colormap_of(self._colors),
             metadata={METADATA_KEY: self.source},
             **self.placement.transform,
         )
@@ -211,9 +205,7 @@ class EditedLayer(LiveLayer):
     def write(self, labels: NDArray[Any], where: NDArray[np.bool_]) -> None:
         """Change some pixels; both arrays have the axes that were labelled."""
         if not self.is_lost:
-            assert self._pixels is not None
-            pixels = np.squeeze(self._pixels, axis=self.placement.singletons)
-            np.copyto(pixels, labels, where=where, casting="unsafe")
+            np.copyto(self.labels(), labels, where=where, casting="unsafe")
             self.layer.refresh(extent=False)
 
     def finish(self, result: Segmentation, graph: AbstractGraph | None = None) -> None:
@@ -264,6 +256,19 @@ class UncertaintyLayer:
     def hide(self) -> None:
         if self.layer is not None and self.layer in self._viewer.layers:
             self.layer.visible = False
+
+
+def show_points(
+    viewer: napari.Viewer, points: Any, pixels: Any, placement: Placement, **options: Any
+) -> Any:
+    """Show points at pixels of what was labelled; return their layer, a new one if need be."""
+    places = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
+    places[:, list(placement.singletons)] = 0
+    if points is not None and points in viewer.layers:
+        points.data = places
+        return points
+    options |= {"border_color": "white", "border_width": 0.15} | placement.transform
+    return viewer.add_points(places, **options)
 
 
 def put_below(viewer: napari.Viewer, layer: Layer, strokes: Labels) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from napari.layers import Labels
+from napari.layers import Labels, Layer
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
@@ -27,6 +27,11 @@ def metadata_of(layer: Any) -> dict[str, Any]:
     """Return what a layer carries as a result; empty if it is none."""
     entry = layer.metadata.get(METADATA_KEY)
     return entry if isinstance(entry, dict) else {}
+
+
+def is_given(layer: Layer) -> bool:
+    """Tell whether a layer was not computed here."""
+    return METADATA_KEY not in layer.metadata
 
 
 def prototypes_of(layer: Any) -> NDArray[np.floating] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from napari.layers import Image, Labels, Layer
 
 from napari_saf._gui.layers.metadata import metadata_of
-from napari_saf._gui.layers.reading import Index
+from napari_saf._gui.layers.reading import Index, Pixels
 
 NO_IMAGE = "no image: open or choose an image layer first"
 _ROUNDING = 1e-9
@@ -102,12 +102,15 @@ class ImageRegion:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The spatial axes."""
         return tuple(axis for axis in range(self.image.ndim) if axis != self.channel_axis)
 
     @property
     def index(self) -> Index:
         return tuple(self.fixed.get(axis, slice(None)) for axis in range(self.image.ndim))
+
+    @property
+    def pixels(self) -> Pixels:
+        return Pixels(pixels_of(self.image), self.index)
 
     @property
     def channel_axis_read(self) -> int | None:
@@ -126,31 +129,33 @@ class ImageRegion:
         found = place(self.image, self.axes, {}, self.channel_axis)
         return found, found.shape(tuple(shape[axis] for axis in self.axes))
 
-    def over(self, layer: Labels | None) -> tuple[Any, Index]:
-        """Return the pixels of labels and the index of those over the region.
+    def over(self, layer: Labels | None) -> Pixels | None:
+        """Return the pixels of labels over the region.
 
         Labels have as many axes as the image, or as its spatial ones, or one plane for all. Of
         those with fewer slices it is the last; along the axis of the channels they may have one
         pixel.
         """
         if layer is None:
-            return None, ()
+            return None
         pixels, where = pixels_of(layer), dict(self.fixed)
         own = self.axes if pixels.ndim == len(self.axes) else range(self.image.ndim)
         if pixels.ndim != len(own):
-            return pixels, tuple(slice(None) for _ in pixels.shape)
+            return Pixels(pixels, tuple(slice(None) for _ in pixels.shape))
         channels = self.channel_axis
         if channels is not None and channels in own and pixels.shape[channels] == 1:
             where[channels] = 0
         sides = zip(own, pixels.shape, strict=True)
-        return pixels, tuple(min(where[a], n - 1) if a in where else slice(None) for a, n in sides)
+        index = tuple(min(where[a], n - 1) if a in where else slice(None) for a, n in sides)
+        return Pixels(pixels, index)
 
-    def over_features(self, layer: Layer) -> tuple[Index, int] | None:
-        """Return the index of features over the region, and their axis then; None: they do not fit.
+    def over_features(self, layer: Layer) -> tuple[Pixels, int] | None:
+        """Return features over the region, and their axis there; None: they do not fit.
 
         They have one axis more than the image, the last that may be it.
         """
-        shape = list(pixels_of(layer).shape)
+        data = pixels_of(layer)
+        shape = list(data.shape)
         sides = [pixels_of(self.image).shape[axis] for axis in self.axes]
         found = [k for k in range(len(shape)) if shape[:k] + shape[k + 1 :] == sides]
         if not found:
@@ -158,7 +163,7 @@ class ImageRegion:
         index: list[int | slice] = [self.fixed.get(axis, slice(None)) for axis in self.axes]
         axis = sum(isinstance(at, slice) for at in index[: found[-1]])
         index.insert(found[-1], slice(None))
-        return tuple(index), axis
+        return Pixels(data, tuple(index)), axis
 
     def window(self, side: int) -> tuple[Window, str]:
         """Return a window with a side along what is averaged, and a note of where it is smaller."""
@@ -219,7 +224,6 @@ def channel_axes(layer: Layer | None) -> list[tuple[str, int]]:
 
 
 def pixels_of(layer: Layer) -> Any:
-    """Return the data of a layer at full resolution."""
     return layer.data[0] if layer.multiscale else layer.data
 
 
@@ -261,7 +265,7 @@ def labelled_image(
     viewer: napari.Viewer, layer: Labels, fits: Callable[[Any], bool]
 ) -> Image | None:
     """Return the image that was labelled; else one of the layer's name, else any that fits."""
-    fitting = [image for image in viewer.layers if fits(image)]
+    fitting = [image for image in viewer.layers if isinstance(image, Image) and fits(image)]
     own = [image for image in fitting if str(image.unique_id) == metadata_of(layer).get("image")]
     named = [image for image in fitting if layer.name.startswith(image.name)]
     named.sort(key=lambda image: -len(image.name))

@@ -22,29 +22,52 @@ _SMALLER = "choose one slice, or a smaller part of the image"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Pixels:
+    """A region of the array of a layer at full resolution: numpy, dask or zarr."""
+
+    data: Any
+    index: Index = ()
+
+    def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
+        """Return the region as numpy; of a lazy array by slabs, cancellable between.
+
+        ComputeError says that a lazy one does not fit into memory.
+        """
+        block = self.data[self.index]
+        chunks = getattr(block, "chunks", None)
+        if isinstance(block, np.ndarray) or not chunks:
+            return np.asarray(block)
+        # Beside the pixels there is their copy in float32.
+        need = float(block.size) * (block.dtype.itemsize + 4)
+        check_memory(need, torch.device("cpu"), _SMALLER)
+        whole = np.empty(block.shape, block.dtype)
+        start = 0
+        for length in chunks[0]:
+            if cancelled():
+                raise Cancelled
+            whole[start : start + length] = np.asarray(block[start : start + length])
+            start += length
+        return whole
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ImageJob:
     """Which pixels of a layer to label, and what describes them.
 
-    All arrays are those of layers at full resolution (numpy, dask or zarr), each with the index of
-    what to read of it. The axes of channels and features are those after reading.
+    The axes of channels and features are those after reading.
 
     With `finite_only` NaN and infinite pixels are left out; else the image is refused. Features
     take the place of those that the options name. Labels that are `given` hold where no seed was
     painted. The others are labelled together with this image; their own options do not count.
     """
 
-    data: Any
-    index: Index
+    pixels: Pixels
     options: ImageOptions
-    mask: Any = None
-    mask_index: Index = ()
-    groups: Any = None
-    groups_index: Index = ()
-    seeds: Any = None
-    seeds_index: Index = ()
+    mask: Pixels | None = None
+    groups: Pixels | None = None
+    seeds: Pixels | None = None
     finite_only: bool = False
-    features: Any = None
-    features_index: Index = ()
+    features: Pixels | None = None
     features_axis: int = -1
     given: NDArray[Any] | None = None
     others: tuple[ImageJob, ...] = ()
@@ -59,9 +82,9 @@ class ImageJob:
         names = ("window", "weights", "scaling", "max_side")
         given: dict[str, Any] = {name: getattr(options, name) for name in names}
         with memory_errors_translated(_SMALLER):
-            pixels = read_pixels(self.data, self.index, cancelled)
+            pixels = self.pixels.read(cancelled)
             if self.others:
-                images = [read_pixels(other.data, other.index, cancelled) for other in self.others]
+                images = [other.pixels.read(cancelled) for other in self.others]
                 given |= {"features": options.features, "channel_axis": axis}
                 given |= {"masks": "finite" if self.finite_only else None}
                 return Problem.from_images([*images, pixels], **given)
@@ -69,15 +92,15 @@ class ImageJob:
             groups: NDArray[Any] | str | None = options.groups
             features: NDArray[Any] | str = options.features
             if self.mask is not None:
-                mask = self._spread(read_pixels(self.mask, self.mask_index, cancelled))
+                mask = self._spread(self.mask.read(cancelled))
             if self.groups is not None:
-                groups = self._spread(read_pixels(self.groups, self.groups_index, cancelled))
+                groups = self._spread(self.groups.read(cancelled))
             if self.features is not None:
-                found = read_pixels(self.features, self.features_index, cancelled)
+                found = self.features.read(cancelled)
                 features = standardized(np.moveaxis(found, self.features_axis, -1))
             if cancelled():
                 raise Cancelled
-            is_rgb_layer = len(self.index) < np.ndim(self.data)
+            is_rgb_layer = len(self.pixels.index) < np.ndim(self.pixels.data)
             if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
                 pixels, axis = pixels[..., None], -1
             given |= {"features": features, "channel_axis": axis, "groups": groups}
@@ -88,12 +111,12 @@ class ImageJob:
         if self.seeds is None:
             return None
         with memory_errors_translated(_SMALLER):
-            seeds = read_pixels(self.seeds, self.seeds_index, cancelled)
+            seeds = self.seeds.read(cancelled)
         return seeds if self.given is None else np.where(seeds != 0, seeds, self.given)
 
     def _spread(self, over: NDArray[Any]) -> NDArray[Any]:
         """Return a mask or groups of one plane for every slice."""
-        pairs = zip(self.index, np.shape(self.data), strict=False)
+        pairs = zip(self.pixels.index, np.shape(self.pixels.data), strict=False)
         sides = [side for at, side in pairs if isinstance(at, slice)]
         if self.options.channel_axis is not None:
             del sides[self.options.channel_axis]
@@ -148,13 +171,12 @@ def _key_of(job: ImageJob) -> tuple[object, ...]:
     Images count by identity and by a sample of their values; layers that are painted on, by all
     their values.
     """
-    arrays = [(job.data, _SAMPLE), (job.features, _SAMPLE), (job.mask, None), (job.groups, None)]
-    own = (
-        *((id(array), fingerprint(array, size)) for array, size in arrays),
-        (job.index, job.mask_index, job.groups_index, job.features_index, job.features_axis),
-        job.options,
-        job.finite_only,
-    )
+    every = ((job.pixels, _SAMPLE), (job.features, _SAMPLE), (job.mask, None), (job.groups, None))
+    arrays = [
+        None if one is None else (id(one.data), fingerprint(one.data, size), one.index)
+        for one, size in every
+    ]
+    own = (*arrays, job.features_axis, job.options, job.finite_only)
     return (*own, *(_key_of(other) for other in job.others))
 
 
@@ -167,25 +189,3 @@ def fingerprint(array: Any, n_values: int | None) -> int:
 
 
 _SAMPLE = 100_000
-
-
-def read_pixels(data: Any, index: Index, cancelled: Callable[[], bool]) -> NDArray[Any]:
-    """Return a region of an array as numpy; a lazy array is read by slabs, cancellable between.
-
-    ComputeError says that a lazy one does not fit into memory.
-    """
-    block = data[index]
-    chunks = getattr(block, "chunks", None)
-    if isinstance(block, np.ndarray) or not chunks:
-        return np.asarray(block)
-    # Beside the pixels there is their copy in float32.
-    need = float(block.size) * (block.dtype.itemsize + 4)
-    check_memory(need, torch.device("cpu"), _SMALLER)
-    whole = np.empty(block.shape, block.dtype)
-    start = 0
-    for length in chunks[0]:
-        if cancelled():
-            raise Cancelled
-        whole[start : start + length] = np.asarray(block[start : start + length])
-        start += length
-    return whole

@@ -55,7 +55,6 @@ class LayerWatch(EventWatch):
         self._highlights = False
 
     def follow(self, layer: Labels | None) -> None:
-        """Follow another layer, or none."""
         self.show_all()
         self.layer = layer
         if layer is None:
@@ -65,7 +64,6 @@ class LayerWatch(EventWatch):
             self.watch((events.paint, events.set_data, events.labels_update, events.colormap))
 
     def highlight(self, number: int) -> None:
-        """Show one label alone."""
         if self.layer is not None:
             self._highlights = True
             self.layer.selected_label = number
@@ -114,12 +112,10 @@ class SideBySide:
         viewer.reset_view()
 
     def leave(self) -> None:
-        """Go back to what was shown before."""
         if self.is_on:
             self._viewer.canvas.grid.enabled = False
 
     def release(self) -> None:
-        """Let go of the viewer."""
         self._viewer.canvas.grid.events.enabled.disconnect(self._on_grid_changed)
         self._before = []
 

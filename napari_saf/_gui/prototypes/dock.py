@@ -13,12 +13,11 @@ from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.docks.undo import UndoHistory
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
 from napari_saf._gui.prototypes import edits
@@ -28,6 +27,7 @@ from napari_saf._gui.prototypes.labels import (
     LabelState,
     LayerSource,
     Source,
+    UndoHistory,
     UndoStep,
     create_job,
     prototype_set,
@@ -72,17 +72,15 @@ class PrototypesWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.table = LabelTable(_COLUMNS, (44, 20), (6, 16), selects_several=True)
-        self.history: UndoHistory[UndoStep] = UndoHistory(
-            lambda step: 0 if step.pixels is None else step.pixels.n_bytes
-        )
+        self.history = UndoHistory()
         self._files: list[FileSource] = []
         self._sizes: dict[int, int] = {}
         self._pending: tuple[str, Source, RunJob] | None = None
         self._restored: UndoStep | None = None
         self._watch = LayerWatch(self)
-        self._labels = LayerChoice(viewer, lambda layer: isinstance(layer, Labels))
-        self._image = LayerChoice(viewer, self._fits_labels, none="none")
-        self.other_image = LayerChoice(viewer, lambda layer: isinstance(layer, Image))
+        self._labels = LayerChoice(viewer, Labels)
+        self._image = LayerChoice(viewer, Image, self._fits_labels, none="none")
+        self.other_image = LayerChoice(viewer, Image)
         self.brightness = Choice(BRIGHTNESS)
         self._add_controls()
         self._connect(
@@ -126,12 +124,11 @@ class PrototypesWidget(RunDock):
     def _release(self) -> None:
         self._viewer.layers.events.removed.disconnect(self._on_layer_removed)
         self._watch.follow(None)
-        self.history.clear()
+        self.history.discard(lambda step: True)
         self._pending = None
 
     @property
     def source(self) -> Source | None:
-        """The layer or file that is chosen, or None."""
         layer = self._labels.layer
         source: Source | None = self._labels.value if layer is None else LayerSource(layer)
         return source
@@ -139,14 +136,10 @@ class PrototypesWidget(RunDock):
     def choose(self, value: object) -> None:
         self._labels.choose(value)
 
-    def _fits_labels(self, layer: object) -> bool:
+    def _fits_labels(self, layer: Image) -> bool:
         labels = self._labels.layer
-        return (
-            isinstance(layer, Image)
-            and METADATA_KEY not in layer.metadata
-            and labels is not None
-            and image_region(labels, layer) is not None
-        )
+        may_fit = labels is not None and is_given(layer)
+        return may_fit and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
         """Turn to a new result, unless there is one to work on."""
@@ -208,7 +201,7 @@ class PrototypesWidget(RunDock):
         def center(pixel: tuple[int, ...] | None) -> None:
             if pixel is not None and layer in self._viewer.layers:
                 rest = iter(pixel)
-                where = (0 if isinstance(at, int) else next(rest) for at in target.index)
+                where = (0 if isinstance(at, int) else next(rest) for at in target.pixels.index)
                 center_on(self._viewer, layer, tuple(where))
 
         self.run_in_background(
@@ -304,7 +297,6 @@ class PrototypesWidget(RunDock):
                 self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
 
     def load_from(self, path: str) -> None:
-        """Show the prototypes of a file as rows."""
         with self._showing_errors():
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
             self._offer_files([*self._files, loaded])

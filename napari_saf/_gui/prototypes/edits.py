@@ -15,7 +15,7 @@ from scipy import ndimage
 
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_axes, pixels_of
-from napari_saf._gui.layers.reading import ImageJob, Index, ProblemReader, read_pixels
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
 from napari_saf._gui.runs.run import RunStart
 from napari_saf.errors import InvalidInput
@@ -36,12 +36,11 @@ _MOST_SAMPLES = 20_000
 class EditTarget:
     """The labels that an edit works on, as seen at a click.
 
-    The index leaves out axes of length 1 before the plane. `job` is the image under the labels and
+    The pixels leave out axes of length 1 before the plane. `job` is the image under the labels and
     `method` what continues from edited ones; where these are not known, `reason` says why.
     """
 
-    data: Any
-    index: Index
+    pixels: Pixels
     job: ImageJob | None = None
     method: AbstractMethod | None = None
     reason: str = ""
@@ -53,7 +52,7 @@ class EditTarget:
     def of(cls, layer: Labels, image: Image | None = None, **others: Any) -> EditTarget:
         axes = labelled_axes(layer)
         index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-        target = cls(pixels_of(layer), index, **others)
+        target = cls(Pixels(pixels_of(layer), index), **others)
         try:
             recipe = recipe_of(layer)
         except InvalidInput as error:
@@ -65,18 +64,16 @@ class EditTarget:
             return replace(target, reason="the labels are of a graph, not of an image")
         channel_axis = None if image.rgb else region[1]
         options = replace(recipe.options, channel_axis=channel_axis, groups=None)
-        job = ImageJob(pixels_of(image), region[0], options)
+        job = ImageJob(Pixels(pixels_of(image), region[0]), options)
         return replace(target, job=job, method=method_for_warm_start(recipe.method))
 
     def read(self, cancelled: Callable[[], bool]) -> NDArray[Any]:
-        """Return a copy of the labels."""
-        return np.array(read_pixels(self.data, self.index, cancelled))
+        return np.array(self.pixels.read(cancelled))
 
     def job_within(self, inside: NDArray[np.bool_]) -> ImageJob:
-        """Return the job for the pixels inside."""
         if self.job is None:
             raise InvalidInput(self.reason)
-        return replace(self.job, mask=None if inside.all() else inside)
+        return replace(self.job, mask=None if inside.all() else Pixels(inside))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

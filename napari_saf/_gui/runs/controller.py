@@ -48,7 +48,6 @@ class RunJob:
     note: str = ""
 
     def masked(self) -> RunJob:
-        """Return the same without the pixels that are NaN or infinite."""
         return dataclasses.replace(
             self, image_job=dataclasses.replace(self.image_job, finite_only=True)
         )
@@ -93,22 +92,18 @@ class RunController(QObject):
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is under way."""
         return self._run is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run was told to end."""
         return self._run is not None and self._run.is_cancelled
 
     @property
     def seconds(self) -> float:
-        """Time since the run began."""
         return 0.0 if self._run is None else self._run.seconds
 
     @property
     def problem(self) -> Problem | None:
-        """What the run works on, once it was read."""
         return None if self._run is None else self._run.problem
 
     @property
@@ -125,7 +120,6 @@ class RunController(QObject):
         return self._run.recording
 
     def stop_recording(self) -> None:
-        """Record no more of the run."""
         if self._run is not None:
             self._run.recording = None
 
@@ -208,7 +202,8 @@ class RunController(QObject):
             self.live.finish(self._run.by_label(shown), graph)
         if not self._is_in_sight:
             self._is_in_sight = True
-            self._registry.show_result(self.job.image, self.live.layer, self.job.image_job.index)
+            index = self.job.image_job.pixels.index
+            self._registry.show_result(self.job.image, self.live.layer, index)
 
     def _on_painted(self) -> None:
         """Let the docks show the frame, too; then rest twice as long as all that took."""
@@ -295,7 +290,6 @@ class RunRegistry:
 
     @property
     def watchers(self) -> list[RunObserver]:
-        """Who watches now."""
         return list(self._watchers)
 
     def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
@@ -316,7 +310,6 @@ class RunRegistry:
         layer.visible = True
 
     def hide_results(self, image: Any) -> None:
-        """Hide all results on an image."""
         for result in self._results_of(image):
             result.hide()
 
@@ -351,7 +344,6 @@ _REGISTRIES: WeakKeyDictionary[Any, RunRegistry] = WeakKeyDictionary()
 
 
 def run_registry(viewer: Any) -> RunRegistry:
-    """Return the registry of a viewer."""
     return _REGISTRIES.setdefault(_unwrapped(viewer), RunRegistry())
 
 

@@ -13,7 +13,6 @@ from napari_saf._gui.layers.placement import (
     ImageRegion,
     channel_axis_of,
     image_axes_of,
-    pixels_of,
     positions_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob
@@ -46,8 +45,8 @@ def repeat_job(
     options = dataclasses.replace(
         recipe.options.for_others(rescale), channel_axis=region.channel_axis_read, window=window
     )
-    job = ImageJob(pixels_of(image), region.index, options)
     note = note if recipe.method.uses_window else ""
+    job = ImageJob(region.pixels, options)
     return RunJob(image, job, recipe.method, region.placement, note=note)
 
 
@@ -69,7 +68,8 @@ def prototypes_job(
     expected = {"intensity": found.vectors.shape[1], "lab": 3}.get(options.features)
     n_channels = 3 if image.rgb else 1
     if options.channel_axis is not None and not image.rgb:
-        pairs = zip(request.image_job.index, request.image_job.data.shape, strict=True)
+        pixels = request.image_job.pixels
+        pairs = zip(pixels.index, pixels.data.shape, strict=True)
         sides = [side for at, side in pairs if isinstance(at, slice)]
         n_channels = sides[options.channel_axis]
     if expected not in (None, n_channels):

@@ -57,16 +57,13 @@ class Task(QObject):
 
     @property
     def seconds(self) -> float:
-        """Time since the task was made."""
         return time.perf_counter() - self._began
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether `cancel` was called."""
         return self._cancelled.is_set()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def cancel(self) -> None:
@@ -194,7 +191,6 @@ class RecordedStart(RunStart):
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
     ) -> NDArray[np.float32]:
-        """Return the recorded assignment."""
         return self.state.assignment()
 
 

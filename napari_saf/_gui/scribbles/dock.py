@@ -21,7 +21,7 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.metadata import METADATA_KEY
+from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.placement import labelled_axes
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
@@ -93,6 +93,7 @@ class ScribblesWidget(RunDock):
         ".": "choose_next_class",
         ",": "choose_previous_class",
     }
+    first_text = "following the strokes …"
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
@@ -102,8 +103,8 @@ class ScribblesWidget(RunDock):
         offered = [method for method in METHODS.values() if not issubclass(method, FairClustering)]
         offered.sort(key=lambda method: not method().follows_seeds)
         self.form = MethodForm(viewer, offered, asks_prototypes=False)
-        self.base = LayerChoice(viewer, lambda layer: isinstance(layer, Labels), none="nothing")
-        self.other = LayerChoice(viewer, self._is_other_image, none="choose an image")
+        self.base = LayerChoice(viewer, Labels, none="nothing")
+        self.other = LayerChoice(viewer, Image, self._is_other, none="choose an image")
         self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
@@ -167,13 +168,11 @@ class ScribblesWidget(RunDock):
         self.strokes.follow(None)
         self._slices.watch()
 
-    def _is_other_image(self, layer: object) -> bool:
-        is_image = isinstance(layer, Image) and METADATA_KEY not in layer.metadata
-        return is_image and layer != self.input.image
+    def _is_other(self, layer: Image) -> bool:
+        return is_given(layer) and layer != self.input.image
 
     @property
     def result(self) -> Any:
-        """The Labels layer that follows the present strokes, or None."""
         current = self._results.current
         return None if current is None else current.live.layer
 
@@ -209,7 +208,6 @@ class ScribblesWidget(RunDock):
             self.classes.refresh()
 
     def erase_class(self) -> None:
-        """Erase the strokes of the class in the selected row."""
         for number in self.classes.selected():
             self.strokes.erase_class(number)
             self.classes.refresh()
@@ -284,7 +282,7 @@ class ScribblesWidget(RunDock):
                 self._clear_labels(reason)
                 return
             method, job = self.form.read(), self._results.job()
-            result = self._results.begin(job.index)
+            result = self._results.begin(job.pixels.index)
             start = result.warm_start if self.warm_start.isChecked() else None
             note = self.input.scale_note() if method.uses_window else ""
             run = RunJob(result.image, job, method, result.live.placement, live=result.live)
@@ -356,10 +354,6 @@ class ScribblesWidget(RunDock):
             uses_window = self.form.read().uses_window
             self._method.show_row(self.input.scale, uses_window)
             self.input.show_row("weights", uses_window)
-
-    def _on_began(self) -> None:
-        super()._on_began()
-        self.status.reset("following the strokes …")
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)

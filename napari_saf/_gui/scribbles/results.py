@@ -15,10 +15,10 @@ from scipy.ndimage import gaussian_filter
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
+from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
-from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint, read_pixels
+from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import WarmStart
@@ -189,10 +189,11 @@ class StrokeResults:
 
     def read(self, layer: Labels) -> NDArray[Any]:
         """Return the pixels of a Labels layer over the region on screen."""
-        return read_pixels(pixels_of(layer), self._input.region().over(layer)[1], not_cancelled)
+        pixels = self._input.region().over(layer)
+        assert pixels is not None
+        return pixels.read(not_cancelled)
 
     def checksum(self) -> int:
-        """Return a checksum of the strokes on the region on screen."""
         return fingerprint(self.read(self._input.strokes), None)
 
     def job(self) -> ImageJob:
@@ -262,24 +263,19 @@ class StrokeResults:
         spot = most_uncertain_pixel(result.uncertainty_image(), self.read(result.strokes))
         if spot is None:
             return False
-        place, layer = result.live.placement, result.live.layer
-        where = np.array(place.shape(spot), dtype=float)
-        where[list(place.singletons)] = 0
-        if self._ring is None or self._ring not in self._viewer.layers:
-            shortest = min(side for side in layer.data.shape if side > 1)
-            self._ring = self._viewer.add_points(
-                where[None],
-                name="suggested spot",
-                face_color="transparent",
-                border_color="white",
-                border_width=0.15,
-                size=max(_LEAST_RING, shortest * _RING_SHARE),
-                **place.transform,
-            )
-        else:
-            self._ring.data = where[None]
+        layer = result.live.layer
+        shortest = min(side for side in layer.data.shape if side > 1)
+        self._ring = show_points(
+            self._viewer,
+            self._ring,
+            [spot],
+            result.live.placement,
+            name="suggested spot",
+            face_color="transparent",
+            size=max(_LEAST_RING, shortest * _RING_SHARE),
+        )
         self._viewer.layers.selection.active = result.strokes
-        center_on(self._viewer, layer, tuple(where), only_if_hidden=True)
+        center_on(self._viewer, layer, tuple(self._ring.data[0]), only_if_hidden=True)
         return True
 
 

@@ -16,15 +16,14 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import CyclicLabelColormap
 from numpy.typing import NDArray
 from platformdirs import user_data_path
 from qtpy.QtCore import QModelIndex, QObject, QTimer, Signal
 from qtpy.QtGui import QKeyEvent
 from qtpy.QtWidgets import QAbstractItemView, QColorDialog
 
-from napari_saf._gui.docks.label_table import LabelRow, LabelTable, colors_of, to_qcolor
-from napari_saf._gui.layers.live import N_COLORS, label_colors
+from napari_saf._gui.docks.label_table import LabelRow, LabelTable, to_qcolor
+from napari_saf._gui.layers.live import N_COLORS, colormap_of, colors_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import fingerprint
@@ -60,7 +59,7 @@ def add_strokes(
     layer = viewer.add_labels(
         pixels,
         name=f"{image.name} strokes",
-        colormap=CyclicLabelColormap(colors=label_colors(), background_value=0),
+        colormap=colormap_of(label_colors()),
         metadata={NAMES_KEY: {1: "class 1", 2: "class 2"}},
         opacity=1.0,
         **placement.transform,
@@ -91,7 +90,6 @@ class Strokes(QObject):
         self._debounce.timeout.connect(self._compare)
 
     def follow(self, layer: Labels | None) -> None:
-        """Follow another layer, or none."""
         if self.layer is not None:
             for event in _events_of(self.layer):
                 event.disconnect(self._on_event)
@@ -113,7 +111,6 @@ class Strokes(QObject):
         return names
 
     def counts(self) -> dict[int, int]:
-        """Return how many pixels of each class are painted."""
         if self.layer is None:
             return {}
         numbers, counts = np.unique(above_0(self.layer.data), return_counts=True)
@@ -132,7 +129,6 @@ class Strokes(QObject):
             self.names[number] = name.strip()
 
     def add_class(self) -> None:
-        """Add a class and choose it for painting."""
         number = max(self.classes(), default=0) + 1
         self.names[number] = f"class {number}"
         self.paint_with(number)
@@ -148,21 +144,19 @@ class Strokes(QObject):
             self.layer.data_setitem(pixels, 0)
 
     def paint_with(self, number: int) -> None:
-        """Choose the class that the brush paints."""
         if self.layer is not None:
             self.layer.selected_label = number
             if self.layer.mode not in ("paint", "polygon", "fill"):
                 self.layer.mode = "paint"
 
     def color(self, number: int) -> NDArray[np.float64]:
-        """Return the colour (r, g, b, a) of a class."""
         return np.asarray(colors_of(self.layer, np.array([number]))[0])
 
     def set_color(self, number: int, color: tuple[float, float, float]) -> None:
         colors = np.zeros((N_COLORS + 1, 4))
         colors[1:] = colors_of(self.layer, np.arange(1, N_COLORS + 1))
         colors[(number - 1) % N_COLORS + 1, :3] = color
-        self.layer.colormap = CyclicLabelColormap(colors=colors, background_value=0)
+        self.layer.colormap = colormap_of(colors)
 
     def named_classes(self) -> dict[int, PaintedClass]:
         """Return names and colours of the classes that have a name."""
@@ -320,7 +314,6 @@ class StrokeAutosave(QObject):
 
     @property
     def is_pending(self) -> bool:
-        """Whether strokes are still to be written."""
         return bool(self._timer.isActive()) or (self._task is not None and not self._task.is_over)
 
     def schedule(self, image: Image | None) -> None:

@@ -9,12 +9,12 @@ import napari
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QLabel, QPushButton
+from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layout import FormSection, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.runs.controller import RunJob
@@ -46,10 +46,11 @@ class SegmentWidget(RunDock):
         has_seeds = self.input.strokes is not None
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
-        self._run_button, self._device = QPushButton("Run"), QLabel()
-        self._run_button.setToolTip(
-            f"Label the image; the labels form on screen ({self._key_of('run_or_stop')})."
+        key = self._key_of("run_or_stop")
+        self._run_button = create_button(
+            "Run", f"Label the image; the labels form on screen ({key}).", self.start
         )
+        self._device = QLabel()
         self._device.setToolTip(
             "Where the run is computed, and how precisely (Advanced: Device, Precision)."
         )
@@ -75,16 +76,12 @@ class SegmentWidget(RunDock):
             (self.form.changed, self._on_form_changed),
             (self.input.image_changed, self._forget_error),
             (self.input.strokes_changed, self._on_strokes_chosen),
-            (self._run_button.clicked, self.start),
             (self.fairness.sweep_clicked, self.start_sweep),
             (self.fairness.chosen, self._on_solution_chosen),
             (self.controller.swept, self._on_swept),
         )
         self._on_method_changed()
         self._on_form_changed()
-
-    def choose_method(self, name: str) -> None:
-        self.form.choose(name)
 
     def chosen_method(self) -> AbstractMethod:
         return self.form.read()
@@ -144,7 +141,6 @@ class SegmentWidget(RunDock):
         self._shown = None
         self.fairness.reset()
         self.swatches.show_swatches([])
-        self.status.reset("reading the image …")
 
     def _on_advanced(self, frame: Frame) -> None:
         problem = self.controller.problem
@@ -180,7 +176,6 @@ class SegmentWidget(RunDock):
             self._show_prototypes(result.prototypes, shares, result.columns)
 
     def _on_layer_removed(self, event: Any) -> None:
-        """Let go of the solutions of a layer that is gone."""
         if self._shown is not None and event.value == self._shown[0].layer:
             self._shown = None
             self.fairness.reset()

@@ -17,7 +17,6 @@ from napari_saf._gui.docks.label_table import (
     create_cell,
     create_table,
     square_icon,
-    table_texts,
 )
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer
@@ -61,19 +60,18 @@ class FairnessSection(QWidget):
         self._slider_row = create_row(QLabel("plain"), self._slider, QLabel("fair"), stretch=0)
         self._summary = QLabel()
         self._summary.setWordWrap(True)
-        self._table = create_table(
+        self.table = create_table(
             "Share of each group in each label: in the plain clustering, and now. The last row is "
             "the share of the group in the data."
         )
         self._layout = QVBoxLayout(self)
-        fill_layout(self._layout, self._button, self._slider_row, self._summary, self._table)
+        fill_layout(self._layout, self._button, self._slider_row, self._summary, self.table)
         self._slider.valueChanged.connect(self._on_slider_moved)
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was shown."""
         self.trade_off = self._before = None
-        for widget in (self._canvas, self._slider_row, self._summary, self._table):
+        for widget in (self._canvas, self._slider_row, self._summary, self.table):
             if widget is not None:
                 widget.hide()
 
@@ -113,7 +111,7 @@ class FairnessSection(QWidget):
         error, balance = (float(measures[name][-1]) for name in ("fairness_error", "balance"))
         self._summary.setText(f"fairness error {error:.3g}, balance {balance:.2g}")
         self._summary.show()
-        table, n_rows = self._table, len(columns) + 1
+        table, n_rows = self.table, len(columns) + 1
         table.clear()
         table.setRowCount(n_rows)
         table.setColumnCount(len(numbers))
@@ -135,9 +133,6 @@ class FairnessSection(QWidget):
         height = heading.sizeHint().height() + min(n_rows, _MOST_ROWS) * ROW_HEIGHT
         table.setFixedHeight(height + 22)
         table.show()
-
-    def table_texts(self) -> list[list[str]]:
-        return table_texts(self._table)
 
     def _on_slider_moved(self, number: int) -> None:
         if self.trade_off is not None:
@@ -181,7 +176,6 @@ class FairnessSection(QWidget):
         self._canvas.draw_idle()
 
     def _on_plot_clicked(self, event: Any) -> None:
-        """Choose the nearest solution."""
         if len(self._places):
             places = self._axes.transData.transform(self._places)
             self.choose(int(np.linalg.norm(places - (event.x, event.y), axis=1).argmin()))

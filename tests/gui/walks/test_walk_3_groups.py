@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tifffile
+from gui_cases import table_texts
 from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QSlider, QTableWidget
 
@@ -41,7 +42,7 @@ def test_walk(hands, take_picture, tmp_path):
     assert slider.value() == last and agreement(layer, tissue) > 0.95
 
     assert hands.part(dock.fairness, QTableWidget).rowCount() == 3
-    *rows, wanted = dock.fairness.table_texts()
+    *rows, wanted = table_texts(dock.fairness.table)
     assert wanted == ["50 %", "50 %"]
     for row in rows:
         shares = [text.removesuffix(" %").split(" → ") for text in row]
