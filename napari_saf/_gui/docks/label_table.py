@@ -114,7 +114,10 @@ class _RowsModel(QAbstractTableModel):
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
         """Show rows; without a reset where they are the same labels."""
-        new = self._sorted(rows)
+        column, order = self._order
+        name = self.columns[column] if column >= 0 else ""
+        key = _SORT_KEYS.get(name, lambda row: row.number)
+        new = sorted(rows, key=key, reverse=order == Qt.SortOrder.DescendingOrder)
         self.swatches.clear()
         if [row.number for row in new] != [row.number for row in self.rows]:
             self.beginResetModel()
@@ -128,15 +131,7 @@ class _RowsModel(QAbstractTableModel):
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         """Sort by a column; by number until then."""
         self._order = (column, order)
-        self.beginResetModel()
-        self.rows = self._sorted(self.rows)
-        self.endResetModel()
-
-    def _sorted(self, rows: Sequence[LabelRow]) -> list[LabelRow]:
-        column, order = self._order
-        name = self.columns[column] if column >= 0 else ""
-        key = _SORT_KEYS.get(name, lambda row: row.number)
-        return sorted(rows, key=key, reverse=order == Qt.SortOrder.DescendingOrder)
+        self.show_rows(self.rows)
 
     def rowCount(self, parent: QModelIndex | None = None) -> int:
         return 0 if parent is not None and parent.isValid() else len(self.rows)

@@ -9,7 +9,7 @@ from napari.layers import Image
 from qtpy.QtWidgets import QFileDialog, QFrame, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
 
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
-from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.controls import StatusArea, json_path
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, fill_layout
 from napari_saf.errors import SafError
@@ -87,9 +87,7 @@ class RepeatSection(QWidget):
         """Save the recipe; the suffix is added where it is missing."""
         if self.recipe is None:
             return
-        target = Path(path)
-        if target.suffix.lower() != ".json":
-            target = target.with_name(f"{target.name}.recipe.json")
+        target = json_path(path, ".recipe.json")
         try:
             save_recipe(target, self.recipe.with_rescale(self.brightness.value).raw)
         except SafError as error:

@@ -100,10 +100,10 @@ class FolderField(QWidget):
             self._line.setText(found)
 
 
-def json_path(path: str) -> Path:
-    """Return a path that ends in .json, be it added."""
-    target = Path(path)
-    return target if target.suffix.lower() == ".json" else target.with_name(f"{target.name}.json")
+def json_path(path: str, suffix: str = ".json") -> Path:
+    """Return a path that ends in .json; to another the suffix is added."""
+    target, is_json = Path(path), path.lower().endswith(".json")
+    return target if is_json else target.with_name(f"{target.name}{suffix}")
 
 
 class StatusArea(QWidget):
