@@ -264,7 +264,9 @@ def _describe(
     channels: NDArray[np.generic],
 ) -> tuple[list[NDArray[np.floating]], NDArray[np.float32]]:
     """Return lightness, two of colour and texture of the pixels, and gradients (n, *shape)."""
-    image = Scaling.of([channels]).apply(channels)
+    finite = np.isfinite(channels)
+    known = channels[finite]
+    image = Scaling.of([known]).apply(np.where(finite, channels, known.min()))
     n_axes = image.ndim - 1
     if image.shape[-1] == 3:
         colour = rgb2lab(image) / 100

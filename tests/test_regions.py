@@ -116,6 +116,15 @@ def test_pixels_without_a_label_stay_without_a_region():
     assert tree.at_level(1).max() == 2  # the two that do not touch
 
 
+def test_pixels_that_are_not_finite_do_not_matter_where_there_is_no_label():
+    labels, image = picture()
+    labels[10:14] = 0
+    image[10:14] = 0
+    expected = merge_regions(labels, image).at_level()
+    image[10:14] = np.nan
+    np.testing.assert_array_equal(merge_regions(labels, image).at_level(), expected)
+
+
 def test_numbers_and_brightness_do_not_matter():
     labels, image = picture()
     one = merge_regions(labels, image).at_level()

@@ -232,3 +232,37 @@ def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run):
     viewer.layers.clear()
     gc.collect()
     assert pixels() is None
+
+
+def test_regions_follow_a_slider_without_another_run(viewer, dock, run, settle):
+    assert dock.regions.isHidden()
+    result = run(dock)
+    assert not dock.regions.isHidden()
+    assert [layer.name for layer in result_layers(viewer)] == ["blocks [SAF]"]
+    dock.regions.slider.setValue(0)
+    settle(dock)
+    _, layer = result_layers(viewer)
+    assert layer.name == "blocks [Regions]"
+    expected = saf.merge_regions(result.labels, blocks())
+    for value in (0, 50, 100):
+        dock.regions.slider.setValue(value)
+        np.testing.assert_array_equal(layer.data, expected.at_level(value / 100))
+        assert int(dock.regions.count.text().split()[0]) == layer.data.max()
+    viewer.layers.remove(layer)
+    dock.regions.slider.setValue(10)
+    assert [layer.name for layer in result_layers(viewer)][1:] == ["blocks [Regions]"]
+
+
+def test_another_run_leaves_the_regions_of_the_first(viewer, dock, run, settle):
+    run(dock)
+    dock.regions.slider.setValue(100)
+    settle(dock)
+    first = result_layers(viewer)[1]
+    run(dock)
+    dock.regions.slider.setValue(0)
+    settle(dock)
+    assert first.data.max() == 1
+    assert result_layers(viewer)[-1] is not first
+    *_, second = (layer for layer in result_layers(viewer) if "SAF" in layer.name)
+    viewer.layers.remove(second)
+    assert dock.regions.isHidden()

@@ -82,12 +82,13 @@ class ImageJob:
         names = ("window", "weights", "scaling", "max_side")
         given: dict[str, Any] = {name: getattr(options, name) for name in names}
         with memory_errors_translated(_SMALLER):
-            pixels = self.pixels.read(cancelled)
             if self.others:
+                pixels = self.pixels.read(cancelled)
                 images = [other.pixels.read(cancelled) for other in self.others]
                 given |= {"features": options.features, "channel_axis": axis}
                 given |= {"masks": "finite" if self.finite_only else None}
                 return Problem.from_images([*images, pixels], **given)
+            pixels, axis = self.read_image(cancelled)
             mask: NDArray[Any] | None = None
             groups: NDArray[Any] | str | None = options.groups
             features: NDArray[Any] | str = options.features
@@ -100,11 +101,16 @@ class ImageJob:
                 features = standardized(np.moveaxis(found, self.features_axis, -1))
             if cancelled():
                 raise Cancelled
-            is_rgb_layer = len(self.pixels.index) < np.ndim(self.pixels.data)
-            if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
-                pixels, axis = pixels[..., None], -1
             given |= {"features": features, "channel_axis": axis, "groups": groups}
             return Problem.from_image(pixels, mask=self._inside(pixels, mask, axis), **given)
+
+    def read_image(self, cancelled: Callable[[], bool]) -> tuple[NDArray[Any], int | None]:
+        """Read the pixels; return them and the axis of their channels."""
+        pixels, axis = self.pixels.read(cancelled), self.options.channel_axis
+        is_rgb_layer = len(self.pixels.index) < np.ndim(self.pixels.data)
+        if axis is None and is_rgb(pixels.shape) and not is_rgb_layer:
+            return pixels[..., None], -1
+        return pixels, axis
 
     def read_seeds(self, cancelled: Callable[[], bool]) -> NDArray[Any] | None:
         """Read the strokes, laid over the labels that were given; None if there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import napari
@@ -20,11 +21,13 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
+from napari_saf._gui.segment.regions import RegionSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, FairClustering, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
+from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
 _SCALE_HELP = (
@@ -46,6 +49,7 @@ class SegmentWidget(RunDock):
         has_seeds = self.input.strokes is not None
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
+        self.regions = RegionSection(viewer)
         key = self._key_of("run_or_stop")
         self._run_button = create_button(
             "Run", f"Label the image; the labels form on screen ({key}).", self.start
@@ -68,7 +72,7 @@ class SegmentWidget(RunDock):
                 create_fold("Advanced", self.form.advanced),
             ],
             [self._run_button, self._stop_button, self._device],
-            [self.swatches],
+            [self.swatches, self.regions],
         )
         self._connect(
             (viewer.layers.events.removed, self._on_layer_removed),
@@ -78,6 +82,7 @@ class SegmentWidget(RunDock):
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.fairness.sweep_clicked, self.start_sweep),
             (self.fairness.chosen, self._on_solution_chosen),
+            (self.regions.wanted, self._on_regions_wanted),
             (self.controller.swept, self._on_swept),
         )
         self._on_method_changed()
@@ -140,6 +145,7 @@ class SegmentWidget(RunDock):
         super()._on_began()
         self._shown = None
         self.fairness.reset()
+        self.regions.reset()
         self.swatches.show_swatches([])
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -171,14 +177,30 @@ class SegmentWidget(RunDock):
         assert self._shown is not None
         live, problem, _ = self._shown
         self.fairness.show_result(problem, result, live)
+        self.regions.offer()
         if len(result.history):
             shares = result.history.label_shares[-1]
             self._show_prototypes(result.prototypes, shares, result.columns)
+
+    def _on_regions_wanted(self) -> None:
+        """Merge the parts of the labels as they are now."""
+        if self._shown is None or self._shown[0].is_lost:
+            self.regions.reset()
+            return
+        live, _, request = self._shown
+        labels, job = live.labels().copy(), request.image_job
+
+        def merge(cancelled: Callable[[], bool]) -> RegionHierarchy:
+            pixels, axis = job.read_image(cancelled)
+            return merge_regions(labels, pixels, channel_axis=axis)
+
+        self.run_in_background("regions", merge, lambda tree: self.regions.show_regions(tree, live))
 
     def _on_layer_removed(self, event: Any) -> None:
         if self._shown is not None and event.value == self._shown[0].layer:
             self._shown = None
             self.fairness.reset()
+            self.regions.reset()
 
     def _show_prototypes(
         self,
