@@ -45,7 +45,7 @@ from napari_saf.comparison import (
 )
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
-from napari_saf.methods import METHODS, SWEPT, FairClustering, TradeOff, count_points, map_steps
+from napari_saf.methods import METHODS, SWEPT, SweepMethod, TradeOff, count_points, map_steps
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import atomic_write, make_folder
 
@@ -69,6 +69,9 @@ _COMPARE_OPTIONS = [
     overwrite("what is there"),
     DEBUG,
 ]  # fmt: skip
+_SWEEP_NAME, _SWEEP = next(
+    (name, method) for name, method in METHODS.items() if issubclass(method, SweepMethod)
+)
 _GROUPS, _WINDOW = image_options("groups", "window")
 _GROUPS.help = f"{_GROUPS.help} [default for several images: image]"
 _WINDOW.help = "Side of the window of neighbours, for ncut. [default: 3]"
@@ -180,10 +183,7 @@ def _variants(
     return variants_of(methods, axes, options)
 
 
-@click.command(
-    "fair-sweep",
-    params=method_options(_SWEEP_OPTIONS, {FairClustering.name: FairClustering}, [SWEPT]),
-)
+@click.command("fair-sweep", params=method_options(_SWEEP_OPTIONS, {_SWEEP_NAME: _SWEEP}, [SWEPT]))
 def fair_sweep(
     images: tuple[Path, ...],
     out: Path,
@@ -209,7 +209,8 @@ def fair_sweep(
         for number in range(count_points(weights) if masks else 0)
     ]
     check_outputs([table, plot, *itertools.chain(*mask_places)], paths, overwrite=overwrite)
-    method = make_method(FairClustering, given_parameters(values))
+    method = make_method(_SWEEP, given_parameters(values))
+    assert isinstance(method, SweepMethod)
     files, problem, axis = source.read(paths)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     found = run_with_progress(method.iterate_sweep(problem, weights), title)

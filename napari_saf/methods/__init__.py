@@ -6,6 +6,7 @@ from napari_saf.methods._bavardage import Bavardage
 from napari_saf.methods._fair import (
     SWEPT,
     FairClustering,
+    SweepMethod,
     TradeOff,
     TradeOffPoint,
     count_points,
@@ -53,6 +54,7 @@ __all__ = [
     "Iteration",
     "LaplacianShot",
     "SelfAssignmentFlow",
+    "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
     "count_points",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -61,6 +61,21 @@ class TradeOff:
 
     points: tuple[TradeOffPoint, ...]
     is_complete: bool
+
+
+@runtime_checkable
+class SweepMethod(Protocol):
+    """A method that spreads labels over groups, with a weight that can be varied."""
+
+    def iterate_sweep(
+        self,
+        problem: Problem,
+        weights: Sequence[float] | None = None,
+        *,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> Generator[Snapshot, None, TradeOff]:
+        """Cluster at one weight after another; see `FairClustering.iterate_sweep`."""
+        ...
 
 
 @documented

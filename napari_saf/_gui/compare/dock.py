@@ -24,7 +24,7 @@ from napari_saf._gui.layers.view import SideBySide
 from napari_saf.comparison import Compared, lay_out, save_comparison
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import file_stem
-from napari_saf.methods import AbstractMethod, FairClustering
+from napari_saf.methods import AbstractMethod, SweepMethod
 from napari_saf.result import STATUS_TEXTS
 
 _SCALE_HELP = "Side of the window over which labels are averaged, where it does not vary (N)."
@@ -197,7 +197,7 @@ class CompareWidget(RunDock):
 
     def _on_choice_changed(self, layer: object = None) -> None:
         self._forget_error()
-        spreads = any(issubclass(method, FairClustering) for method in self.choice.methods)
+        spreads = any(issubclass(method, SweepMethod) for method in self.choice.methods)
         self.input.show_row("groups", spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
         text = "Compare"

@@ -19,7 +19,7 @@ from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
-from napari_saf.methods import AbstractMethod, Cancelled, FairClustering, run_to_end
+from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState, Recording
 from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
@@ -254,7 +254,7 @@ class Run(Task):
         if cancelled():
             raise Cancelled
         if self._is_sweep:
-            assert isinstance(self._method, FairClustering)
+            assert isinstance(self._method, SweepMethod)
             weights = self._method.iterate_sweep(problem, cancelled=cancelled)
             found = run_to_end(weights, self._put)
             if not found.points:

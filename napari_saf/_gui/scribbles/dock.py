@@ -38,7 +38,7 @@ from napari_saf._gui.scribbles.strokes import (
 )
 from napari_saf.errors import SafError
 from napari_saf.io import load_strokes, save_prototypes
-from napari_saf.methods import METHODS, FairClustering
+from napari_saf.methods import METHODS, SweepMethod
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
@@ -100,7 +100,7 @@ class ScribblesWidget(RunDock):
         self.strokes = Strokes()
         self.autosave, self.classes = StrokeAutosave(self.strokes), ClassTable(self.strokes)
         self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
-        offered = [method for method in METHODS.values() if not issubclass(method, FairClustering)]
+        offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
         self.form = MethodForm(viewer, offered, asks_prototypes=False)
         self.base = LayerChoice(viewer, Labels, none="nothing")

@@ -25,7 +25,7 @@ from napari_saf._gui.segment.regions import RegionSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
-from napari_saf.methods import METHODS, AbstractMethod, FairClustering, TradeOff, TradeOffPoint
+from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
@@ -114,7 +114,7 @@ class SegmentWidget(RunDock):
         self.start(is_sweep=True)
 
     def _on_method_changed(self) -> None:
-        spreads = issubclass(self.form.method, FairClustering)
+        spreads = issubclass(self.form.method, SweepMethod)
         self.input.show_row("groups", spreads)
         self.fairness.setVisible(spreads)
         self._update_enabled()
