@@ -1,10 +1,10 @@
 """Merge the parts of labels into regions: fit the weights of the cues, and say how good they are.
 
-The labels are those of the self-assignment flow, eight of them, at half the size. Each photograph
-is judged with weights, and a level, that were fitted to the others (cross-validation); the weights
-printed at the end were fitted to all of them and stand in napari_saf/regions.py.
+The labels are those of the first click in the Segment dock, and eight labels at half the size. Each
+photograph is judged with weights, and a level, that were fitted to the others (cross-validation).
+Printed at the end: weights fitted to all of them, and what those in napari_saf/regions.py give.
 
-    python benchmarks/hierarchy.py              # all photographs: some minutes
+    python benchmarks/hierarchy.py              # all photographs: a quarter of an hour
     python benchmarks/hierarchy.py --images 12
 
 The photographs are sought in bsds_dev and bsds_more under NAPARI_SAF_DATA (../shared/data).
@@ -26,8 +26,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import napari_saf as saf
+from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
 from napari_saf.metrics import segmentation_covering
-from napari_saf.regions import ABSORBED, LEAST_SHARE, WEIGHTS, Parts, connected_parts
+from napari_saf.regions import ABSORBED, LEAST_SHARE, USUAL_LEVEL, WEIGHTS, Parts, connected_parts
 
 Array = NDArray[np.float64]
 LEVELS = np.linspace(0.01, 0.99, 99)
@@ -36,8 +37,16 @@ FIRST = np.array([-10, -10, -10, 0, 0, -10, 0, 0, -0.3, 0, 0, 0.0])
 """Weights of the first way from many regions to one: likeness of colours, edges, size."""
 
 
-def label(photograph: Photograph) -> Labels:
-    """Return eight labels."""
+def first_click(photograph: Photograph) -> Labels:
+    """Return the labels of the dock's own defaults."""
+    image = np.rint(255 * photograph.image).astype(np.uint8)
+    method = next(iter(saf.METHODS.values()))()
+    return np.asarray(
+        method.run(saf.Problem.from_image(image, **DEFAULT_OPTIONS.arguments())).labels
+    )
+
+
+def eight_labels(photograph: Photograph) -> Labels:
     problem = saf.Problem.from_image(
         photograph.small,
         features=FEATURES["lab+texture"](photograph),
@@ -46,6 +55,9 @@ def label(photograph: Photograph) -> Labels:
     )
     method = saf.SelfAssignmentFlow(max_labels=8, start="spectral")
     return photograph.enlarge(np.asarray(method.run(problem).labels))
+
+
+LABELS = {"Segment's defaults": first_click, "eight labels, half size": eight_labels}
 
 
 class Case:
@@ -124,7 +136,6 @@ def _regression(met: Sequence[tuple[Array, Array, Array]]) -> Array:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, metavar="N", help="about N photographs only")
-    parser.add_argument("--cache", type=Path, help="folder of label maps to use and to add to")
     options = parser.parse_args(arguments)
     root = Path(__file__).resolve().parents[1]
     data = Path(os.environ.get("NAPARI_SAF_DATA", root.parent / "shared" / "data"))
@@ -132,43 +143,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not paths:
         print(f"skipped: no photographs in {data}; see NAPARI_SAF_DATA")
         return 0
-    cases, plain = [], []
-    for path in paths[:: max(1, len(paths) // (options.images or len(paths)))]:
-        photograph = Photograph.read(path.parents[1], path.stem, 2)
-        stored = options.cache / f"{path.stem}.npy" if options.cache else None
-        if stored is not None and stored.exists():
-            labels = np.load(stored)
-        else:
-            labels = label(photograph)
-            if stored is not None:
-                stored.parent.mkdir(parents=True, exist_ok=True)
-                np.save(stored, labels)
-        cases.append(Case(labels, photograph))
-        plain.append(segmentation_covering(split(labels, 400), photograph.references))
+    paths = paths[:: max(1, len(paths) // (options.images or len(paths)))]
+    photographs = [Photograph.read(path.parents[1], path.stem, 2) for path in paths]
+    print(f"{len(photographs)} photographs, covering with its standard error")
+    for name, label in LABELS.items():
+        maps = [label(photograph) for photograph in photographs]
+        parts = [
+            segmentation_covering(split(labels, 400), photograph.references)
+            for labels, photograph in zip(maps, photographs, strict=True)
+        ]
+        cases = [Case(*pair) for pair in zip(maps, photographs, strict=True)]
+        print(f"\n{name}")
+        _print("connected parts, 400 pixels or more", np.array(parts))
+        judge(cases)
+    return 0
+
+
+def judge(cases: Sequence[Case]) -> None:
+    """Print the covering of merged regions, with weights of other photographs and of all."""
     held_out, each = np.zeros(len(cases)), np.zeros(len(cases))
     folds = np.arange(len(cases)) % N_FOLDS
     for fold in range(N_FOLDS):
         inside = [case for case, own in zip(cases, folds, strict=True) if own != fold]
         weights = fit(inside)
         best = np.mean([case.coverings(weights) for case in inside], axis=0).argmax()
-        for k in np.flatnonzero(folds == fold):
+        for k in np.flatnonzero(folds == fold).tolist():
             curve = cases[k].coverings(weights)
             held_out[k], each[k] = curve[best], curve.max()
-    print(f"{len(cases)} photographs, covering with its standard error")
-    for name, values in (
-        ("connected parts of eight labels, 400 pixels or more", np.array(plain)),
-        ("merged, weights and level fitted to other photographs", held_out),
-        ("merged, weights fitted to other photographs, best level of each", each),
-    ):
-        error = values.std(ddof=1) / len(values) ** 0.5
-        print(f"{name:65} {values.mean():.3f} ± {error:.3f}")
+    _print("merged, weights and level fitted to other photographs", held_out)
+    _print("merged, weights fitted to other photographs, best level of each", each)
     weights = fit(cases)
-    curve = np.mean([case.coverings(weights) for case in cases], axis=0)
-    print(f"weights fitted to all: {np.round(weights, 2).tolist()}")
-    print(f"best level {LEVELS[curve.argmax()]:.2f}: {curve.max():.3f}")
-    curve = np.mean([case.coverings(WEIGHTS) for case in cases], axis=0)
-    print(f"weights as they are: best level {LEVELS[curve.argmax()]:.2f}: {curve.max():.3f}")
-    return 0
+    for name, own in (("fitted to all of them", weights), ("of napari_saf/regions.py", WEIGHTS)):
+        curves = np.array([case.coverings(own) for case in cases])
+        best = curves.mean(axis=0).argmax()
+        _print(f"merged, weights {name}, best level {LEVELS[best]:.2f}", curves[:, best])
+        if own is WEIGHTS:
+            usual = int(np.abs(LEVELS - USUAL_LEVEL).argmin())
+            _print(f"merged, weights {name}, level {USUAL_LEVEL}", curves[:, usual])
+    print(f"weights fitted to all of them: {np.round(weights, 2).tolist()}")
+
+
+def _print(name: str, values: Array) -> None:
+    error = values.std(ddof=1) / len(values) ** 0.5
+    print(f"{name:65} {values.mean():.3f} ± {error:.3f}", flush=True)
 
 
 if __name__ == "__main__":

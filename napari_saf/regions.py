@@ -14,13 +14,14 @@ from skimage.color import rgb2lab
 from skimage.measure import label as number_parts
 from sklearn.decomposition import PCA
 
+from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
 
 __all__ = ["RegionHierarchy", "merge_regions"]
 
 USUAL_LEVEL = 0.6
-"""The level with the best covering on photographs that had no part in the choice of the weights."""
+"""The level with the best mean covering of the photographs that the weights were fitted to."""
 
 _N_BINS = 16
 _RANGES = ((0.0, 1.0), (-0.6, 0.6), (-0.6, 0.6), (np.log(0.01), np.log(0.3)))
@@ -28,17 +29,19 @@ _RANGES = ((0.0, 1.0), (-0.6, 0.6), (-0.6, 0.6), (np.log(0.01), np.log(0.3)))
 _SMOOTH, _AROUND, _WIDTHS = 1.5, 4.0, (1.5, 3.0, 6.0)
 """In pixels: blur of colours, width of a texture, and of the edges that are sought."""
 LEAST_SHARE = 0.0025
+"""Of the labelled pixels: smaller regions are merged first; 400 pixels of 321 x 481."""
 _FIRST = 1e6
 """Added to the log odds of regions that are too small."""
 ABSORBED = 0.15
 """Parts below this share of the least size go to the nearest part before any are compared."""
-
 MOST_PARTS = 2000
-
 WEIGHTS = np.array(
     [-0.39, -4.09, -2.70, -2.87, -17.09, 11.35, -9.87, -1.90, -0.27, -0.33, 0.94, 0.01]
 )
-"""Of the cues and 1 in the log odds that two regions are one; see `benchmarks/hierarchy.py`."""
+"""Of the cues and 1 in the log odds that two regions are one: fitted to the parts of eight labels.
+
+`benchmarks/hierarchy.py` fits such weights anew, and compares them with these.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +105,7 @@ def merge_regions(
     channel_axis : int, optional
         Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A).
     least_share : float
-        0 to 1; a region of fewer than this share of the pixels is merged before others are.
+        0 to 1; a region of fewer than this share of the labelled pixels is merged before others.
 
     Returns
     -------
@@ -111,7 +114,7 @@ def merge_regions(
     Raises
     ------
     InvalidInput
-        If there is no label, or the shapes disagree.
+        If the labels are no whole numbers from 0, all are 0, or the shapes disagree.
 
     Notes
     -----
@@ -123,12 +126,9 @@ def merge_regions(
     smaller one that they have in common. The weights were fitted to 120 photographs that people
     segmented.
     """
-    array, channels = np.asarray(labels), channels_last(image, channel_axis)[0]
-    if array.dtype.kind not in "biu" or array.shape != channels.shape[:-1]:
-        raise InvalidInput(
-            f"labels: expected whole numbers of shape {channels.shape[:-1]}, got {array.dtype} of "
-            f"shape {array.shape}"
-        )
+    array, channels = as_labels(labels, "labels"), channels_last(image, channel_axis)[0]
+    if array.shape != channels.shape[:-1]:
+        raise InvalidInput(f"labels: expected shape {channels.shape[:-1]}, got {array.shape}")
     if not array.any():
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     least = least_share * np.count_nonzero(array)
@@ -142,7 +142,7 @@ def merge_regions(
 def connected_parts(labels: NDArray[np.integer], least: float) -> NDArray[np.int32]:
     """Return the connected parts; those of fewer pixels than `least` belong to the nearest other.
 
-    Of more than a few thousand parts, as noise has them, the largest stay.
+    Of more than `MOST_PARTS` parts, as noise has them, the largest stay.
     """
     parts = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int32)
     sizes = np.bincount(parts.ravel())

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
+from scipy.stats import wasserstein_distance
 
 import napari_saf as saf
+from napari_saf import regions
 from napari_saf.regions import MOST_PARTS, WEIGHTS, Parts, connected_parts, merge_regions
 
 
@@ -35,15 +37,53 @@ def test_levels_are_nested_and_lead_to_one_region(seed, shape, n_channels):
     assert (np.diff(tree.heights) >= 0).all() and ((tree.heights >= 0) & (tree.heights <= 1)).all()
     before = tree.finest
     for level in (0, 0.3, 0.6, 0.9, 1):
-        regions = tree.at_level(level)
-        assert is_merged_from(regions, before)
-        sizes = np.bincount(regions.ravel())[1:]
+        merged = tree.at_level(level)
+        assert is_merged_from(merged, before)
+        sizes = np.bincount(merged.ravel())[1:]
         assert (np.diff(sizes) <= 0).all() and sizes.all() and sizes.sum() == labels.size
-        before = regions
+        before = merged
     assert before.max() == 1
     n = int(tree.finest.max())
     for count in {1, 2, n, n + 3}:
         assert tree.with_count(count).max() == min(count, n)
+
+
+def test_cues_are_those_of_their_formulas():
+    labels, image = picture((12, 17), n_labels=3, seed=1)
+    finest = connected_parts(labels, 0)
+    values, gradients = regions._describe(image)
+    parts = Parts(finest, image)
+    for a, own in enumerate(parts.boundaries):
+        for b in own:
+            expected = [
+                # of the bin numbers, in shares of the range
+                wasserstein_distance(*(np.digitize(value[finest == k], edges) for k in (a, b))) / 16
+                for value, edges in zip(
+                    values,
+                    [np.linspace(*ends, 17)[1:-1] for ends in regions._RANGES],
+                    strict=True,
+                )
+            ]
+            steps = neighbours(finest)
+            common = [(i, j) for i, j in steps if {finest[i], finest[j]} == {a, b}]
+            ends = [[g[i], g[j]] for i, j in common for g in [np.moveaxis(gradients, 0, -1)]]
+            expected += np.mean(ends, axis=(0, 1)).tolist()
+            sizes = sorted(np.mean(finest == k) for k in (a, b))
+            expected += np.log(sizes).tolist()
+            rims = [sum({finest[i], finest[j]} > {k} for i, j in steps) for k in (a, b)]
+            expected += [len(common) / min(rims), 1]
+            np.testing.assert_allclose(parts.cues(a, b), expected, rtol=1e-5, atol=1e-6)
+
+
+def neighbours(finest):
+    """Return the pairs of pixels side by side."""
+    places = list(np.ndindex(finest.shape))
+    return [
+        (p, q)
+        for p in places
+        for q in ((p[0] + 1, p[1]), (p[0], p[1] + 1))
+        if q[0] < finest.shape[0] and q[1] < finest.shape[1]
+    ]
 
 
 def obvious_merges(finest, image, least):
@@ -111,8 +151,8 @@ def test_pixels_without_a_label_stay_without_a_region():
     labels, image = picture()
     labels[10:14] = 0
     tree = merge_regions(labels, image)
-    for regions in (tree.finest, tree.at_level(1)):
-        np.testing.assert_array_equal(regions == 0, labels == 0)
+    for merged in (tree.finest, tree.at_level(1)):
+        np.testing.assert_array_equal(merged == 0, labels == 0)
     assert tree.at_level(1).max() == 2  # the two that do not touch
 
 

@@ -12,6 +12,7 @@ from napari.layers import Labels
 from qtpy.QtWidgets import QMainWindow
 
 import napari_saf as saf
+from napari_saf._gui.segment import dock as segment_dock
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
@@ -266,3 +267,46 @@ def test_another_run_leaves_the_regions_of_the_first(viewer, dock, run, settle):
     *_, second = (layer for layer in result_layers(viewer) if "SAF" in layer.name)
     viewer.layers.remove(second)
     assert dock.regions.isHidden()
+
+
+def test_regions_are_merged_once_while_the_slider_is_dragged(dock, run, settle, monkeypatch):
+    began, real = [], segment_dock.merge_regions
+
+    def merge(*arguments, **options):
+        began.append(True)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(segment_dock, "merge_regions", merge)
+    run(dock)
+    for value in range(0, 100, 10):
+        dock.regions.slider.setValue(value)
+    settle(dock)
+    assert began == [True]
+    assert dock.regions.count.text().split()[0].isdigit()
+
+
+def test_regions_of_a_result_that_another_run_replaces_are_not_shown(viewer, dock, run, settle):
+    run(dock)
+    dock.regions.slider.setValue(0)
+    run(dock)
+    settle(dock)
+    assert all("Regions" not in layer.name for layer in result_layers(viewer))
+    assert dock.regions.count.text() == "Regions"
+
+
+def test_regions_that_cannot_be_merged_can_be_asked_for_again(
+    viewer, dock, run, settle, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise saf.ComputeError("no memory")
+
+    run(dock)
+    with monkeypatch.context() as patch:
+        patch.setattr(segment_dock, "merge_regions", fail)
+        dock.regions.slider.setValue(0)
+        settle(dock)
+    assert dock.status.text == "no memory"
+    assert dock.regions.count.text() == "Regions"
+    dock.regions.slider.setValue(1)
+    settle(dock)
+    assert [layer.name for layer in result_layers(viewer)][1:] == ["blocks [Regions]"]

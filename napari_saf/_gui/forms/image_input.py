@@ -27,7 +27,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
 
-_DEFAULT_WINDOW = 5
+DEFAULT_OPTIONS = ImageOptions(window=5)
 _EXTENTS = (
     ("this slice", "slice"),
     ("each slice by itself", "each"),
@@ -87,7 +87,7 @@ class ImageInput(QObject):
         self, viewer: napari.Viewer, options: ImageOptions | None = None, *, strokes: str = "none"
     ) -> None:
         super().__init__()
-        options = options or ImageOptions(window=_DEFAULT_WINDOW)
+        options = options or DEFAULT_OPTIONS
         assert isinstance(options.window, int)
         self._viewer = viewer
         self.scale = OddSlider(options.window)

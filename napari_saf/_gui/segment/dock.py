@@ -9,30 +9,98 @@ from typing import Any
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QLabel
+from qtpy.QtCore import Qt, Signal
+from qtpy.QtWidgets import QHBoxLayout, QLabel, QSlider, QWidget
+from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
-from napari_saf._gui.segment.regions import RegionSection
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
-from napari_saf.regions import RegionHierarchy, merge_regions
+from napari_saf.regions import USUAL_LEVEL, RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
+
+
+class RegionSection(QWidget):
+    """A slider from many regions to few, and the layer that follows it.
+
+    `wanted` asks for the hierarchy of the result when the slider is first moved.
+    """
+
+    wanted = Signal()
+
+    def __init__(self, viewer: napari.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._tree: RegionHierarchy | None = None
+        self._result: LiveLayer | None = None
+        self._layer: LiveLayer | None = None
+        self.is_merging = False
+        self.slider, self.count = QSlider(Qt.Orientation.Horizontal), QLabel()
+        self.slider.setRange(0, 100)
+        self.slider.setPageStep(5)
+        self.count.setMinimumWidth(self.count.fontMetrics().horizontalAdvance("9999 regions"))
+        many, few = QLabel("many"), QLabel("few")
+        for label in (many, few):
+            label.setStyleSheet("font-size: 8pt")
+        self.setToolTip(
+            "Merge the parts of labels into regions, the most alike neighbours first: without "
+            "another run, in a layer of its own, each region with its own number."
+        )
+        fill_layout(QHBoxLayout(self), self.count, many, self.slider, few)
+        self.slider.valueChanged.connect(self._on_moved)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the result; its regions stay as they are."""
+        self._tree = self._result = self._layer = None
+        self.is_merging = False
+        self.hide()
+
+    def offer(self) -> None:
+        """Begin anew with another result."""
+        self.reset()
+        with signals_blocked(self.slider):
+            self.slider.setValue(round(100 * USUAL_LEVEL))
+        self.count.setText("Regions")
+        self.show()
+
+    def show_regions(self, tree: RegionHierarchy, result: LiveLayer) -> None:
+        """Show the regions at the level of the slider, and follow it; not after a reset."""
+        if self.is_merging:
+            self._tree, self._result, self.is_merging = tree, result, False
+            self._on_moved()
+
+    def _on_moved(self, *moved: int) -> None:
+        if self._tree is None or self._result is None:
+            if not self.is_merging:
+                self.is_merging = True
+                self.count.setText("merging …")
+                self.wanted.emit()
+            return
+        level = self.slider.value() / 100
+        regions = self._tree.at_level(level).astype(np.uint32)
+        if self._layer is None or self._layer.is_lost:
+            result = self._result
+            self._layer = LiveLayer(self._viewer, result.image, "Regions", result.placement)
+            result.layer.visible = False  # one layer of labels at a time is easier to see
+        self._layer.show(regions, int(self._tree.finest.max()))
+        n_regions = int(regions.max())
+        self.count.setText(f"{n_regions} region{'s' * (n_regions != 1)}")
 
 
 class SegmentWidget(RunDock):
@@ -195,6 +263,11 @@ class SegmentWidget(RunDock):
             return merge_regions(labels, pixels, channel_axis=axis)
 
         self.run_in_background("regions", merge, lambda tree: self.regions.show_regions(tree, live))
+
+    def _on_failed(self, error: Exception) -> None:
+        super()._on_failed(error)
+        if self.regions.is_merging:
+            self.regions.offer()
 
     def _on_layer_removed(self, event: Any) -> None:
         if self._shown is not None and event.value == self._shown[0].layer:
