@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
+from napari_saf.methods import Cancelled, not_cancelled
 
 __all__ = ["RegionHierarchy", "merge_regions"]
 
@@ -93,6 +94,7 @@ def merge_regions(
     *,
     channel_axis: int | None = None,
     least_share: float = LEAST_SHARE,
+    cancelled: Callable[[], bool] = not_cancelled,
 ) -> RegionHierarchy:
     """Merge the connected parts of labels, those first that are most likely one region.
 
@@ -106,6 +108,8 @@ def merge_regions(
         Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A).
     least_share : float
         0 to 1; a region of fewer than this share of the labelled pixels is merged before others.
+    cancelled : callable
+        Asked now and then; once it returns True, Cancelled is raised.
 
     Returns
     -------
@@ -132,8 +136,11 @@ def merge_regions(
     if not array.any():
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     least = least_share * np.count_nonzero(array)
-    parts = Parts(connected_parts(array, ABSORBED * least), channels)
-    found = list(parts.merges(WEIGHTS, least))
+    parts = Parts(connected_parts(array, ABSORBED * least), channels, cancelled)
+    found = []
+    for merge in parts.merges(WEIGHTS, least):
+        _raise_if(cancelled)
+        found.append(merge)
     heights = np.maximum.accumulate([height for *_, height in found], dtype=float)
     pairs = np.array([pair for *pair, _ in found], dtype=np.int64).reshape(-1, 2)
     return RegionHierarchy(parts.finest, pairs, heights)
@@ -153,8 +160,9 @@ def connected_parts(labels: NDArray[np.integer], least: float) -> NDArray[np.int
     if n_kept < len(order):
         nearest = distance_transform_edt(small[parts], return_distances=False, return_indices=True)
         parts = np.where(parts > 0, parts[tuple(nearest)], 0)
-    present, numbered = np.unique(parts, return_inverse=True)
-    return np.asarray(numbered.reshape(parts.shape) + (present[0] > 0), dtype=np.int32)
+    is_present = np.bincount(parts.ravel()) > 0
+    is_present[0] = False
+    return np.asarray(is_present.cumsum(dtype=np.int32)[parts])
 
 
 class Parts:
@@ -163,9 +171,14 @@ class Parts:
     Everything is additive, so that a merge costs as much as the regions have neighbours.
     """
 
-    def __init__(self, finest: NDArray[np.int32], channels: NDArray[np.generic]) -> None:
+    def __init__(
+        self,
+        finest: NDArray[np.int32],
+        channels: NDArray[np.generic],
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> None:
         self.finest = finest
-        values, gradients = _describe(channels)
+        values, gradients = _describe(channels, cancelled)
         owner = finest.ravel()
         self.n = int(owner.max()) + 1
         self.sizes = np.bincount(owner, minlength=self.n).astype(float)
@@ -188,8 +201,8 @@ class Parts:
             )
             along = np.moveaxis(gradients, axis + 1, 1)
             is_edge = (here != there) & (here > 0) & (there > 0)
-            pairs = np.sort([here[is_edge], there[is_edge]], axis=0).astype(np.int64)
-            keys.append(pairs[0] * self.n + pairs[1])
+            ends = here[is_edge].astype(np.int64), there[is_edge].astype(np.int64)
+            keys.append(np.minimum(*ends) * self.n + np.maximum(*ends))
             sums.append((along[:, :-1][:, is_edge] + along[:, 1:][:, is_edge]) / 2)
         found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
         columns = [None, *np.concatenate(sums, axis=1)]
@@ -202,7 +215,7 @@ class Parts:
 
     def cues(self, a: int, b: int) -> NDArray[np.float64]:
         """Return what speaks for and against that two neighbours are one region, and 1."""
-        edge, (small, large) = self.boundaries[a][b], np.sort(self.sizes[[a, b]])
+        edge, (small, large) = self.boundaries[a][b], sorted((self.sizes[a], self.sizes[b]))
         shares = self.histograms[a] / self.sizes[a] - self.histograms[b] / self.sizes[b]
         smaller = min(self.perimeters[a], self.perimeters[b])
         return np.array(
@@ -260,8 +273,13 @@ class Parts:
                     offer(min(a, other), max(a, other))
 
 
+def _raise_if(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise Cancelled
+
+
 def _describe(
-    channels: NDArray[np.generic],
+    channels: NDArray[np.generic], cancelled: Callable[[], bool] = not_cancelled
 ) -> tuple[list[NDArray[np.floating]], NDArray[np.float32]]:
     """Return lightness, two of colour and texture of the pixels, and gradients (n, *shape)."""
     finite = np.isfinite(channels)
@@ -282,11 +300,12 @@ def _describe(
     variance = gaussian_filter(light**2, _AROUND) - mean**2
     texture = np.log(np.sqrt(np.maximum(variance, 0)) + 0.01)
     smooth = gaussian_filter(colour, (_SMOOTH,) * n_axes + (0,))
-    gradients = [
-        width
-        * np.sqrt(sum(gaussian_gradient_magnitude(colour[..., k], width) ** 2 for k in range(3)))
-        for width in _WIDTHS
-    ]
-    gradients.append(_AROUND * gaussian_gradient_magnitude(texture, _AROUND))
-    values = [smooth[..., 0], smooth[..., 1], smooth[..., 2], texture]
-    return values, np.stack(gradients).astype(np.float32)
+    sought = [(np.moveaxis(colour, -1, 0), width) for width in _WIDTHS] + [([texture], _AROUND)]
+    gradients = np.empty((len(sought), *light.shape), np.float32)
+    for found, (planes, width) in zip(gradients, sought, strict=True):
+        squares: float | NDArray[np.floating] = 0.0
+        for plane in planes:
+            _raise_if(cancelled)
+            squares = squares + gaussian_gradient_magnitude(plane, width) ** 2
+        found[...] = width * np.sqrt(squares)
+    return [smooth[..., 0], smooth[..., 1], smooth[..., 2], texture], gradients

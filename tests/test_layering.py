@@ -13,10 +13,10 @@ PACKAGE = Path(napari_saf.__file__).parent
 LAYERS = [
     {"arrays", "errors", "device", "parameters", "storage"},
     {"graph", "features", "points"},
-    {"input", "regions"},
+    {"input"},
     {"problem", "recording", "result"},
     {"flow"},
-    {"methods"},
+    {"methods", "regions"},
     {"dictionary"},
     {"io", "metrics", "samples"},
     {"batch", "comparison"},

@@ -9,6 +9,7 @@ from scipy.stats import wasserstein_distance
 
 import napari_saf as saf
 from napari_saf import regions
+from napari_saf.methods import Cancelled
 from napari_saf.regions import MOST_PARTS, WEIGHTS, Parts, connected_parts, merge_regions
 
 
@@ -187,6 +188,19 @@ def test_numbers_and_brightness_do_not_matter():
 def test_bad_input_is_named(labels, image, words):
     with pytest.raises(saf.InvalidInput, match=words):
         merge_regions(labels, image)
+
+
+def test_merging_ends_wherever_it_is_cancelled():
+    labels, image = picture()
+    asked = iter(range(10**6))
+    n_merges = len(merge_regions(labels, image, cancelled=lambda: next(asked) < 0).merges)
+    n_asked = next(asked)
+    assert n_asked > n_merges + 3 > 4  # before each merge, and while the pixels are described
+    for last in (0, 1, n_asked // 2, n_asked - 1):
+        asked = iter(range(10**6))
+        with pytest.raises(Cancelled):
+            merge_regions(labels, image, cancelled=lambda: next(asked) == last)  # noqa: B023
+        assert next(asked) == last + 1
 
 
 @pytest.mark.parametrize("level", [-0.1, 1.1, float("nan")])
