@@ -358,6 +358,8 @@ class Segmentation:
         time, large where a node decided late; for the other methods that of the assignment.
     parts : dict of int to array of shape (n_own, n_features)
         The prototypes of labels that were given several, of which `prototypes` has the mean.
+    regions : array of int32 of the shape of the labels, or None
+        Regions into which the parts of labels are merged, 1, 2, ..., where the recipe says so.
     """
 
     labels: LabelImage | list[LabelImage]
@@ -374,6 +376,7 @@ class Segmentation:
     exemplars: NDArray[np.int64] | None = None
     uncertainty: NDArray[np.float32] | None = None
     parts: dict[int, NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    regions: NDArray[np.int32] | None = None
 
     @property
     def columns(self) -> NDArray[np.int64]:

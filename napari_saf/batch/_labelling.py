@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,12 @@ from napari_saf.io import (
     read_labels,
     save_masks,
     save_recipe,
+    with_level,
 )
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
+from napari_saf.regions import merge_regions
 from napari_saf.result import Status
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
 
@@ -88,7 +91,7 @@ class ProblemSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LabelSummary:
-    """What a job came to: labels found in each image, and how the method ended."""
+    """What a job came to: labels, or regions, of each image, and how the method ended."""
 
     n_labels: tuple[int, ...]
     status: Status
@@ -101,7 +104,8 @@ class LabelTask(AbstractTask[LabelSummary]):
     """Label images, save masks and recipes.
 
     Names and colours are by label, for masks whose format keeps them; `overwrite` is about what
-    another run, or a person, has made.
+    another run, or a person, has made. At a `level` the masks are of numbered regions, see
+    `merge_regions`, without names and colours.
     """
 
     method: AbstractMethod
@@ -109,6 +113,7 @@ class LabelTask(AbstractTask[LabelSummary]):
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
     overwrite: bool = False
+    level: float | None = None
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""
@@ -135,15 +140,21 @@ class LabelTask(AbstractTask[LabelSummary]):
         result = run_to_end(self.method.iterate(problem, cancelled=cancelled), on_step)
         if result.status is Status.CANCELLED:
             raise Cancelled
-        labels = result.labels if isinstance(result.labels, list) else [result.labels]
-        recipe = result.recipe | {
+        labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
+        named: dict[str, Any] = {"names": self.names, "colors": self.colors}
+        if self.level is not None:
+            merge = partial(merge_regions, channel_axis=channel_axis, cancelled=cancelled)
+            pairs = zip(labels, images, strict=True)
+            labels = [merge(one, image.array).at_level(self.level) for one, image in pairs]
+            named = {}
+        recipe = with_level(result.recipe, self.level) | {
             "images": [path.name for path in job.images],
             "files": files,
             "labels": [_digest(one) for one in labels],
         }
         with self._saving_recipe(job, recipe):
             for image, one, mask in zip(images, labels, job.masks, strict=True):
-                save_labels(image, one, mask, channel_axis, names=self.names, colors=self.colors)
+                save_labels(image, one, mask, channel_axis, **named)
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
         return LabelSummary(counts, result.status, result.seconds, result.notes)
@@ -206,6 +217,8 @@ class LabelTask(AbstractTask[LabelSummary]):
     def _is_of_same_settings(self, recipe: Recipe) -> bool:
         """Compare method and input, but for what is found in each image by itself."""
         if type(recipe.method) is not type(self.method) or recipe.options is None:
+            return False
+        if recipe.level != self.level:
             return False
         plain = (json.dumps(to_plain(one), sort_keys=True) for one in (recipe.method, self.method))
         found, own = recipe.options.for_others(), self.source.options

@@ -51,6 +51,13 @@ def _read_rows(path: str) -> object:
     return load_prototypes(path) if Path(path).suffix.lower() == ".json" else read_array(path)
 
 
+def _read_level(text: str) -> float:
+    level = float(text)
+    if not 0 <= level <= 1:
+        raise ValueError(text)
+    return level
+
+
 _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "int": ("INT", *READERS["int"]),
     "float": ("FLOAT", *READERS["float"]),
@@ -58,6 +65,7 @@ _KINDS: dict[str, tuple[str, str, Callable[[str], object]]] = {
     "array": ("FILE", "a file", _read_rows),
     "window": ("ODD[xODD...]", *READERS["window"]),
     "range": ("LOW,HIGH", "two numbers, the lower first, such as 0,255", _read_range),
+    "level": ("LEVEL", "a level from 0 to 1", _read_level),
     "text": ("TEXT", "text", str),
 }
 """What the help and an error call a value, and what reads it; the first that can does."""

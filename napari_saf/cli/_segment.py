@@ -32,6 +32,7 @@ from napari_saf.features import Scaling
 from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, find_images, load_recipe
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.problem import ImageOptions
+from napari_saf.regions import USUAL_LEVEL
 from napari_saf.result import STATUS_TEXTS
 
 _OPTIONS = [
@@ -46,6 +47,10 @@ _OPTIONS = [
     *image_options("max_side", "mask", "seeds", "groups"),
     click.Option(["--together"], is_flag=True,
                  help="One set of labels for all images, instead of each by itself."),
+    click.Option(["--regions", "level"], is_flag=False, flag_value=str(USUAL_LEVEL),
+                 type=ParameterValue(["level"], optional=True), metavar="[LEVEL|none]",
+                 help="Numbered regions in place of labels: the connected parts of labels, merged "
+                 f"up to a level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows."),
     click.Option(["--recipe"], type=PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
     click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
@@ -77,10 +82,11 @@ def segment(
     """
     paths = find_images(images)
     task = _task(values, len(paths))
+    noun = "label" if task.level is None else "region"
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     began, outcomes = time.perf_counter(), []
     for outcome in run_batch(task, jobs, n_processes=n_processes, progress=_bar):
-        _print_outcome(outcome, debug=debug)
+        _print_outcome(outcome, noun, debug=debug)
         outcomes.append(outcome)
     failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
     if len(jobs) > 1 or outcomes[0].state == "skipped":
@@ -121,7 +127,11 @@ def _task(values: dict[str, Any], n_images: int) -> LabelTask:
         options = options.for_others(None if scaling is None else scaling == "each")
     is_new = values["recipe"] is None
     source = problem_source(values, n_images, options, axis_from_file=is_new)
-    task = LabelTask(made, source, overwrite=values["overwrite"])
+    level = values["level"]
+    if level is None:
+        level = None if recipe is None else recipe.level
+    level = level if isinstance(level, float) else None  # the word none
+    task = LabelTask(made, source, overwrite=values["overwrite"], level=level)
     if prototypes is None:
         return task
     return dataclasses.replace(task, names=prototypes.names, colors=prototypes.colors)
@@ -148,12 +158,12 @@ def _bar(job: Job, number: int, count: int) -> AbstractContextManager[Any]:
     return progress_bar(job.title if count == 1 else f"{job.title} ({number} of {count})")
 
 
-def _print_outcome(outcome: Outcome[LabelSummary], *, debug: bool) -> None:
+def _print_outcome(outcome: Outcome[LabelSummary], noun: str, *, debug: bool) -> None:
     job, result = outcome.job, outcome.result
     if result is not None:
         for mask, count in zip(job.masks, result.n_labels, strict=True):
-            labels = f"{count} label{'s' * (count != 1)}"
-            click.echo(f"{mask}: {labels}, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
+            counted = f"{count} {noun}{'s' * (count != 1)}"
+            click.echo(f"{mask}: {counted}, {STATUS_TEXTS[result.status]}, {result.seconds:.1f} s")
         for note in result.notes:
             click.echo(f"napari-saf: note: {job.path}: {note}", err=True)
     if outcome.state == "failed":

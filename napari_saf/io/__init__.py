@@ -39,7 +39,7 @@ from napari_saf.io._paths import (
     table_cell,
 )
 from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
-from napari_saf.io._recipe import Recipe, load_recipe, save_recipe
+from napari_saf.io._recipe import Recipe, load_recipe, save_recipe, with_level
 from napari_saf.io._regions import number_regions, region_table, save_regions, write_csv
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 
@@ -87,5 +87,6 @@ __all__ = [
     "show_image",
     "table_cell",
     "thinned",
+    "with_level",
     "write_csv",
 ]

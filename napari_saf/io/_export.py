@@ -98,7 +98,7 @@ def _steps(
     stem: Path, given: Labelling, wanted: Wanted
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of each kind of file that is wanted, and what writes them."""
-    labels, names, image = given.labels, {"names": given.names}, given.image
+    labels, names, image = given.labels, {"names": _names(given)}, given.image
     placed: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
     styled, channels = placed | names | {"colors": given.colors}, given.channel_axis
     if wanted.masks:
@@ -129,6 +129,13 @@ def _steps(
             raise InvalidInput("recipe: these labels come without one")
         path = Path(f"{stem}.recipe.json")
         yield [path], partial(save_recipe, path, given.recipe)
+
+
+def _names(given: Labelling) -> Mapping[int, str]:
+    """Return the names of labels; regions are called so."""
+    if not (given.recipe or {}).get("regions"):
+        return given.names
+    return {n: f"region {n}" for n in range(1, int(given.labels.max()) + 1)} | dict(given.names)
 
 
 def _save_numbered(

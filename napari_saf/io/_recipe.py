@@ -19,9 +19,14 @@ from napari_saf.input import ImageOptions
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
 from napari_saf.problem import Problem
+from napari_saf.regions import merge_regions
 from napari_saf.result import Segmentation
 
 _GIVEN = "was given as an array, which a recipe cannot repeat"
+
+
+class _Regions(storage.FileModel):
+    level: float = Field(ge=0, le=1)
 
 
 class _RecipeFile(storage.VersionedModel):
@@ -30,6 +35,7 @@ class _RecipeFile(storage.VersionedModel):
     method: Any = Field(None, validate_default=True)
     parameters: dict[Any, Any] = Field(default_factory=dict)
     input: dict[Any, Any] | None = None
+    regions: _Regions | None = None
     versions: Any = None
     images: Any = None
     files: Any = None
@@ -47,12 +53,14 @@ class _RecipeFile(storage.VersionedModel):
 class Recipe:
     """What repeats a run: the method with its parameters, and how an image becomes a problem.
 
-    `options` are None if the run was on a graph; `raw` is the content of the file.
+    `options` are None if the run was on a graph; `raw` is the content of the file. At the `level`
+    the parts of labels become regions, see `RegionHierarchy.at_level`; None: labels alone.
     """
 
     method: AbstractMethod
     options: ImageOptions | None
     raw: dict[str, Any]
+    level: float | None = None
 
     @classmethod
     def from_plain(cls, raw: object) -> Recipe:
@@ -64,14 +72,16 @@ class Recipe:
         options = None if file.input is None else ImageOptions.from_plain(file.input)
         if options is not None:
             check_repeatable(options)
-        return cls(method, options, cast("dict[str, Any]", raw))
+        level = None if file.regions is None else file.regions.level
+        return cls(method, options, cast("dict[str, Any]", raw), level)
 
     def with_rescale(self, rescale: bool) -> Recipe:
         """Return the recipe with another `rescale`, see `problem`; the same without a scaling."""
         if self.options is None or self.options.scaling is None:
             return self
         options = dataclasses.replace(self.options, rescale=rescale)
-        return Recipe(self.method, options, self.raw | {"input": options.to_plain()})
+        raw = self.raw | {"input": options.to_plain()}
+        return dataclasses.replace(self, options=options, raw=raw)
 
     def problem(
         self,
@@ -103,8 +113,24 @@ class Recipe:
         seeds: ArrayLike | None = None,
         rescale: bool | None = None,
     ) -> Segmentation:
-        """Repeat the run on another image: the method on `problem`, with its arguments."""
-        return self.method.run(self.problem(image, mask=mask, seeds=seeds, rescale=rescale))
+        """Repeat the run on another image: the method on `problem`, with its arguments.
+
+        Where the recipe has a level, the result has `regions` beside the labels.
+        """
+        problem = self.problem(image, mask=mask, seeds=seeds, rescale=rescale)
+        result = self.method.run(problem)
+        if self.level is None:
+            return result
+        assert problem.options is not None and not isinstance(result.labels, list)
+        tree = merge_regions(result.labels, image, channel_axis=problem.options.channel_axis)
+        recipe = with_level(result.recipe, self.level)
+        return dataclasses.replace(result, regions=tree.at_level(self.level), recipe=recipe)
+
+
+def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
+    """Return the recipe of a run as that of its regions at a level; None: of its labels."""
+    own = {key: value for key, value in recipe.items() if key != "regions"}
+    return own if level is None else own | {"regions": {"level": level}}
 
 
 def save_recipe(

@@ -15,6 +15,7 @@ from napari_saf.batch import ProblemSource, _labelling
 from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels, save_masks
 from napari_saf.methods import METHODS
+from napari_saf.regions import merge_regions
 
 FEW = ("--max-labels", "2", "--format", ".npy")
 FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
@@ -417,3 +418,31 @@ def test_leftovers_of_a_killed_process_are_removed(cli, picture, tmp_path):
 
 def test_jobs_must_be_some(cli, folder):
     assert cli("segment", folder, "-o", "out", "--jobs", "0").code == 2
+
+
+@pytest.mark.slow
+def test_regions_of_a_folder_are_the_same_in_processes(cli, folder, tmp_path):
+    run = ("segment", folder, *FEW, "--regions", "0.2")
+    assert cli(*run, "-o", "one").code == cli(*run, "-o", "many", "--jobs", "2").code == 0
+    assert content(tmp_path / "one") == content(tmp_path / "many")
+
+
+def test_masks_of_another_level_stay(cli, folder, tmp_path):
+    run = ("segment", folder, "-o", "out", *FEW)
+    assert cli(*run, "--regions").code == 0
+    before = content(tmp_path / "out")
+    assert summary(cli(*run, "--regions", "0.6")) == ("3 done before", [])
+    for other in ((), ("--regions", "0.61"), ("--regions", "none")):
+        assert cli(*run, *other).code == 1
+    assert content(tmp_path / "out") == before
+    assert summary(cli(*run, "--overwrite")) == ("3 labelled", [])
+    assert summary(cli(*run)) == ("3 done before", [])
+
+
+def test_regions_of_images_labelled_together_are_numbered_in_each(cli, folder, tmp_path):
+    run = ("segment", folder, "--together", *FEW)
+    assert cli(*run, "-o", "kinds").code == cli(*run, "-o", "out", "--regions", "0.2").code == 0
+    for k in range(3):
+        kinds, regions = (np.load(tmp_path / name / f"{k}_labels.npy") for name in ("kinds", "out"))
+        tree = merge_regions(kinds, iio.imread(folder / f"{k}.png"))
+        np.testing.assert_array_equal(regions, tree.at_level(0.2))

@@ -305,3 +305,59 @@ def test_no_progress_bar_without_a_terminal(cli, picture):
 def test_the_end_of_a_run_is_told_in_the_words_of_the_app(cli, picture):
     outcome = cli("segment", picture(), "-o", "m.tif", *FEW, "--max-steps", "1")
     assert "step limit reached" in outcome.out
+
+
+@pytest.fixture
+def patches(tmp_path):
+    """A noisy picture of many patches, of which some are alike."""
+    rng = np.random.default_rng(4)
+    image = np.kron(rng.random((4, 5, 3)), np.ones((9, 8, 1)))
+    path = tmp_path / "patches.png"
+    image = np.clip(image + rng.normal(0, 0.04, image.shape), 0, 1)
+    Image.fromarray(np.uint8(255 * image)).save(path)
+    return path
+
+
+@pytest.mark.parametrize(("given", "level"), [((), 0.6), (("0.2",), 0.2), (("1",), 1.0)])
+def test_regions_take_the_place_of_labels(cli, patches, read_recipe, given, level):
+    assert cli("segment", patches, "-o", "kinds.npy", "--max-labels", "6").code == 0
+    tree = saf.merge_regions(np.load("kinds.npy"), read_image(patches).array)
+    outcome = cli("segment", patches, "-o", "out.tif", "--max-labels", "6", "--regions", *given)
+    expected = tree.at_level(level)
+    np.testing.assert_array_equal(labels_of("out.tif"), expected)
+    counted = f"{expected.max()} region{'s' * int(expected.max() > 1)}, "
+    assert outcome.code == 0 and counted in outcome.out
+    assert read_recipe("out.recipe.json")["regions"] == {"level": level}
+
+
+def test_a_recipe_of_regions_is_repeated_unless_they_are_not_wanted(cli, patches):
+    run = ("segment", patches, "--max-labels", "6", "-o")
+    assert cli(*run, "kinds.npy").code == 0
+    assert cli(*run, "many.npy", "--regions", "0.1").code == 0
+    assert cli(*run, "few.npy", "--regions=0.9").code == 0
+    recipe = ("segment", patches, "--recipe", "many.recipe.json", "-o", "out.npy", "--overwrite")
+    cases = {"many": (), "few": ("--regions", "0.9"), "kinds": ("--regions", "none")}
+    for same, options in cases.items():
+        assert cli(*recipe, *options).code == 0
+        np.testing.assert_array_equal(np.load("out.npy"), np.load(f"{same}.npy"))
+    assert len({np.load(f"{name}.npy").max() for name in cases}) == 3
+    assert "regions" not in saf.load_recipe("out.recipe.json").raw
+    found = saf.load_recipe("many.recipe.json").run(read_image(patches).array)
+    np.testing.assert_array_equal(found.regions, np.load("many.npy"))
+
+
+@pytest.mark.parametrize("given", ["1.5", "nan", "many"])
+def test_a_level_lies_between_0_and_1(cli, patches, given):
+    outcome = cli("segment", patches, "-o", "out.tif", f"--regions={given}")
+    assert outcome.code == 2 and "is not a level from 0 to 1" in outcome.err
+
+
+def test_the_table_of_exported_regions_calls_them_so(cli, patches):
+    assert cli("segment", patches, "-o", "out.tif", "--max-labels", "6", "--regions", "0").code == 0
+    assert cli("export", "out.tif", "-o", "tables", "--regions", ".csv", "--recipe").code == 0
+    rows = Path("tables/out_regions.csv").read_text().splitlines()[1:]
+    regions = labels_of("out.tif")
+    assert [row.split(",")[:2] for row in rows] == [
+        [str(k), f"region {k}"] for k in range(1, regions.max() + 1)
+    ]
+    assert saf.load_recipe("tables/out.recipe.json").level == 0

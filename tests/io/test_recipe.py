@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
 from napari_saf.graph import GridGraph
-from napari_saf.io import Recipe, load_recipe, save_recipe
+from napari_saf.io import Recipe, load_recipe, save_recipe, with_level
 from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
 from napari_saf.problem import Problem
+from napari_saf.regions import merge_regions
 
 IMAGE = np.random.default_rng(0).random((12, 14, 3))
 PROBLEM = Problem.from_image(IMAGE, window=(3, 5))
@@ -51,6 +52,22 @@ def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
     save_recipe(tmp_path / "r.json", first.recipe)
     again = load_recipe(tmp_path / "r.json").run(IMAGE)
     np.testing.assert_array_equal(again.labels, first.labels)
+
+
+@pytest.mark.parametrize("rescale", [None, False])
+def test_a_recipe_with_a_level_gives_regions_beside_the_labels(tmp_path, rescale):
+    image = np.kron(IMAGE, np.ones((3, 2, 1)))
+    first = SelfAssignmentFlow(max_labels=4).run(Problem.from_image(image))
+    tree = merge_regions(first.labels, image)
+    assert first.regions is None and tree.at_level(0).max() > tree.at_level(1).max()
+    for level in (0, 0.5, 1):
+        save_recipe(tmp_path / "r.json", with_level(first.recipe, level))
+        again = load_recipe(tmp_path / "r.json").run(image, rescale=rescale)
+        np.testing.assert_array_equal(again.labels, first.labels)
+        np.testing.assert_array_equal(again.regions, tree.at_level(level))
+        assert again.recipe["regions"] == {"level": level}
+        kept = load_recipe(tmp_path / "r.json").with_rescale(False)
+        assert kept.level == kept.raw["regions"]["level"] == level
 
 
 def test_another_image_is_scaled_by_itself():
@@ -156,6 +173,14 @@ def changed(**changes):
         (changed(input={"scaling": {"low": 0, "high": 5e-324}}), "input.scaling"),
         (changed(input={"scaling": {"low": "a", "high": 0}}), "input.scaling"),
         (changed(input={"rescale": 1}), "input.rescale"),
+        (changed(regions=0.5), "regions: expected"),
+        (changed(regions={}), "regions: missing entry 'level'"),
+        (changed(regions={"level": 0.5, "count": 3}), "regions: unknown entry 'count'"),
+        (changed(regions={"level": -0.01}), "regions.level: expected .* 0, got -0.01"),
+        (changed(regions={"level": 1.01}), "regions.level: expected .* 1, got 1.01"),
+        (changed(regions={"level": "0.5"}), "regions.level: expected a valid number"),
+        (changed(regions={"level": True}), "regions.level: expected a valid number"),
+        (changed(regions={"level": None}), "regions.level: expected a valid number"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, plain, words):

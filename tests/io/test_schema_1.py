@@ -19,6 +19,7 @@ OPTIONS = {
     "af": ImageOptions(scaling=Scaling(0.0, 255.0)),
     "graph": None,
 }
+OPTIONS["regions"] = OPTIONS["saf"]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -28,6 +29,7 @@ def test_recipes(tmp_path, name):
     assert recipe.raw == plain
     assert recipe.options == OPTIONS[name]
     assert to_plain(recipe.method) == plain["parameters"]
+    assert recipe.level == (0.35 if name == "regions" else None)
     again = saf.load_recipe(saf.save_recipe(tmp_path / "r.json", recipe.raw))
     assert again.raw == plain
 
