@@ -71,7 +71,7 @@ def finish(viewer: napari.Viewer, dock: SegmentWidget, name: str) -> None:
 def wait_for_run(dock: Any) -> None:
     """Wait for the end of a run that was just started."""
     wait_until(lambda: dock.controller.is_running, 20)
-    wait_until(lambda: not dock.controller.is_running)
+    wait_until(lambda: not dock.controller.is_running and not dock.is_calculating)
 
 
 def make_dock_picture() -> None:

@@ -9,7 +9,6 @@ import weakref
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, asked_for, blocks, stack, table_texts, values_at_cursor
-from napari.layers import Labels
 from qtpy.QtCore import QEvent, QPoint, QPointF, Qt
 from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
@@ -314,7 +313,7 @@ def test_two_recordings_are_kept_and_none_is_left_behind(
     QApplication.processEvents()
     gc.collect()
     assert [one() for one in left] == [None] * len(left)
-    assert len([one for one in viewer.layers if isinstance(one, Labels)]) == 3
+    assert len(layers_named(viewer, "[SAF]")) == 3
 
 
 def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qtbot, run):

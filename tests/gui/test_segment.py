@@ -12,7 +12,7 @@ from napari.layers import Labels
 from qtpy.QtWidgets import QMainWindow
 
 import napari_saf as saf
-from napari_saf._gui.segment import dock as segment_dock
+from napari_saf._gui.layers.metadata import is_regions
 from napari_saf._gui.segment.dock import SegmentWidget
 
 pytestmark = pytest.mark.gui
@@ -24,7 +24,7 @@ def viewer(model_or_window):
 
 
 def result_layers(viewer):
-    return [layer for layer in viewer.layers if isinstance(layer, Labels)]
+    return [layer for layer in viewer.layers if isinstance(layer, Labels) and not is_regions(layer)]
 
 
 def test_a_run_shows_the_labels_of_python_and_what_repeats_it(viewer, dock, run):
@@ -233,80 +233,3 @@ def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run):
     viewer.layers.clear()
     gc.collect()
     assert pixels() is None
-
-
-def test_regions_follow_a_slider_without_another_run(viewer, dock, run, settle):
-    assert dock.regions.isHidden()
-    result = run(dock)
-    assert not dock.regions.isHidden()
-    assert [layer.name for layer in result_layers(viewer)] == ["blocks [SAF]"]
-    dock.regions.slider.setValue(0)
-    settle(dock)
-    _, layer = result_layers(viewer)
-    assert layer.name == "blocks [Regions]"
-    expected = saf.merge_regions(result.labels, blocks())
-    for value in (0, 50, 100):
-        dock.regions.slider.setValue(value)
-        np.testing.assert_array_equal(layer.data, expected.at_level(value / 100))
-        assert int(dock.regions.count.text().split()[0]) == layer.data.max()
-    viewer.layers.remove(layer)
-    dock.regions.slider.setValue(10)
-    assert [layer.name for layer in result_layers(viewer)][1:] == ["blocks [Regions]"]
-
-
-def test_another_run_leaves_the_regions_of_the_first(viewer, dock, run, settle):
-    run(dock)
-    dock.regions.slider.setValue(100)
-    settle(dock)
-    first = result_layers(viewer)[1]
-    run(dock)
-    dock.regions.slider.setValue(0)
-    settle(dock)
-    assert first.data.max() == 1
-    assert result_layers(viewer)[-1] is not first
-    *_, second = (layer for layer in result_layers(viewer) if "SAF" in layer.name)
-    viewer.layers.remove(second)
-    assert dock.regions.isHidden()
-
-
-def test_regions_are_merged_once_while_the_slider_is_dragged(dock, run, settle, monkeypatch):
-    began, real = [], segment_dock.merge_regions
-
-    def merge(*arguments, **options):
-        began.append(True)
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(segment_dock, "merge_regions", merge)
-    run(dock)
-    for value in range(0, 100, 10):
-        dock.regions.slider.setValue(value)
-    settle(dock)
-    assert began == [True]
-    assert dock.regions.count.text().split()[0].isdigit()
-
-
-def test_regions_of_a_result_that_another_run_replaces_are_not_shown(viewer, dock, run, settle):
-    run(dock)
-    dock.regions.slider.setValue(0)
-    run(dock)
-    settle(dock)
-    assert all("Regions" not in layer.name for layer in result_layers(viewer))
-    assert dock.regions.count.text() == "Regions"
-
-
-def test_regions_that_cannot_be_merged_can_be_asked_for_again(
-    viewer, dock, run, settle, monkeypatch
-):
-    def fail(*arguments, **options):
-        raise saf.ComputeError("no memory")
-
-    run(dock)
-    with monkeypatch.context() as patch:
-        patch.setattr(segment_dock, "merge_regions", fail)
-        dock.regions.slider.setValue(0)
-        settle(dock)
-    assert dock.status.text == "no memory"
-    assert dock.regions.count.text() == "Regions"
-    dock.regions.slider.setValue(1)
-    settle(dock)
-    assert [layer.name for layer in result_layers(viewer)][1:] == ["blocks [Regions]"]

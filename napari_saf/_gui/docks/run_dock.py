@@ -281,14 +281,18 @@ class RunDock(QWidget):
         self, key: str, function: Callable[[Callable[[], bool]], Any], then: _Callback
     ) -> None:
         """Calculate something small; a new call with the same key takes the place of the old."""
-        before = self._background.get(key)
-        if before is not None:
-            self._drop(before)
+        self.drop_background(key)
         task = self._background[key] = Task(lambda report, cancelled: (then, function(cancelled)))
         task.returned.connect(self._call_back)
         task.failed.connect(self._on_failed)
         task.finished.connect(self._on_background_finished)
         task.start()
+
+    def drop_background(self, key: str) -> None:
+        """Take no notice of what is calculated under this key, if there is anything."""
+        task = self._background.pop(key, None)
+        if task is not None:
+            self._drop(task)
 
     def _drop(self, task: Task) -> None:
         """Take no notice of a task any more; it is kept until its thread has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,17 @@ from napari_saf._gui.export.source import labelling_reader, write_files
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import FolderField
 from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
-from napari_saf._gui.layers.metadata import METADATA_KEY, prototypes_of, raw_recipe, recipe_of
+from napari_saf._gui.layers.live import RegionsLayer
+from napari_saf._gui.layers.metadata import (
+    METADATA_KEY,
+    is_regions,
+    labels_to_choose,
+    prototypes_of,
+    raw_recipe,
+    recipe_of,
+)
 from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
+from napari_saf._gui.runs.controller import run_registry
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
@@ -33,9 +43,12 @@ from napari_saf.io import (
     MASK_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
+    Recipe,
     Wanted,
     file_stem,
 )
+from napari_saf.regions import RegionHierarchy, merge_regions
+from napari_saf.result import Segmentation
 
 _FORMAT_WIDTH = 124
 _INDENT = 23
@@ -163,10 +176,10 @@ class ExportWidget(RunDock):
         super().__init__(viewer)
         self._watched: Any = None
         self._raw: object = None
+        self._repeated: Recipe | None = None
         self.choice, self.repeat = ExportChoice(), RepeatSection(viewer, self.status)
         self.labels = LayerChoice(viewer, Labels)
-        if not isinstance(viewer.layers.selection.active, Labels):
-            self.labels.setCurrentIndex(self.labels.count() - 1)  # the newest
+        self.labels.choose(labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
@@ -214,11 +227,36 @@ class ExportWidget(RunDock):
                 labels,
                 self.repeat.brightness.value,
             )
+            self._repeated = recipe
             self.controller.start(job.masked() if finite_only else job)
+
+    def _on_began(self) -> None:
+        super()._on_began()
+        self.drop_background("regions")
+
+    def _on_returned(self, result: Segmentation) -> None:
+        """Where the recipe has a level, merge the labels into regions and show these."""
+        super()._on_returned(result)
+        live, request, recipe = self.controller.live, self.controller.job, self._repeated
+        if recipe is None or recipe.level is None or live is None or request is None:
+            return
+        level, labels, job = recipe.level, live.labels().copy(), request.image_job
+
+        def merge(cancelled: Callable[[], bool]) -> RegionHierarchy:
+            pixels, axis = job.read_image(cancelled)
+            return merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+
+        def show(tree: RegionHierarchy) -> None:
+            if not live.is_lost:
+                regions = RegionsLayer(self._viewer, live)
+                regions.show_level(tree, level)
+                run_registry(self._viewer).show_result(live.image, regions.layer, job.pixels.index)
+
+        self.run_in_background("regions", merge, show)
 
     def _release(self) -> None:
         self._watch(None)
-        self._raw = self.repeat.recipe = None
+        self._raw = self.repeat.recipe = self._repeated = None
 
     def _fits(self, image: Image) -> bool:
         """Tell whether an image lies under the labels."""
@@ -226,9 +264,11 @@ class ExportWidget(RunDock):
         return labels is not None and image_region(labels, image) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result."""
-        if isinstance(event.value, Labels) and METADATA_KEY in event.value.metadata:
-            self.labels.choose(event.value)
+        """Turn to a new result; to regions a person turns."""
+        layer = event.value
+        is_computed = isinstance(layer, Labels) and METADATA_KEY in layer.metadata
+        if is_computed and not is_regions(layer):
+            self.labels.choose(layer)
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer

@@ -68,7 +68,8 @@ class RepeatSection(QWidget):
             sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
             scale = f", scale {sides}" if recipe.method.uses_window else ""
             features = FEATURE_LABELS.get(options.features, options.features)
-            self.summary.setText(f"{METHODS[recipe.method.name].title}, {features}{scale}.")
+            level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
+            self.summary.setText(f"{METHODS[recipe.method.name].title}, {features}{scale}{level}.")
             self.brightness.choose(options.rescale or options.scaling is None)
         self._command.setPlainText(
             f"napari-saf segment FOLDER --recipe {stem}.recipe.json -o OUT --jobs 4"

@@ -10,9 +10,11 @@ from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 
-from napari_saf._gui.layers.metadata import METADATA_KEY, PARTS_KEY
+from napari_saf._gui.layers.metadata import LEVEL_KEY, METADATA_KEY, PARTS_KEY, raw_recipe
 from napari_saf._gui.layers.placement import Placement, labelled_axes
 from napari_saf.graph import AbstractGraph, GridGraph
+from napari_saf.io import with_level
+from napari_saf.regions import RegionHierarchy
 from napari_saf.result import LabelImage, Segmentation
 
 N_COLORS = 255
@@ -27,6 +29,9 @@ _FIRST = (
     (0.00, 0.45, 0.70),
 )
 """Palette of Okabe and Ito, safe for colour blindness; that of napari begins nearly black."""
+
+_DARK = 0.45
+"""A colour whose red, green and blue are below this."""
 
 
 def label_colors() -> NDArray[np.float32]:
@@ -191,6 +196,50 @@ class LiveLayer:
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
         self._pixels[...] = labels.reshape(self._pixels.shape)
+
+
+class RegionsLayer(LiveLayer):
+    """A layer of the numbered regions of a result, above it, at any level; it is not made active.
+
+    A region has the colour of its largest part, at every level.
+    """
+
+    def __init__(self, viewer: napari.Viewer, result: LiveLayer) -> None:
+        super().__init__(viewer, result.image, "Regions", result.placement)
+        self._result, self._palette, self._level = result, label_colors(), 0.0
+        is_dark = self._palette[:, :3].max(axis=1) < _DARK
+        self._palette[1:][is_dark[1:], :3] += _DARK  # dark places would look like gaps
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The metadata of the layer, with the recipe of the result and the level."""
+        recipe = raw_recipe(self._result.layer)
+        own = {"recipe": with_level(recipe, self._level)} if isinstance(recipe, dict) else {}
+        return super().source | {LEVEL_KEY: self._level} | own
+
+    def show_level(self, tree: RegionHierarchy, level: float) -> LabelImage:
+        """Show the regions of a hierarchy at a level, and return them."""
+        self._level, regions = level, tree.at_level(level).astype(np.uint32)
+        sizes = np.bincount(tree.finest.ravel())
+        ascending = 1 + np.argsort(-sizes[1:], kind="stable")[::-1]
+        region_of, largest = np.zeros(len(sizes), np.intp), np.zeros(len(sizes), np.intp)
+        region_of[tree.finest] = regions
+        largest[region_of[ascending]] = np.arange(len(ascending))[::-1]  # the last one stays
+        shown = largest[1 : N_COLORS + 1]
+        self._colors = self._palette.copy()
+        self._colors[1 : len(shown) + 1] = self._palette[shown % N_COLORS + 1]
+        if self.layer is not None and not self.is_lost:
+            self.layer.metadata[METADATA_KEY] = self.source
+            self.layer.colormap = colormap_of(self._colors)
+        self.show(regions, int(tree.finest.max()))
+        return regions
+
+    def _add(self, labels: LabelImage, n_labels: int) -> None:
+        layers = self._viewer.layers
+        active = layers.selection.active
+        super()._add(labels, n_labels)
+        layers.move(layers.index(self.layer), layers.index(self._result.layer) + 1)
+        layers.selection.active = active
 
 
 class EditedLayer(LiveLayer):

@@ -19,6 +19,9 @@ part of which image it is."""
 PARTS_KEY = "parts"
 """Entry of that: the prototypes of labels that have several, by label."""
 
+LEVEL_KEY = "level"
+"""Entry of that of numbered regions: the level at which they were merged."""
+
 NAMES_KEY = "class_names"
 """Entry of a layer's metadata: the name of each label that has one."""
 
@@ -62,6 +65,22 @@ def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
 def is_result(layer: object) -> bool:
     """Tell whether a layer is a result that carries prototypes."""
     return isinstance(layer, Labels) and metadata_of(layer).get("prototypes") is not None
+
+
+def is_regions(layer: object) -> bool:
+    """Tell whether a layer holds the numbered regions of a result."""
+    return isinstance(layer, Labels) and LEVEL_KEY in metadata_of(layer)
+
+
+def labels_to_choose(viewer: Any) -> Any:
+    """Return the Labels layer that is active, or else the newest; regions only if they are active.
+
+    None if there is none.
+    """
+    active = viewer.layers.selection.active
+    found = [layer for layer in viewer.layers if isinstance(layer, Labels)]
+    own = [layer for layer in found if not is_regions(layer)] or found
+    return active if active in found else next(reversed(own), None)
 
 
 def raw_recipe(layer: Any) -> object:

@@ -17,7 +17,7 @@ from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, L
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
-from napari_saf._gui.layers.metadata import is_given
+from napari_saf._gui.layers.metadata import is_given, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
 from napari_saf._gui.prototypes import edits
@@ -33,7 +33,7 @@ from napari_saf._gui.prototypes.labels import (
     prototype_set,
     rows_of,
 )
-from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf.errors import InvalidInput
 from napari_saf.io import file_stem, load_prototypes, save_prototypes
 from napari_saf.recording import PackedArray
@@ -96,9 +96,7 @@ class PrototypesWidget(RunDock):
         )
         # Last: the choices are of the layers that are left.
         viewer.layers.events.removed.connect(self._on_layer_removed, position="last")
-        active = viewer.layers.selection.active
-        labels = [layer for layer in viewer.layers if isinstance(layer, Labels)]
-        self.choose(active if active in labels else next(reversed(labels), None))
+        self.choose(labels_to_choose(viewer))
         self._on_labels_changed()
 
     def _add_controls(self) -> None:
@@ -195,6 +193,7 @@ class PrototypesWidget(RunDock):
         if layer is None or len(selected) != 1:
             self._watch.show_all()
             return
+        run_registry(self._viewer).bring_back(layer)
         self._watch.highlight(selected[0])
         target = EditTarget.of(layer)
 
@@ -237,6 +236,7 @@ class PrototypesWidget(RunDock):
             delete = partial(LabelState.deleted, numbers=selected)
             self._edit_state(name, merge if how == "merge" else delete)
             return
+        run_registry(self._viewer).bring_back(layer)
         live, reader = EditedLayer(self._viewer, image, layer), self.controller.reader
         target = EditTarget.of(layer, image, state=source.state, selected=selected, reader=reader)
 

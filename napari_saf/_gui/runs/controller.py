@@ -299,15 +299,26 @@ class RunRegistry:
         those of its slices.
         """
         fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
-        here = [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
-        layer = _unwrapped(layer)
-        if here and here[-1].layer() is layer and not here[-1].is_hidden:
-            return
-        for result in here:
-            result.hide()
+        here, layer = self._results_at(image, fixed), _unwrapped(layer)
+        if not here or here[-1].layer() is not layer or here[-1].is_hidden:
+            self._show(_Result(ref(_unwrapped(image)), ref(layer), fixed), layer)
+
+    def bring_back(self, layer: Any) -> None:
+        """Show a result that another one hid, and hide those at its place."""
+        own = _unwrapped(layer)
+        for result in [] if own.visible else list(self._results):
+            if result.layer() is own and result.is_hidden:
+                self._show(_Result(result.image, result.layer, result.fixed), own)
+
+    def _show(self, result: _Result, layer: Any) -> None:
+        for other in self._results_at(result.image(), result.fixed):
+            other.hide()
         self._results = [r for r in self._results if r.layer() not in (None, layer)]
-        self._results.append(_Result(ref(_unwrapped(image)), ref(layer), fixed))
+        self._results.append(result)
         layer.visible = True
+
+    def _results_at(self, image: Any, fixed: frozenset[tuple[int, int]]) -> list[_Result]:
+        return [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
 
     def hide_results(self, image: Any) -> None:
         for result in self._results_of(image):

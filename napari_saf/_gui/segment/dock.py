@@ -9,98 +9,30 @@ from typing import Any
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt, Signal
-from qtpy.QtWidgets import QHBoxLayout, QLabel, QSlider, QWidget
-from superqt.utils import signals_blocked
+from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
+from napari_saf._gui.segment.regions import RegionSection, has_colours
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
-from napari_saf.regions import USUAL_LEVEL, RegionHierarchy, merge_regions
+from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
-
-
-class RegionSection(QWidget):
-    """A slider from many regions to few, and the layer that follows it.
-
-    `wanted` asks for the hierarchy of the result when the slider is first moved.
-    """
-
-    wanted = Signal()
-
-    def __init__(self, viewer: napari.Viewer) -> None:
-        super().__init__()
-        self._viewer = viewer
-        self._tree: RegionHierarchy | None = None
-        self._result: LiveLayer | None = None
-        self._layer: LiveLayer | None = None
-        self.is_merging = False
-        self.slider, self.count = QSlider(Qt.Orientation.Horizontal), QLabel()
-        self.slider.setRange(0, 100)
-        self.slider.setPageStep(5)
-        self.count.setMinimumWidth(self.count.fontMetrics().horizontalAdvance("9999 regions"))
-        many, few = QLabel("many"), QLabel("few")
-        for label in (many, few):
-            label.setStyleSheet("font-size: 8pt")
-        self.setToolTip(
-            "Merge the parts of labels into regions, the most alike neighbours first: without "
-            "another run, in a layer of its own, each region with its own number."
-        )
-        fill_layout(QHBoxLayout(self), self.count, many, self.slider, few)
-        self.slider.valueChanged.connect(self._on_moved)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the result; its regions stay as they are."""
-        self._tree = self._result = self._layer = None
-        self.is_merging = False
-        self.hide()
-
-    def offer(self) -> None:
-        """Begin anew with another result."""
-        self.reset()
-        with signals_blocked(self.slider):
-            self.slider.setValue(round(100 * USUAL_LEVEL))
-        self.count.setText("Regions")
-        self.show()
-
-    def show_regions(self, tree: RegionHierarchy, result: LiveLayer) -> None:
-        """Show the regions at the level of the slider, and follow it; not after a reset."""
-        if self.is_merging:
-            self._tree, self._result, self.is_merging = tree, result, False
-            self._on_moved()
-
-    def _on_moved(self, *moved: int) -> None:
-        if self._tree is None or self._result is None:
-            if not self.is_merging:
-                self.is_merging = True
-                self.count.setText("merging …")
-                self.wanted.emit()
-            return
-        level = self.slider.value() / 100
-        regions = self._tree.at_level(level).astype(np.uint32)
-        if self._layer is None or self._layer.is_lost:
-            result = self._result
-            self._layer = LiveLayer(self._viewer, result.image, "Regions", result.placement)
-            result.layer.visible = False  # one layer of labels at a time is easier to see
-        self._layer.show(regions, int(self._tree.finest.max()))
-        n_regions = int(regions.max())
-        self.count.setText(f"{n_regions} region{'s' * (n_regions != 1)}")
 
 
 class SegmentWidget(RunDock):
@@ -151,6 +83,7 @@ class SegmentWidget(RunDock):
             (self.fairness.sweep_clicked, self.start_sweep),
             (self.fairness.chosen, self._on_solution_chosen),
             (self.regions.wanted, self._on_regions_wanted),
+            (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
             (self.controller.swept, self._on_swept),
         )
         self._on_method_changed()
@@ -213,7 +146,7 @@ class SegmentWidget(RunDock):
         super()._on_began()
         self._shown = None
         self.fairness.reset()
-        self.regions.reset()
+        self._forget_regions()
         self.swatches.show_swatches([])
 
     def _on_advanced(self, frame: Frame) -> None:
@@ -243,9 +176,11 @@ class SegmentWidget(RunDock):
 
     def _show_result(self, result: Segmentation) -> None:
         assert self._shown is not None
-        live, problem, _ = self._shown
+        live, problem, request = self._shown
         self.fairness.show_result(problem, result, live)
-        self.regions.offer()
+        self.drop_background("regions")
+        if live.layer is not None and not live.is_lost:
+            self.regions.offer(live, request.image_job.pixels.index)
         if len(result.history):
             shares = result.history.label_shares[-1]
             self._show_prototypes(result.prototypes, shares, result.columns)
@@ -253,27 +188,42 @@ class SegmentWidget(RunDock):
     def _on_regions_wanted(self) -> None:
         """Merge the parts of the labels as they are now."""
         if self._shown is None or self._shown[0].is_lost:
-            self.regions.reset()
+            self._forget_regions()
             return
         live, _, request = self._shown
-        labels, job = live.labels().copy(), request.image_job
+        labels, job, is_rgb = live.labels().copy(), request.image_job, request.image.rgb
+        method = request.method
+        is_given = request.strokes is not None or method.labels_are_given
+        is_given |= isinstance(method, SweepMethod)  # whose shares regions do not keep
 
-        def merge(cancelled: Callable[[], bool]) -> RegionHierarchy:
+        def merge(cancelled: Callable[[], bool]) -> tuple[RegionHierarchy, bool]:
             pixels, axis = job.read_image(cancelled)
-            return merge_regions(labels, pixels, channel_axis=axis)
+            tree = merge_regions(labels, pixels, channel_axis=axis, cancelled=cancelled)
+            return tree, is_rgb and has_colours(pixels)
 
-        self.run_in_background("regions", merge, lambda tree: self.regions.show_regions(tree, live))
+        def take(found: tuple[RegionHierarchy, bool]) -> None:
+            self.regions.take(found[0], labels, is_photograph=found[1], is_given=is_given)
+
+        self.run_in_background("regions", merge, take)
+
+    def _forget_regions(self) -> None:
+        self.drop_background("regions")
+        self.regions.reset()
 
     def _on_failed(self, error: Exception) -> None:
         super()._on_failed(error)
         if self.regions.is_merging:
-            self.regions.offer()
+            self.regions.forget()
+
+    def _release(self) -> None:
+        self.regions.reset()
 
     def _on_layer_removed(self, event: Any) -> None:
         if self._shown is not None and event.value == self._shown[0].layer:
             self._shown = None
             self.fairness.reset()
-            self.regions.reset()
+            self._forget_regions()
+        self.regions.take_removal(event.value)
 
     def _show_prototypes(
         self,

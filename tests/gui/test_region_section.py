@@ -1,0 +1,446 @@
+"""Labels or regions of a result in view, and the slider of the regions."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT, blocks, stack
+from napari.layers import Labels
+
+import napari_saf as saf
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers.metadata import is_regions
+from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.segment import dock as segment_dock
+from napari_saf._gui.segment import regions as region_section
+from napari_saf.io import Recipe, read_image, read_labels
+from napari_saf.methods import Cancelled, TradeOffPoint
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
+
+
+@pytest.fixture
+def label(run, settle):
+    """Run a dock and wait for its regions; return the result."""
+
+    def run_and_merge(dock):
+        result = run(dock)
+        settle(dock)
+        return result
+
+    return run_and_merge
+
+
+@pytest.fixture
+def grey(viewer, dock):
+    """The Segment dock, with a grey image chosen."""
+    image = viewer.add_image(blocks().mean(axis=-1), name="grey")
+    dock.input.choose(image=image)
+    return dock
+
+
+@pytest.fixture
+def merging(monkeypatch):
+    """Merging that waits until it `may_end` or is cancelled, and how often it `began` and ended."""
+
+    class Merging:
+        began, cancelled, may_end = 0, 0, threading.Event()
+
+        def merge(self, *arguments, cancelled, **options):
+            self.began += 1
+            while not self.may_end.wait(0.001):
+                if cancelled():
+                    self.cancelled += 1
+                    raise Cancelled
+            return saf.merge_regions(*arguments, cancelled=cancelled, **options)
+
+    found = Merging()
+    monkeypatch.setattr(segment_dock, "merge_regions", found.merge)
+    return found
+
+
+def layers_of(viewer):
+    """Return the layers of labels and those of regions."""
+    found = [layer for layer in viewer.layers if isinstance(layer, Labels)]
+    return [one for one in found if not is_regions(one)], [one for one in found if is_regions(one)]
+
+
+def in_sight(viewer):
+    found = [layer for layer in viewer.layers if isinstance(layer, Labels) and layer.visible]
+    return [layer.name.partition("[")[2].partition("]")[0] for layer in found]
+
+
+def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, label):
+    assert dock.regions.isHidden()
+    result = label(dock)
+    (labels,), (regions,) = layers_of(viewer)
+    expected = saf.merge_regions(result.labels, blocks()).at_level()
+    np.testing.assert_array_equal(regions.data, expected)
+    assert regions.name == "blocks [Regions]" and in_sight(viewer) == ["Regions"]
+    assert dock.regions.regions_button.isChecked()
+    assert dock.regions.regions_button.text() == f"{expected.max()} regions"
+    assert viewer.layers.selection.active == labels
+    assert dock.swatches.isHidden() and not dock.regions.isHidden()
+
+
+@pytest.mark.parametrize("is_rgb", [True, False])
+def test_of_a_grey_image_the_labels_stay_in_view(viewer, grey, label, is_rgb):
+    if is_rgb:  # all channels alike, as of many microscopes
+        three = np.repeat(blocks().mean(axis=-1)[..., None], 3, axis=-1).astype(np.uint8)
+        grey.input.choose(image=viewer.add_image(three, rgb=True))
+    label(grey)
+    (_,), none = layers_of(viewer)
+    assert none == [] and in_sight(viewer) == ["SAF"]
+    assert grey.regions.labels_button.isChecked() and not grey.swatches.isHidden()
+    assert grey.regions.regions_button.text().split()[0].isdigit()
+
+
+def test_one_of_both_is_in_view_and_active_as_a_person_chooses(viewer, grey, label):
+    label(grey)
+    views = {"Regions": grey.regions.regions_button, "SAF": grey.regions.labels_button}
+    for name, button in [*views.items()] * 2:
+        button.click()
+        assert in_sight(viewer) == [name] and button.isChecked()
+        assert f"[{name}]" in viewer.layers.selection.active.name
+        assert grey.swatches.isHidden() == (name == "Regions")
+    assert [len(found) for found in layers_of(viewer)] == [1, 1]
+
+
+def test_what_a_person_chose_holds_for_later_runs(viewer, dock, label):
+    label(dock)
+    dock.regions.labels_button.click()
+    label(dock)
+    assert in_sight(viewer) == ["SAF"]
+    dock.input.choose(image=viewer.add_image(blocks().mean(axis=-1), name="grey"))
+    dock.regions.regions_button.click()
+    label(dock)
+    assert [layer.name for layer in viewer.layers if layer.visible][-1] == "grey [Regions]"
+
+
+def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
+    result = label(dock)
+    (_,), (layer,) = layers_of(viewer)
+    tree = saf.merge_regions(result.labels, blocks())
+    colors = {}
+    for value in (100, 0, 50):
+        dock.regions.slider.setValue(value)
+        expected = tree.at_level(value / 100)
+        np.testing.assert_array_equal(layer.data, expected)
+        assert int(dock.regions.regions_button.text().split()[0]) == expected.max()
+        recipe = Recipe.from_plain(layer.metadata["napari_saf"]["recipe"])
+        assert recipe.level == value / 100
+        np.testing.assert_array_equal(recipe.run(blocks()).regions, expected)
+        colors[value] = layer.colormap.map(layer.data)
+    sizes = np.bincount(tree.finest.ravel())
+    at = tuple(np.argwhere(tree.finest == sizes.argmax())[0])
+    assert all((colors[100][at] == own[at]).all() for own in colors.values())
+    assert len(np.unique(colors[0].reshape(-1, 4), axis=0)) == tree.finest.max() > 1
+    dock.regions.labels_button.click()
+    dock.regions.slider.setValue(20)
+    assert in_sight(viewer) == ["Regions"]
+
+
+def test_a_slider_that_is_moved_too_early_shows_regions_as_it_then_stands(
+    viewer, grey, run, settle, merging
+):
+    result = run(grey)
+    assert grey.regions.is_merging and grey.regions.regions_button.text() == "merging …"
+    for value in range(0, 100, 10):
+        grey.regions.slider.setValue(value)
+    assert in_sight(viewer) == ["SAF"]
+    merging.may_end.set()
+    settle(grey)
+    assert merging.began == 1
+    (_,), (layer,) = layers_of(viewer)
+    tree = saf.merge_regions(result.labels, blocks().mean(axis=-1))
+    np.testing.assert_array_equal(layer.data, tree.at_level(0.9))
+    assert in_sight(viewer) == ["Regions"]
+
+
+def test_labels_that_a_person_goes_back_to_while_regions_are_merged_stay(
+    viewer, dock, run, settle, merging
+):
+    run(dock)
+    dock.regions.regions_button.click()
+    dock.regions.labels_button.click()
+    merging.may_end.set()
+    settle(dock)
+    assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
+    assert dock.regions.regions_button.text().split()[0].isdigit()
+
+
+def test_regions_of_labels_that_were_painted_on_meanwhile_are_not_shown(
+    viewer, dock, run, settle, merging
+):
+    run(dock)
+    (labels,), _ = layers_of(viewer)
+    labels.data_setitem((np.arange(4, 28), np.full(24, 5)), 9)
+    merging.may_end.set()
+    settle(dock)
+    assert in_sight(viewer) == ["SAF"] and dock.regions.regions_button.text() == "regions"
+    dock.regions.regions_button.click()
+    settle(dock)
+    (_,), (layer,) = layers_of(viewer)
+    np.testing.assert_array_equal(layer.data, saf.merge_regions(labels.data, blocks()).at_level())
+
+
+def test_labels_that_were_painted_on_are_merged_anew(viewer, dock, label, settle):
+    label(dock)
+    (labels,), (layer,) = layers_of(viewer)
+    labels.data_setitem((np.arange(4, 28), np.full(24, 5)), 9)
+    dock.regions.slider.setValue(0)
+    settle(dock)
+    assert layers_of(viewer)[1] == [layer]
+    np.testing.assert_array_equal(layer.data, saf.merge_regions(labels.data, blocks()).at_level(0))
+
+
+def test_either_layer_may_be_removed(viewer, dock, label):
+    label(dock)
+    (labels,), (regions,) = layers_of(viewer)
+    viewer.layers.remove(regions)
+    assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
+    dock.regions.regions_button.click()
+    (_,), (again,) = layers_of(viewer)
+    assert again is not regions and in_sight(viewer) == ["Regions"]
+    viewer.layers.remove(labels)
+    assert dock.regions.isHidden()
+    assert again in viewer.layers and again.visible
+    dock.regions.slider.setValue(3)
+    label(dock)
+    assert in_sight(viewer)[-1] == "Regions" and not dock.regions.isHidden()
+
+
+def test_the_regions_of_an_earlier_run_stay_hidden(viewer, dock, run, settle, merging):
+    merging.may_end.set()
+    run(dock)
+    settle(dock)
+    (_,), (first,) = layers_of(viewer)
+    before = first.data.copy()
+    merging.may_end.clear()
+    run(dock)
+    assert in_sight(viewer) == ["SAF"] and not first.visible
+    merging.may_end.set()
+    settle(dock)
+    dock.regions.slider.setValue(100)
+    _, (_, second) = layers_of(viewer)
+    assert second.visible and not first.visible
+    assert second.data.max() == 1
+    np.testing.assert_array_equal(first.data, before)
+    for layer in list(viewer.layers)[::-1]:
+        viewer.layers.remove(layer)
+    assert dock.regions.isHidden()
+
+
+@pytest.mark.parametrize("how", ["run", "remove", "close"])
+def test_regions_that_nobody_needs_any_more_are_no_longer_merged(
+    viewer, dock, run, qtbot, merging, how
+):
+    run(dock)
+    assert dock.regions.is_merging
+    if how == "run":
+        dock.start()
+    elif how == "remove":
+        viewer.layers.remove(layers_of(viewer)[0][0])
+    else:
+        dock.shut_down()
+    qtbot.waitUntil(lambda: merging.cancelled == 1, timeout=TIMEOUT)
+    assert layers_of(viewer)[1] == []
+    if how == "run":
+        qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+        viewer.layers.clear()
+        assert dock.regions.isHidden()
+
+
+def test_regions_that_cannot_be_merged_can_be_asked_for_again(
+    viewer, dock, label, settle, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise saf.ComputeError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segment_dock, "merge_regions", fail)
+        label(dock)
+    assert dock.status.text == "no memory"
+    assert dock.regions.regions_button.text() == "regions"
+    assert dock.regions.labels_button.isChecked() and in_sight(viewer) == ["SAF"]
+    dock.regions.regions_button.click()
+    settle(dock)
+    assert in_sight(viewer) == ["Regions"]
+
+
+@pytest.mark.parametrize("extent", ["volume", "each"])
+def test_regions_of_a_volume_come_when_they_are_asked_for(viewer, dock, label, settle, extent):
+    dock.input.choose(image=viewer.add_image(stack(), name="stack"))
+    dock.input.choose(extent=extent)
+    result = label(dock)
+    assert layers_of(viewer)[1] == [] and dock.regions.regions_button.text() == "regions"
+    dock.regions.regions_button.click()
+    settle(dock)
+    (_,), (layer,) = layers_of(viewer)
+    expected = saf.merge_regions(result.labels, stack()).at_level()
+    np.testing.assert_array_equal(layer.data, expected)
+    assert in_sight(viewer) == ["Regions"]
+
+
+def test_large_planes_wait_too(viewer, dock, label, monkeypatch):
+    monkeypatch.setattr(region_section, "MOST_PIXELS", 32 * 32 - 1)
+    label(dock)
+    assert layers_of(viewer)[1] == [] and not dock.regions.is_merging
+    dock.regions.reset()
+
+
+def test_regions_of_a_slice_lie_where_its_labels_lie(viewer, dock, label):
+    image = viewer.add_image(stack(), name="stack", scale=(3, 2, 2))
+    dock.input.choose(image=image)
+    dock.input.choose(extent="slice")
+    viewer.dims.set_current_step(0, 1)
+    label(dock)
+    viewer.dims.set_current_step(0, 2)
+    dock.regions.regions_button.click()
+    (labels,), (regions,) = layers_of(viewer)
+    np.testing.assert_array_equal(regions.extent.world, labels.extent.world)
+    label(dock)
+    # Those of the other slice stay in view.
+    assert sorted(in_sight(viewer)) == ["Regions", "Regions"]
+
+
+def test_labels_whose_meaning_was_given_stay_in_view(viewer, dock, label, settle):
+    painted = np.zeros((32, 32), int)
+    painted[2:30, 2:6], painted[2:30, 26:30] = 1, 2
+    strokes = viewer.add_labels(painted, name="strokes")
+    dock.input.choose(strokes=strokes)
+    label(dock)
+    assert in_sight(viewer) == ["SAF", ""]  # the strokes on top
+    dock.regions.regions_button.click()
+    assert in_sight(viewer) == ["Regions", ""]
+    label(dock)
+    assert in_sight(viewer) == ["SAF", ""]
+    dock.input.choose(strokes=None)
+    label(dock)
+    assert in_sight(viewer) == ["", "Regions"]
+
+
+def test_regions_of_another_solution_of_a_sweep_take_the_place_of_the_first(
+    viewer, dock, label, settle
+):
+    dock.form.choose("fair")
+    dock.input.choose(groups="channel:0")
+    label(dock)
+    assert in_sight(viewer) == ["FAIR"]
+    dock.regions.slider.setValue(0)
+    (labels,), (layer,) = layers_of(viewer)
+    problem = dock._shown[1]
+    other = saf.FairClustering(n_clusters=2).run(problem)
+    dock._on_solution_chosen(TradeOffPoint(1.0, 0.0, 0.0, 0.0, other))
+    settle(dock)
+    assert in_sight(viewer) == ["FAIR"]
+    dock.regions.slider.setValue(0)
+    assert layers_of(viewer) == ([labels], [layer])
+    np.testing.assert_array_equal(layer.data, saf.merge_regions(other.labels, blocks()).at_level(0))
+
+
+def test_outside_a_mask_there_are_no_regions(viewer, dock, label):
+    mask = np.zeros((32, 32), int)
+    mask[4:30, 6:28] = 1
+    dock.input.choose(mask=viewer.add_labels(mask, name="mask"))
+    label(dock)
+    (regions,) = layers_of(viewer)[1]
+    np.testing.assert_array_equal(regions.data > 0, mask > 0)
+
+
+def test_the_buttons_follow_the_layers_that_are_shown_and_hidden_elsewhere(viewer, dock, label):
+    label(dock)
+    (labels,), (regions,) = layers_of(viewer)
+    regions.visible, labels.visible = False, True
+    assert dock.regions.labels_button.isChecked() and not dock.swatches.isHidden()
+    labels.visible, regions.visible = False, True
+    assert dock.regions.regions_button.isChecked() and dock.swatches.isHidden()
+    dock.shut_down()
+    labels.visible = not labels.visible
+
+
+def test_labels_that_are_edited_come_back_into_view(viewer, dock, label, open_on, settle):
+    label(dock)
+    assert in_sight(viewer) == ["Regions"]
+    prototypes = open_on(viewer, PrototypesWidget)
+    settle(prototypes)
+    prototypes.table.select([1])
+    assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
+    dock.regions.regions_button.click()
+    prototypes.table.select([1, 2])
+    prototypes.edit("merge")
+    assert in_sight(viewer) == ["SAF"]
+    settle(prototypes)
+    dock.regions.slider.setValue(0)
+    settle(dock)
+    (labels,), (regions,) = layers_of(viewer)
+    expected = saf.merge_regions(labels.data, blocks()).at_level(0)
+    np.testing.assert_array_equal(regions.data, expected)
+
+
+@pytest.mark.parametrize("kind", [ExportWidget, PrototypesWidget])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_other_docks_take_the_labels_unless_regions_are_chosen(
+    viewer, dock, label, open_on, kind, when
+):
+    opened = open_on(viewer, kind) if when == "before" else None
+    label(dock)
+    (labels,), (regions,) = layers_of(viewer)
+    opened = opened or open_on(viewer, kind)
+    choice = opened.labels if kind is ExportWidget else opened._labels
+    assert choice.layer == labels
+    viewer.layers.selection.active = None
+    assert getattr(open_on(viewer, kind), choice_name(kind)).layer == labels
+    viewer.layers.selection.active = regions
+    assert getattr(open_on(viewer, kind), choice_name(kind)).layer == regions
+    choice.choose(regions)
+    dock.regions.slider.setValue(0)
+    assert choice.layer == regions
+
+
+def choice_name(kind):
+    return "labels" if kind is ExportWidget else "_labels"
+
+
+def test_exported_regions_are_those_on_screen_and_are_repeated(
+    viewer, dock, label, open_on, settle, run, tmp_path
+):
+    label(dock)
+    dock.regions.slider.setValue(10)
+    _, (regions,) = layers_of(viewer)
+    export = open_on(viewer, ExportWidget)
+    assert export.labels.layer == regions
+    export.folder.set_path(tmp_path)
+    export.file_name.setText("out")
+    wanted = {"masks": ".tif", "regions": ".csv", "figure": ".png", "recipe": True}
+    for name, suffix in wanted.items():
+        export.choice.choose(name, suffix)
+    assert "regions at level 0.1" in export.repeat.summary.text()
+    export.start()
+    settle(export)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("out")) == [
+        "out.recipe.json", "out.tif", "out_figure.png", "out_regions.csv",
+    ]  # fmt: skip
+    shown = regions.data.copy()
+    np.testing.assert_array_equal(read_labels(tmp_path / "out.tif").array, shown)
+    rows = (tmp_path / "out_regions.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[1] for row in rows] == [f"region {k}" for k in range(1, shown.max() + 1)]
+    assert json.loads((tmp_path / "out.recipe.json").read_text())["regions"] == {"level": 0.1}
+    again = saf.load_recipe(tmp_path / "out.recipe.json").run(blocks())
+    np.testing.assert_array_equal(again.regions, shown)
+    assert read_image(tmp_path / "out_figure.png").array.size
+
+    run(export, export.start_repeat)
+    settle(export)
+    _, (_, repeated) = layers_of(viewer)
+    np.testing.assert_array_equal(repeated.data, shown)
+    assert in_sight(viewer) == ["Regions"] and repeated.visible
+    assert repeated.metadata["napari_saf"]["recipe"]["regions"] == {"level": 0.1}
