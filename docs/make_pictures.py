@@ -99,7 +99,7 @@ def make_diagnostics_picture() -> None:
 
 
 def make_segment_pictures() -> None:
-    """Take pictures of a walk through the Segment dock: the form, a run, a larger scale."""
+    """Take pictures of a walk through the Segment dock: form, run, regions, a larger scale."""
     viewer, dock = open_dock("astronaut")
     take(viewer, "segment_1_form.png")
     frames: list[object] = []
@@ -107,10 +107,12 @@ def make_segment_pictures() -> None:
     dock.start()
     wait_until(lambda: len(frames) > 3)
     take(viewer, "segment_2_running.png", 0)
-    wait_until(lambda: not dock.controller.is_running)
+    wait_until(lambda: not dock.controller.is_running and not dock.is_calculating)
+    take(viewer, "segment_3_regions.png")
+    dock.regions.labels_button.click()
     dock.input.scale.set_value(15)
     dock.start()
-    finish(viewer, dock, "segment_3_larger.png")
+    finish(viewer, dock, "segment_4_larger.png")
 
 
 def make_export_picture() -> None:

@@ -57,14 +57,27 @@ class RegionHierarchy:
         Pairs of regions in the order in which they are merged: the second becomes the first.
     heights : array of shape (n_merges,)
         The level, 0 to 1, from which on a pair is one region; ascending.
+    sizes : array of int of shape (n_finest + 1,)
+        Pixels of each of the finest regions; the first entry, for no label, is 0.
     """
 
     finest: NDArray[np.int32]
     merges: NDArray[np.int64]
     heights: NDArray[np.float64]
+    sizes: NDArray[np.int64] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count the pixels."""
+        sizes = np.bincount(self.finest.ravel())
+        sizes[0] = 0
+        object.__setattr__(self, "sizes", sizes)
 
     def at_level(self, level: float = USUAL_LEVEL) -> NDArray[np.int32]:
         """Return the regions at a level from 0, many, to 1, few: 1, 2, ..., largest first."""
+        return self.numbers_at_level(level)[self.finest]
+
+    def numbers_at_level(self, level: float = USUAL_LEVEL) -> NDArray[np.int32]:
+        """Return, of shape (n_finest + 1,), in which region at a level each of the finest is."""
         if not 0 <= level <= 1:
             raise InvalidInput(f"level: expected a number from 0 to 1, got {level}")
         return self._after(int(np.searchsorted(self.heights, level, side="right")))
@@ -74,18 +87,17 @@ class RegionHierarchy:
         if n_regions < 1:
             raise InvalidInput(f"n_regions: expected 1 or more, got {n_regions}")
         n_merges = int(self.finest.max()) - n_regions
-        return self._after(min(max(n_merges, 0), len(self.merges)))
+        return self._after(min(max(n_merges, 0), len(self.merges)))[self.finest]
 
     def _after(self, n_merges: int) -> NDArray[np.int32]:
-        owner = np.arange(int(self.finest.max()) + 1)
+        owner = np.arange(len(self.sizes))
         for kept, gone in self.merges[n_merges - 1 :: -1] if n_merges else ():
             owner[gone] = owner[kept]
-        sizes = np.bincount(owner[self.finest.ravel()], minlength=len(owner))
-        sizes[0] = 0
+        sizes = np.bincount(owner, self.sizes, minlength=len(owner))
         ranks = np.zeros(len(owner), np.int32)
         order = np.argsort(-sizes, kind="stable")
         ranks[order] = np.where(sizes[order] > 0, np.arange(1, len(owner) + 1), 0)
-        return ranks[owner][self.finest]
+        return ranks[owner]
 
 
 def merge_regions(

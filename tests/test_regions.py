@@ -155,6 +155,9 @@ def test_pixels_without_a_label_stay_without_a_region():
     for merged in (tree.finest, tree.at_level(1)):
         np.testing.assert_array_equal(merged == 0, labels == 0)
     assert tree.at_level(1).max() == 2  # the two that do not touch
+    assert tree.sizes[0] == 0 and tree.sizes.sum() == np.count_nonzero(labels)
+    assert all(size == (tree.finest == k).sum() for k, size in enumerate(tree.sizes) if k)
+    np.testing.assert_array_equal(tree.numbers_at_level(1)[tree.finest], tree.at_level(1))
 
 
 def test_pixels_that_are_not_finite_do_not_matter_where_there_is_no_label():

@@ -217,22 +217,19 @@ class RegionsLayer(LiveLayer):
         own = {"recipe": with_level(recipe, self._level)} if isinstance(recipe, dict) else {}
         return super().source | {LEVEL_KEY: self._level} | own
 
-    def show_level(self, tree: RegionHierarchy, level: float) -> LabelImage:
-        """Show the regions of a hierarchy at a level, and return them."""
-        self._level, regions = level, tree.at_level(level).astype(np.uint32)
-        sizes = np.bincount(tree.finest.ravel())
-        ascending = 1 + np.argsort(-sizes[1:], kind="stable")[::-1]
-        region_of, largest = np.zeros(len(sizes), np.intp), np.zeros(len(sizes), np.intp)
-        region_of[tree.finest] = regions
-        largest[region_of[ascending]] = np.arange(len(ascending))[::-1]  # the last one stays
-        shown = largest[1 : N_COLORS + 1]
+    def show_level(self, tree: RegionHierarchy, level: float) -> int:
+        """Show the regions of a hierarchy at a level, and return how many there are."""
+        self._level, numbers = level, tree.numbers_at_level(level).astype(np.uint32)
+        descending = 1 + np.argsort(-tree.sizes[1:], kind="stable")
+        _, first = np.unique(numbers[descending], return_index=True)
+        shown = first[:N_COLORS]  # the rank, by size, of the largest part of each region
         self._colors = self._palette.copy()
         self._colors[1 : len(shown) + 1] = self._palette[shown % N_COLORS + 1]
         if self.layer is not None and not self.is_lost:
             self.layer.metadata[METADATA_KEY] = self.source
             self.layer.colormap = colormap_of(self._colors)
-        self.show(regions, int(tree.finest.max()))
-        return regions
+        self.show(numbers[tree.finest], len(tree.sizes) - 1)
+        return int(numbers.max())
 
     def _add(self, labels: LabelImage, n_labels: int) -> None:
         layers = self._viewer.layers

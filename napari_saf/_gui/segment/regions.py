@@ -120,7 +120,7 @@ class RegionSection(QWidget):
         elif is_asked or (is_first and not is_given):
             self._view_regions()
         else:
-            self._count(tree.at_level(self._level))
+            self._count(int(tree.numbers_at_level(self._level).max()))
 
     def take_removal(self, layer: object) -> None:
         """Turn to the labels, if it is the layer of the regions that was removed."""
@@ -190,8 +190,7 @@ class RegionSection(QWidget):
         (self.regions_button if is_regions else self.labels_button).setChecked(True)
         self.view_changed.emit(is_regions)
 
-    def _count(self, regions: NDArray[np.integer]) -> None:
-        n_regions = int(regions.max())
+    def _count(self, n_regions: int) -> None:
         self.regions_button.setText(f"{n_regions} region{'s' * (n_regions != 1)}")
 
 
