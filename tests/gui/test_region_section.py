@@ -241,12 +241,12 @@ def test_the_regions_of_an_earlier_run_stay_hidden(viewer, dock, run, settle, me
 
 @pytest.mark.parametrize("how", ["run", "remove", "close"])
 def test_regions_that_nobody_needs_any_more_are_no_longer_merged(
-    viewer, dock, run, qtbot, merging, how
+    viewer, dock, run, long_run, qtbot, merging, how
 ):
     run(dock)
     assert dock.regions.is_merging
     if how == "run":
-        dock.start()
+        long_run(dock)
     elif how == "remove":
         viewer.layers.remove(layers_of(viewer)[0][0])
     else:
@@ -254,8 +254,9 @@ def test_regions_that_nobody_needs_any_more_are_no_longer_merged(
     qtbot.waitUntil(lambda: merging.cancelled == 1, timeout=TIMEOUT)
     assert layers_of(viewer)[1] == []
     if how == "run":
-        qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
+        assert dock.controller.is_running
         viewer.layers.clear()
+        qtbot.waitUntil(lambda: not dock.is_busy, timeout=TIMEOUT)
         assert dock.regions.isHidden()
 
 
@@ -384,6 +385,23 @@ def test_labels_that_are_edited_come_back_into_view(viewer, dock, label, open_on
     (labels,), (regions,) = layers_of(viewer)
     expected = saf.merge_regions(labels.data, blocks()).at_level(0)
     np.testing.assert_array_equal(regions.data, expected)
+
+
+def test_a_label_that_is_selected_brings_no_earlier_result_back(
+    viewer, dock, label, open_on, settle
+):
+    label(dock)
+    prototypes = open_on(viewer, PrototypesWidget)
+    settle(prototypes)
+    prototypes.table.select([1])
+    assert in_sight(viewer) == ["SAF"]
+    first = layers_of(viewer)[0][0]
+    label(dock)
+    settle(prototypes)
+    assert in_sight(viewer) == ["Regions"] and not first.visible
+    prototypes.rename(1, "one")
+    settle(prototypes)
+    assert in_sight(viewer) == ["Regions"]
 
 
 @pytest.mark.parametrize("kind", [ExportWidget, PrototypesWidget])

@@ -20,6 +20,7 @@ MOST_PIXELS = 2**21
 """Of a plane whose regions come without being asked for: some seconds."""
 _COLOUR = 0.02
 """Mean difference of red, green and blue, of the range, from which on an image has colours."""
+_N_SAMPLES = 100_000
 _LABELS_HELP = "Show the labels: kinds of pixels. One label may be in many places."
 _REGIONS_HELP = (
     "Show regions: the parts of labels, merged into places, the most alike neighbours first. They "
@@ -196,6 +197,6 @@ class RegionSection(QWidget):
 
 def has_colours(pixels: NDArray[Any]) -> bool:
     """Tell whether red, green and blue, the last axis, differ."""
-    step = max(1, max(pixels.shape[:2]) // 256)
-    sample = pixels[::step, ::step, :3].astype(float)
+    rows = pixels.reshape(-1, pixels.shape[-1])
+    sample = rows[:: max(1, len(rows) // _N_SAMPLES), :3].astype(float)
     return bool(np.ptp(sample, axis=-1).mean() > _COLOUR * np.ptp(sample))
