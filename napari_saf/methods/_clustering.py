@@ -261,20 +261,21 @@ class Tasks:
     """Problems of the same numbers of nodes, features and classes, on the device of the run.
 
     `blocks` are the features (n_tasks, n_nodes, n_features), `seed_blocks` the labels 1, 2, ...
-    that were given (n_tasks, n_nodes), 0 for none, `initial` the assignment (n_nodes, n_columns)
-    of the one task to start from.
+    that were given (n_tasks, n_nodes), 0 for none. Of one task, `problem` is what it came from,
+    and `initial` the assignment (n_nodes, n_columns) to start from.
     """
 
     blocks: torch.Tensor
     seed_blocks: torch.Tensor | None
     initial: ArrayLike | None = None
     raise_if_cancelled: Callable[[], None] = lambda: None
+    problem: Problem | None = None
 
     @classmethod
     def of(cls, call: Call) -> Tasks:
         """Return the one task of a call."""
         seeds = None if call.seeds is None else call.seeds[None]
-        return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled)
+        return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled, call.problem)
 
     @property
     def n_classes(self) -> int:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.features import squared_distances
+from napari_saf.flow import count_classes
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._few_shot import label_tasks
 from napari_saf.methods._laplacian import (
@@ -61,6 +62,8 @@ class SLK(AbstractClustering):
 
     t halved until E falls; for t small enough it always does, and the fixed points are the same.
 
+    Seeds of two classes or more are all labels there are, unless there are `new_labels`.
+
     A mode moves only to a node that serves its cluster better, and no two clusters share one.
     Nodes far from every mode have equal shares, for exponentials below exp(-60) count as that;
     their label is that of the nearest mode.
@@ -89,6 +92,10 @@ class SLK(AbstractClustering):
         None, label="Kernel width", bounds=(1e-12, 1e12), advanced=True,
         help="Squared distance at which features no longer count as alike; none estimates it "
         "(sigma squared).")
+    new_labels: bool = parameter(
+        False, label="New labels", advanced=True, for_seeds=True,
+        help="With strokes of two classes or more: whether labels that no stroke has may come out "
+        "too.")
     # fmt: on
 
     @property
@@ -109,22 +116,25 @@ class SLK(AbstractClustering):
         centred = dataclasses.replace(tasks, blocks=blocks)
         return _State(self, centred, centred.class_means(blocks))
 
+    def _n_columns(self, problem: Problem) -> int:
+        n_seeded = 0 if problem.seeds is None else count_classes(problem.seeds)
+        return max(self.n_clusters, n_seeded) if self.new_labels or n_seeded < 2 else n_seeded
+
     def _start(self, call: Call) -> AbstractState:
-        points = start_points(call, self.n_clusters, self.seed)
-        return _State(self, Tasks.of(call), points[None], call.problem)
+        n_labels = self.n_clusters if call.initial is not None else self._n_columns(call.problem)
+        points = start_points(call, n_labels, self.seed)
+        return _State(self, Tasks.of(call), points[None])
 
 
 class _State(AbstractLaplacianState):
-    """Laplacian K-prototypes under way, of a problem or, without one, of tasks.
+    """Laplacian K-prototypes under way.
 
     `points` are the first prototypes (n_tasks, n_columns, n_features).
     """
 
-    def __init__(
-        self, method: SLK, tasks: Tasks, points: torch.Tensor, problem: Problem | None = None
-    ) -> None:
+    def __init__(self, method: SLK, tasks: Tasks, points: torch.Tensor) -> None:
         super().__init__(tasks, points.shape[1], method.laplacian_weight, method.tolerance)
-        self._method, self._problem = method, problem
+        self._method = method
         self._norms = tasks.blocks.square().sum(dim=2)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
@@ -135,14 +145,14 @@ class _State(AbstractLaplacianState):
 
     def begin(self) -> None:
         method = self._method
-        if self._problem is None:
+        if self.tasks.problem is None:
             product, sigma2 = nearest_operator(self.tasks.blocks, method.n_neighbors, self.features)
             sigma2 = sigma2.clamp(min=1e-12)
             if method.sigma2 is not None:
                 sigma2 = torch.full_like(sigma2, method.sigma2)
         else:
             product, width = neighbour_operator(
-                self._problem,
+                self.tasks.problem,
                 self.features,
                 method.laplacian,
                 method.n_neighbors,

@@ -101,7 +101,8 @@ def test_with_a_start_some_classes_may_be_without_seeds(method):
     assert (labels[strokes == 2] == 2).all()
 
 
-OTHER = {"n_nearest": 1, "paths": 5.0, "rounds": 0, "connected": True, "new_labels": False}
+OTHER = {"n_nearest": 1, "paths": 5.0, "rounds": 0, "connected": True, "new_labels": None}
+"""Another value than the default, None: the opposite."""
 CASES = [(name, p.name) for name in saf.METHODS for p in describe(saf.METHODS[name]) if p.for_seeds]
 
 
@@ -110,7 +111,9 @@ def test_without_seeds_it_changes_nothing(method, parameter):
     problem = saf.Problem.from_image(np.random.default_rng(0).random((8, 9, 3)))
     given = {"prototypes": problem.features[::20]} if method == "af" else {}
     plain = build(saf.METHODS[method], given)
-    other = build(saf.METHODS[method], {**given, parameter: OTHER[parameter]})
+    value = OTHER[parameter]
+    value = not getattr(plain, parameter) if value is None else value
+    other = build(saf.METHODS[method], {**given, parameter: value})
     assert getattr(plain, parameter) != getattr(other, parameter)
     one, two = (m.run(problem, max_iterations=20) for m in (plain, other))
     np.testing.assert_array_equal(one.assignment, two.assignment)

@@ -382,7 +382,8 @@ def test_a_start_beside_seeds_finds_all_distinct_features(kind):
     image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
     problem = saf.Problem.from_image(image, seeds=seeds)
     for seed in range(5):
-        result = saf.SLK(n_clusters=4, prototypes=kind, seed=seed).run(problem)
+        method = saf.SLK(n_clusters=4, new_labels=True, prototypes=kind, seed=seed)
+        result = method.run(problem)
         assert result.assignment.shape[1] == 4
         assert not any("reduced" in note for note in result.notes)
 
@@ -438,11 +439,12 @@ def test_seeds_keep_their_labels(image, kind, dtype):
     seeds[8, 4] = 2  # where the image is like class 3
     seeds[1, 14] = 3
     problem = saf.Problem.from_image(image, seeds=seeds)
-    for n_clusters in (3, 5):
-        result = saf.SLK(n_clusters=n_clusters, prototypes=kind, dtype=dtype).run(problem)
+    for new_labels, n_labels in ((False, 3), (True, 5)):
+        method = saf.SLK(n_clusters=5, new_labels=new_labels, prototypes=kind, dtype=dtype)
+        result = method.run(problem)
         np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
         rows = result.assignment[seeds.ravel() > 0]
-        np.testing.assert_allclose(rows, np.eye(n_clusters)[seeds[seeds > 0] - 1], atol=1e-6)
+        np.testing.assert_allclose(rows, np.eye(n_labels)[seeds[seeds > 0] - 1], atol=1e-6)
 
 
 def test_seeds_stay_with_a_start_that_contradicts_them(image):
