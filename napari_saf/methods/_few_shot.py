@@ -21,6 +21,7 @@ from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     nearest_operator,
     neighbours_parameter,
+    scaled_neighbour_sum,
 )
 from napari_saf.methods._method import (
     AbstractMethod,
@@ -31,13 +32,16 @@ from napari_saf.methods._method import (
     tolerance_parameter,
 )
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import weighted_means
+from napari_saf.points import sampled_means, weighted_means
 from napari_saf.problem import Problem
 
 _CHUNK_BYTES = 2**28
 _MAX_DENSE_NODES = 4096
 _MAX_FACTORED_NODES = 512
 _TASKS_IN_CACHE = 8
+_N_PROTOTYPES = 8
+"""Of a class of pixels; chosen among 4, 8 and 12 on the images of even index of
+``benchmarks/scribbles.py`` and ``benchmarks/scribbles_nuclei.py``."""
 
 Preprocessing = Literal["scaled", "centred unit", "unit", "none"]
 
@@ -257,6 +261,12 @@ class LaplacianShot(AbstractFewShotMethod):
 
     Prototypes start as the means c_k of the seeds and are rectified once: m_k is the mean of
     all nodes, weighted by softmax_k(rectification cos(x_p, c_k)), seeds by 1 for their class.
+
+    Pixels of an image differ from feature tables in two ways, unless parameters say otherwise.
+    A class has several colours: a_pk is the squared distance to the nearest of up to 8 means of
+    its seeds by k-means, none of which is rectified. And neighbours are those in space: W are the
+    weights of the graph, scaled so that a row sums to `n_neighbors` on average, as above. In
+    `run_tasks`, where there is no graph, they are the nearest in any case.
     """
 
     name: ClassVar[str] = "laplacianshot"
@@ -266,12 +276,25 @@ class LaplacianShot(AbstractFewShotMethod):
     laplacian_weight: float = parameter(
         1.0, label="Agreement", bounds=(0, 1000), step=0.1,
         help="How much the labels of the most similar pixels count (lambda).")
+    laplacian: Literal["graph", "features"] | None = parameter(
+        None, label="Neighbours", advanced=True, none="near; in tables similar",
+        choice_labels={"graph": "near", "features": "similar, anywhere"},
+        help="Whose labels count: pixels within the scale (graph), or those with the most similar "
+        "features, wherever they are (features); none: near for pixels of an image.")
     n_neighbors: int = neighbours_parameter(3)
+    n_prototypes: int | None = parameter(
+        None, label="Means a class", bounds=(1, 100), advanced=True, none="8; in tables 1",
+        help="How many means of its strokes, at most, stand for a class; none: 8 for pixels of an "
+        "image, 1 otherwise.")
     rectification: float | None = parameter(
         10.0, label="Rectification", bounds=(1e-3, 1e6), advanced=True, none="seeds alone",
-        help="How strictly a class takes in only pixels that look like its strokes (temperature); "
-        "none: the strokes alone say what it looks like.")
+        help="With one mean a class: how strictly a class takes in only pixels that look like its "
+        "strokes (temperature); none: the strokes alone say what it looks like.")
     # fmt: on
+
+    @property
+    def uses_window(self) -> bool:
+        return self.laplacian != "features"
 
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
         return _State(self, tasks)
@@ -284,14 +307,25 @@ class _State(AbstractLaplacianState):
         super().__init__(tasks, tasks.n_classes, method.laplacian_weight, method.tolerance)
         self._method = method
         self._points = method._preprocess_factored(tasks.blocks)
+        # Only what came from an image has options.
+        is_image = tasks.problem is not None and tasks.problem.options is not None
+        self._takes_graph = method.laplacian == "graph" or (method.laplacian is None and is_image)
+        self._n_prototypes = method.n_prototypes or (_N_PROTOTYPES if is_image else 1)
         self._means = tasks.class_means(self._points)
-        self.move(self._unaries(self._means))
+        self._start_unary = self._unaries(self._means)
+        if self._n_prototypes > 1:
+            self._start_unary = self._unaries_of_several()
+        self.move(self._start_unary.clone())
 
     def begin(self) -> None:
         self.raise_if_cancelled()
-        product, _ = nearest_operator(self._points, self._method.n_neighbors, self.features)
-        means, rectification = self._means, self._method.rectification
-        if rectification is not None:
+        method, problem = self._method, self.tasks.problem
+        if problem is not None and self._takes_graph:
+            product = scaled_neighbour_sum(problem.graph, self.features, method.n_neighbors)
+        else:
+            product, _ = nearest_operator(self._points, method.n_neighbors, self.features)
+        unary, means, rectification = self._start_unary, self._means, method.rectification
+        if self._n_prototypes == 1 and rectification is not None:
             # m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, c_k))
             lengths = torch.linalg.vector_norm(self._points, dim=2, keepdim=True).clamp(min=1e-30)
             directions = torch.nn.functional.normalize(means, dim=2)
@@ -300,10 +334,24 @@ class _State(AbstractLaplacianState):
             given = self.tasks.class_indicators()
             is_seed = given.sum(dim=2, keepdim=True) > 0
             means = weighted_means(torch.where(is_seed, given, weights), self._points)
-        self.begin_at(self._unaries(means), product)
+            unary = self._unaries(means)
+        self.begin_at(unary, product)
 
     def advance(self) -> None:
         self.relax(1)
 
     def _unaries(self, prototypes: torch.Tensor) -> torch.Tensor:
         return squared_distances(self._points, prototypes).neg_().flatten(0, 1)
+
+    def _unaries_of_several(self) -> torch.Tensor:
+        """Return -|x_p - m|^2 for the nearest m of the means that each class has."""
+        seeds = self.tasks.seed_blocks
+        assert seeds is not None
+        unary = torch.full_like(self.v, -torch.inf)
+        for block, given, rows in zip(self._points, seeds, self.by_task(unary), strict=True):
+            for column in range(rows.shape[1]):
+                own = block[given == column + 1].cpu().numpy()
+                for mean in sampled_means(own, self._n_prototypes):
+                    found = squared_distances(block, torch.from_numpy(mean[None]).to(block))
+                    torch.maximum(rows[:, column], -found[:, 0], out=rows[:, column])
+        return unary

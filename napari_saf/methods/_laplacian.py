@@ -10,6 +10,7 @@ import torch
 
 from napari_saf.flow import normalize_, row_maxima, softmax
 from napari_saf.graph import (
+    AbstractGraph,
     Averager,
     GraphUnion,
     GridGraph,
@@ -68,6 +69,22 @@ def neighbour_operator(
     else:
         return graph.neighbour_sum(like.device, like.dtype), sigma2
     return SparseProduct(weights, like.device, like.dtype), sigma2
+
+
+def scaled_neighbour_sum(graph: AbstractGraph, like: torch.Tensor, total: float) -> Averager:
+    """Return the product with the weights W of a graph, scaled to rows of that sum on average."""
+    product = graph.neighbour_sum(like.device, like.dtype)
+    ones = torch.ones_like(like[:, :1])
+    degrees = torch.empty_like(ones)
+    product(ones, degrees, torch.empty_like(ones))
+    mean = float(degrees.mean())
+    factor = total / mean if mean > 0 else 0.0
+
+    def scaled(values: torch.Tensor, out: torch.Tensor, scratch: torch.Tensor) -> None:
+        product(values, out, scratch)
+        out.mul_(factor)
+
+    return scaled
 
 
 def nearest_operator(

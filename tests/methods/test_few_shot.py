@@ -129,6 +129,46 @@ def test_one_update_of_laplacian_shot_agrees_with_the_formulas():
         assert found == pytest.approx(energy, rel=1e-6)
 
 
+def test_on_pixels_a_class_has_several_means_and_neighbours_are_near():
+    rng = np.random.default_rng(0)
+    seeds = np.zeros((6, 7), int)
+    seeds[0, :2], seeds[5, 3:6] = 1, 2
+    problem = saf.Problem.from_image(rng.random((6, 7, 3)), seeds=seeds, weights="contrast")
+    x, given, lam = scaled(problem.features), problem.seeds, 0.4
+    # as many means as seeds: each stands for itself
+    squares = np.stack([squares_to(x, x[given == k]).min(axis=1) for k in (1, 2)], axis=1)
+    ones = torch.eye(problem.n_nodes, dtype=torch.float64)
+    weights, scratch = torch.empty_like(ones), torch.empty_like(ones)
+    problem.graph.neighbour_sum(ones.device, ones.dtype)(ones, weights, scratch)
+    weights = 3 * weights.numpy() / weights.sum(dim=1).mean().item()
+    start = with_seeds(softmax(-squares), given)
+    expected = with_seeds(softmax(-squares + lam * weights @ start), given)
+    method = saf.LaplacianShot(laplacian_weight=lam, dtype="float64")
+    result = method.run(problem, max_iterations=1)
+    np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
+
+
+def test_a_class_of_pixels_may_have_several_colours():
+    truth = np.kron([[1, 2, 1], [2, 1, 2]], np.ones((8, 8), int))
+    image = np.kron([[0.0, 0.5, 1.0], [0.5, 1.0, 0.5]], np.ones((8, 8)))
+    image += 0.02 * np.random.default_rng(0).standard_normal(image.shape)
+    seeds = np.zeros_like(truth)
+    seeds[2:4, 2:-2] = truth[2:4, 2:-2]
+    problem = saf.Problem.from_image(image, seeds=seeds)
+    assert (saf.LaplacianShot().run(problem).labels == truth).all()
+    assert (saf.LaplacianShot(n_prototypes=1).run(problem).labels != truth).any()
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_without_an_image_a_table_on_a_grid_keeps_the_rules_of_tables(window):
+    features, seeds, _ = draw_tasks(1)
+    problem = saf.Problem(features[0], saf.GridGraph(seeds[0].shape, window=window), seeds=seeds[0])
+    table = saf.LaplacianShot(laplacian="features", n_prototypes=1).run(problem)
+    np.testing.assert_array_equal(saf.LaplacianShot().run(problem).assignment, table.assignment)
+    near = saf.LaplacianShot(laplacian="graph").run(problem).assignment
+    assert np.isfinite(near).all() and (near != table.assignment).any()
+
+
 def variational_step(y, assignment, seeds, precision, alpha, beta):
     """One step on features that need no projection, as in the class's Notes."""
     n_classes, n_dimensions = assignment.shape[1], min(assignment.shape[1] - 1, y.shape[1])
