@@ -14,7 +14,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import squared_distances
 from napari_saf.methods._clustering import AbstractState, Tasks
 from napari_saf.methods._few_shot import AbstractFewShotMethod
-from napari_saf.methods._method import limit_parameter, tolerance_parameter
+from napari_saf.methods._method import Caution, limit_parameter, tolerance_parameter
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import weighted_means
 
@@ -56,6 +56,10 @@ class Bavardage(AbstractFewShotMethod):
 
     name: ClassVar[str] = "bavardage"
     title: ClassVar[str] = "Bavardage"
+    caution: ClassVar[Caution | None] = Caution(
+        "for feature tables",
+        "Made for features of a network: on the colours of pixels a random forest does better.",
+    )
 
     # fmt: off
     tolerance: float = tolerance_parameter(

@@ -33,6 +33,7 @@ from napari_saf.flow import (
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
+    Caution,
     Iteration,
     Reporter,
     map_steps,
@@ -107,6 +108,11 @@ class SelfAssignmentFlow(AbstractFlow):
 
     name: ClassVar[str] = "saf"
     title: ClassVar[str] = "Self-assignment flow"
+    caution: ClassVar[Caution | None] = Caution(
+        "finds labels by itself",
+        "Made to find labels without strokes: where strokes say what is wanted, a random forest "
+        "does better.",
+    )
     accepts_any_initial: ClassVar[bool] = True
 
     # fmt: off

@@ -13,7 +13,7 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -117,6 +117,13 @@ class Call:
             raise Cancelled
 
 
+class Caution(NamedTuple):
+    """Why a method is not for strokes on pixels: a `heading` to list it under, and the `reason`."""
+
+    heading: str
+    reason: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
@@ -127,6 +134,8 @@ class AbstractMethod(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    caution: ClassVar[Caution | None] = None
+    """Set where, with strokes on pixels, a random forest on the same features does better."""
     accepts_any_initial: ClassVar[bool] = False
     """Whether `initial` alone says how many labels there are, with or without seeds."""
     _n_fields: ClassVar[int]  # how many fields (n_nodes, n_columns) a run holds at most

@@ -466,6 +466,8 @@ class Monkey:
     def _use_combobox(self, box) -> None:
         if box.count():
             index = int(self.rng.integers(box.count()))
+            if isinstance(box, QComboBox) and not box.model().item(index).isEnabled():
+                return
             what = box.itemText(index) if isinstance(box, QComboBox) else index
             self._say(f"choose {what!r} in {type(box).__name__}")
             box.setCurrentIndex(index)

@@ -485,8 +485,8 @@ def test_channels_of_another_layer_are_features(taught, model, settle):
 
 
 def test_other_methods_follow_too(taught, settle):
-    for index in range(taught.form.box.count()):
-        taught.form.box.setCurrentIndex(index)
+    for method in taught.form.box.values():
+        taught.form.box.choose(method)
         taught.form.set_values({"max_iterations": 20})
         taught.start()
         settle(taught)

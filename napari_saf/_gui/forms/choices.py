@@ -21,6 +21,8 @@ BRIGHTNESS_HELP = (
     "Which values count as black and white: the darkest and brightest of each image, for images of "
     "other brightness; or those of the first image, where a value means the same in all."
 )
+HEADING = object()
+"""The value of an entry that is a heading of those below it, and not to be chosen."""
 _MOST_ROWS = 4
 _ROW_HEIGHT = 24
 _PADDING = 4
@@ -35,7 +37,7 @@ def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
 
 
 class Choice(QComboBox):
-    """One of some entries, each a text and a value, compared by equality."""
+    """One of some entries, each a text and a value, compared by equality; the first no heading."""
 
     def __init__(self, entries: Entries = ()) -> None:
         super().__init__()
@@ -50,7 +52,11 @@ class Choice(QComboBox):
         return self._values[index] if 0 <= index < len(self._values) else None
 
     def values(self) -> list[Any]:
-        return list(self._values)
+        return [value for value in self._values if value is not HEADING]
+
+    def explain(self, value: object, text: str) -> None:
+        """Say something about an entry where the mouse is on it."""
+        self.setItemData(self._values.index(value), text, Qt.ItemDataRole.ToolTipRole)
 
     def choose(self, value: object) -> None:
         if value in self._values:
@@ -66,6 +72,9 @@ class Choice(QComboBox):
             self.clear()
             self.addItems([text for text, _ in entries])
             self._values = [value for _, value in entries]
+            for row, value in enumerate(self._values):
+                if value is HEADING:
+                    self.model().item(row).setEnabled(False)
             self.setCurrentIndex(index)
 
 

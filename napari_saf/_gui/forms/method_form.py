@@ -16,7 +16,7 @@ from qtpy.QtCore import QObject, Qt, Signal
 from qtpy.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QLineEdit, QSlider, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice, choice_entries
+from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice, choice_entries
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf._gui.settings import current_settings
@@ -34,7 +34,8 @@ class MethodForm(QObject):
     The owner lays out the choice and two sections of fields, `basic` and `advanced`. Fields begin
     with the defaults of the method, and with the device of the settings. Prototypes of an earlier
     result are asked for only if `asks_prototypes`, what acts on strokes alone if it `has_seeds`,
-    and what counts only where no assignment to start from is given if `asks_start`.
+    and what counts only where no assignment to start from is given if `asks_start`. Methods with a
+    caution come last, those that do without strokes only in a form `for_strokes`.
     """
 
     method_changed = Signal()
@@ -48,11 +49,14 @@ class MethodForm(QObject):
         asks_prototypes: bool = True,
         has_seeds: bool = True,
         asks_start: bool = True,
+        for_strokes: bool = False,
     ) -> None:
         super().__init__()
         self._viewer, self._has_seeds = viewer, has_seeds
         self._asks_prototypes, self._asks_start = asks_prototypes, asks_start
-        self.box = Choice([(method.title, method) for method in methods])
+        self.box = Choice(_entries(methods, for_strokes))
+        for method in self.box.values():
+            self.box.explain(method, _described(method))
         self.basic, self.advanced = FormSection(), FormSection()
         self.fields: dict[str, BaseValueWidget[Any]] = {}
         self._parameters: dict[str, Parameter] = {}
@@ -98,7 +102,7 @@ class MethodForm(QObject):
 
     def _create_fields(self) -> None:
         """Show the fields of the chosen method, at its defaults, in place of those there are."""
-        self.box.setToolTip(self.method.title)
+        self.box.setToolTip(_described(self.method))
         for section in (self.basic, self.advanced):
             for choice in section.findChildren(LayerChoice):
                 choice.disconnect_viewer()
@@ -146,6 +150,24 @@ class MethodForm(QObject):
         for name, field in self.fields.items():
             section = self.advanced if self._parameters[name].advanced else self.basic
             section.show_row(field, self._holds(name))
+
+
+def _entries(methods: Iterable[type[AbstractMethod]], for_strokes: bool) -> Entries:
+    """Return the entries of a choice of methods, those with a caution last, under its heading."""
+    groups: dict[str, list[tuple[str, object]]] = {"": []}
+    for method in methods:
+        caution = method.caution if for_strokes or method().follows_seeds else None
+        heading = "" if caution is None else caution.heading
+        groups.setdefault(heading, []).append((method.title, method))
+    entries = groups.pop("")
+    for heading, own in groups.items():
+        # A choice does not begin with a heading.
+        entries += [(f"— {heading} —", HEADING), *own] if entries else own
+    return entries
+
+
+def _described(method: type[AbstractMethod]) -> str:
+    return method.title if method.caution is None else f"{method.title}. {method.caution.reason}"
 
 
 def _create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:

@@ -102,7 +102,7 @@ class ScribblesWidget(RunDock):
         self.input = ImageInput(viewer, DEFAULT_OPTIONS, strokes="none yet: press New")
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
-        self.form = MethodForm(viewer, offered, asks_prototypes=False)
+        self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
         self.base = LayerChoice(viewer, Labels, none="nothing")
         self.other = LayerChoice(viewer, Image, self._is_other, none="choose an image")
         self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
