@@ -1,10 +1,11 @@
 """Nuclei from a few simulated strokes: F1 of the foreground, five draws of strokes an image.
 
-python benchmarks/scribbles_nuclei.py [--draws 5] [--images even|odd|all]
+python benchmarks/scribbles_nuclei.py [--draws 5] [--images even|odd|all] [--all-methods]
 
 A draw takes three nuclei and marks, in each, the pixels of the row through its middle; and three
 places of the background, with a horizontal stroke of at most 40 pixels that ends at a nucleus.
 Every method gets the same strokes. Settings of ours were chosen on images of even index.
+``--all-methods`` is as in ``scribbles.py``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 from numpy.typing import NDArray
+from scribbles import ALL_METHODS
 from skimage.feature import multiscale_basic_features
 from skimage.segmentation import random_walker
 from sklearn.ensemble import RandomForestClassifier
@@ -102,12 +104,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--images", choices=("even", "odd", "all"), default="all")
+    parser.add_argument("--all-methods", action="store_true")
     arguments = parser.parse_args()
+    methods = ALL_METHODS if arguments.all_methods else METHODS
     paths = sorted((DATA / "images").iterdir())
     first, step = {"even": (0, 2), "odd": (1, 2), "all": (0, 1)}[arguments.images]
     numbers = range(first, len(paths), step)
     print(f"{'method':22} {'F1':>6} {'even':>6} {'odd':>6} {'s/image':>8}")
-    for method, call in METHODS.items():
+    for method, call in methods.items():
         scores, times = np.full((len(paths), arguments.draws), np.nan), []
         for index in numbers:
             image = iio.imread(paths[index])

@@ -312,6 +312,9 @@ def methods(names: tuple[str, ...], debug: bool) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     for name in names or METHODS:
         title = f"{name}: {METHODS[name].title}"
+        caution = METHODS[name].caution
+        if caution is not None:
+            title += f" ({caution.heading})\n{caution.reason}"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("parameter", no_wrap=True)
         table.add_column("values")

@@ -35,10 +35,15 @@ from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
 from napari_saf.result import STATUS_TEXTS
 
+_CAUTIONS = [f"{name}: {m.caution.reason}" for name, m in METHODS.items() if m.caution]
 _OPTIONS = [
     IMAGES,
     output("OUT", f"A mask ({', '.join(MASK_SUFFIXES)}) for one image, or a folder."),
-    click.Option(["--method"], type=click.Choice(list(METHODS)), help="Method. [default: saf]"),
+    click.Option(
+        ["--method"],
+        type=click.Choice(list(METHODS)),
+        help=" ".join(["Method. [default: saf]", *_CAUTIONS]),
+    ),
     *image_options("features", "window", "weights", "channel_axis"),
     click.Option(["--scaling"], type=ParameterValue(["range"], choices=["each", "first"]),
                  help="Values that become 0 and 1: the 0.1 and 99.9 percentiles of each image, "

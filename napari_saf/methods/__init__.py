@@ -21,6 +21,7 @@ from napari_saf.methods._flow import (
 from napari_saf.methods._method import (
     AbstractMethod,
     Call,
+    Caution,
     Iteration,
     map_steps,
     run_to_end,
@@ -50,6 +51,7 @@ __all__ = [
     "Bavardage",
     "Call",
     "Cancelled",
+    "Caution",
     "FairClustering",
     "Iteration",
     "LaplacianShot",

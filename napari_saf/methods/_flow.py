@@ -109,7 +109,7 @@ class SelfAssignmentFlow(AbstractFlow):
     name: ClassVar[str] = "saf"
     title: ClassVar[str] = "Self-assignment flow"
     caution: ClassVar[Caution | None] = Caution(
-        "finds labels by itself",
+        "with new labels",
         "Made to find labels without strokes: where strokes say what is wanted, a random forest "
         "does better.",
     )

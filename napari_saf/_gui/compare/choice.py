@@ -75,7 +75,9 @@ class ComparisonChoice(QWidget):
         layout.addLayout(methods)
         fill_layout(layout, section, *self.rows)
         for name, box in self.boxes.items():
-            box.setToolTip(f"Run this method ({name}).")
+            caution = METHODS[name].caution
+            reason = "" if caution is None else f" {caution.reason}"
+            box.setToolTip(f"Run this method ({name}).{reason}")
             box.toggled.connect(self._on_methods_changed)
             methods.addWidget(box)
         next(iter(self.boxes.values())).setChecked(True)
