@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_PIXELS = 1600
 """Sides of what is drawn; a larger plane is thinned."""
 _MOST_ENTRIES = 24
+_ENTRY_INCHES = 0.19
 _PANEL_INCHES = 4.6
 _NAMES_INCHES = 2.4
 _TITLE_LETTERS = 36
@@ -90,7 +91,7 @@ def save_figure(
         shown = displayed_plane(np.asarray(image), array, channel_axis, index)
     label_map, (_, sizes) = map_labels(array, names, colors), count_labels(array)
     figure = _draw(array[index], shown, label_map, placed, title)
-    _draw_names(figure.axes[-1], label_map, sizes)
+    _draw_names(figure, label_map, sizes)
     with atomic_write(target) as temporary:
         figure.savefig(temporary, dpi=_DPI, format=suffix[1:])
     return target
@@ -154,14 +155,17 @@ def _draw(
     return figure
 
 
-def _draw_names(panel: Panel, label_map: LabelMap, sizes: NDArray[np.int64]) -> None:
+def _draw_names(figure: Figure, label_map: LabelMap, sizes: NDArray[np.int64]) -> None:
     """List the largest labels with their colour and their share of the labelled pixels."""
     from matplotlib.patches import Patch
 
+    panel = figure.axes[-1]
     panel.set_axis_off()
     colors, shares = color_table(label_map)[1:] / 255, 100 * sizes / max(1, int(sizes.sum()))
     rows = []
-    for k in np.argsort(-sizes, kind="stable")[:_MOST_ENTRIES]:
+    # More than fit would take the room of image and labels.
+    n_lines = int(figure.get_figheight() / _ENTRY_INCHES) - 3
+    for k in np.argsort(-sizes, kind="stable")[: min(_MOST_ENTRIES, n_lines)]:
         text = f"{label_map.names[int(label_map.numbers[k])]}   {shares[k]:.1f} %"
         rows.append(Patch(facecolor=colors[k], edgecolor="0.5", linewidth=0.5, label=text))
     if len(sizes) > len(rows):

@@ -139,6 +139,16 @@ def test_a_long_title_is_whole(tmp_path, title):
     assert (pixels[:, :3] == 255).all() and (pixels[:3] == 255).all()
 
 
+def test_many_labels_leave_image_and_labels_their_room(tmp_path):
+    red, widths = np.zeros((20, 30, 3), np.uint8) + np.uint8([255, 0, 0]), []
+    for count in (3, 20, 60):
+        labels = 1 + np.arange(600).reshape(20, 30) % count
+        colors = dict.fromkeys(range(1, count + 1), (0, 0, 1))
+        path = saf.save_figure(tmp_path / "f.png", labels, red, colors=colors)
+        widths.append((iio.imread(path)[..., :3] == (255, 0, 0)).all(axis=-1).any(axis=0).sum())
+    assert widths[0] > 300 and widths == widths[:1] * 3
+
+
 def test_a_figure_of_no_labels_and_a_flat_image(tmp_path):
     saf.save_figure(tmp_path / "f.png", np.zeros((5, 6), int), np.full((5, 6), 7.0))
     assert (tmp_path / "f.png").exists()
