@@ -462,3 +462,6 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     np.testing.assert_array_equal(repeated.data, shown)
     assert in_sight(viewer) == ["Regions"] and repeated.visible
     assert repeated.metadata["napari_saf"]["recipe"]["regions"] == {"level": 0.1}
+    assert export.labels.layer == repeated and "level 0.1" in export.repeat.summary.text()
+    viewer.layers.remove(regions)  # which the repeated ones have hidden
+    assert in_sight(viewer) == ["Regions"] and dock.regions.labels_button.isChecked()

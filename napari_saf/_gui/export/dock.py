@@ -251,6 +251,7 @@ class ExportWidget(RunDock):
                 regions = RegionsLayer(self._viewer, live)
                 regions.show_level(tree, level)
                 run_registry(self._viewer).show_result(live.image, regions.layer, job.pixels.index)
+                self.labels.choose(regions.layer)  # to repeat it once more
 
         self.run_in_background("regions", merge, show)
 

@@ -123,12 +123,13 @@ class RegionSection(QWidget):
         else:
             self._count(int(tree.numbers_at_level(self._level).max()))
 
-    def take_removal(self, layer: object) -> None:
-        """Turn to the labels, if it is the layer of the regions that was removed."""
+    def take_removal(self, layer: Any) -> None:
+        """Turn to the labels, if it is the layer of the regions that was removed, in view."""
         if self._layer is not None and layer == self._layer.layer:
             self._layer.layer.events.visible.disconnect(self._on_visible_changed)
             self._layer = None
-            if self._result is not None and not self._result.is_lost:
+            self._check(False)
+            if layer.visible and self._result is not None and not self._result.is_lost:
                 self._view(self._result)
 
     @property
