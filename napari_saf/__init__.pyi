@@ -57,7 +57,9 @@ from .methods import (
     FairClustering as FairClustering,
     LaplacianShot as LaplacianShot,
     SelfAssignmentFlow as SelfAssignmentFlow,
+    StrokeChoice as StrokeChoice,
     TradeOff as TradeOff,
+    choose_for_strokes as choose_for_strokes,
 )
 from .problem import Problem as Problem
 from .recording import Recording as Recording

@@ -27,6 +27,12 @@ from napari_saf.methods._method import (
     run_to_end,
 )
 from napari_saf.methods._slk import SLK
+from napari_saf.methods._stroke_choice import (
+    StrokeChoice,
+    choose_for_strokes,
+    choose_on,
+    stroke_choices,
+)
 
 METHODS: dict[str, type[AbstractMethod]] = {
     method.name: method
@@ -56,9 +62,12 @@ __all__ = [
     "Iteration",
     "LaplacianShot",
     "SelfAssignmentFlow",
+    "StrokeChoice",
     "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
+    "choose_for_strokes",
+    "choose_on",
     "count_points",
     "map_steps",
     "method_for_warm_start",
@@ -66,4 +75,5 @@ __all__ = [
     "not_cancelled",
     "run_flow",
     "run_to_end",
+    "stroke_choices",
 ]

@@ -1,0 +1,108 @@
+"""Strokes choose settings: for objects in one piece, or for many things that look alike."""
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.methods import stroke_choices
+
+
+def dots(n_rows, side=96):
+    """Return a grey image with rows of six dots, and strokes on one dot and on the ground."""
+    image, strokes = np.zeros((side, side)), np.zeros((side, side), dtype=int)
+    for row in range(4, 16 * n_rows, 16):
+        for column in range(4, side, 16):
+            image[row : row + 7, column : column + 7] = 1
+    strokes[7, 5:10], strokes[1, 2:60] = 1, 2
+    return image + np.random.default_rng(0).normal(0, 0.02, image.shape), strokes
+
+
+def is_of_many(image, strokes, **options):
+    return not saf.choose_for_strokes(image, strokes, **options).parameters["connected"]
+
+
+def test_one_object_is_an_object_and_dots_are_many():
+    image, strokes = dots(6)
+    assert is_of_many(image, strokes)
+    alone = image.copy()
+    alone[:, 14:] = alone[14:, :] = image[:1, :1]
+    assert not is_of_many(alone, strokes)
+
+
+def test_strokes_on_all_things_leave_none_to_find():
+    image, strokes = dots(1)
+    for column in range(4, 96, 16):
+        strokes[7, column + 1 : column + 6] = 1
+    assert not is_of_many(image, strokes)
+
+
+def test_a_second_stroke_on_a_thing_of_its_own_needs_fewer_others():
+    image, strokes = dots(1)
+    image[:, 62:] = image[:1, :1]  # four dots: three without a stroke
+    assert not is_of_many(image, strokes)
+    strokes[7, 21:26] = 1
+    assert is_of_many(image, strokes)
+    strokes[7, 9:22] = 1  # the two strokes are one
+    assert not is_of_many(image, strokes)
+
+
+def test_a_class_of_the_others_makes_an_object_of_the_first():
+    image, strokes = dots(6)
+    for row in range(4, 96, 16):
+        for column in range(4, 96, 16):
+            strokes[row + 3, column + 1 : column + 6] = 2
+    strokes[7, 5:10] = 1
+    assert not is_of_many(image, strokes)
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_the_choice_is_of_the_strokes_not_of_numbers_axes_or_brightness(many):
+    image, strokes = dots(6 if many else 1)
+    if not many:
+        image[:, 62:] = image[:1, :1]
+    assert is_of_many(image, strokes) == many
+    assert is_of_many(image, np.where(strokes > 0, 10 - strokes, 0)) == many
+    assert is_of_many(image.T, strokes.T) == many
+    assert is_of_many(image[::-1], strokes[::-1]) == many
+    assert is_of_many(5 - 3 * image, strokes) == many
+    colour = np.stack([image] * 3)
+    assert is_of_many(colour, strokes, channel_axis=0) == many
+
+
+def test_what_is_outside_the_mask_does_not_count():
+    image, strokes = dots(6)
+    mask = np.zeros(image.shape, dtype=bool)
+    mask[:14] = True
+    strokes[7, :] = 0
+    strokes[7, 5:10] = 1
+    mask[:, 62:] = False  # four dots are left
+    assert not is_of_many(image, strokes, mask=mask)
+
+
+def test_a_choice_labels_as_it_says():
+    image, strokes = dots(6)
+    colour = np.stack([image] * 3)
+    choice = saf.choose_for_strokes(colour, strokes, channel_axis=0, scaling=(0, 1))
+    assert choice.options.channel_axis == 0 and choice.options.features == "lab"
+    problem = saf.Problem.from_image(colour, seeds=strokes, **choice.options.arguments())
+    result = choice.method.run(problem)
+    assert ((result.labels == 1) == (image > 0.5)).mean() > 0.98
+    recipe = result.recipe["parameters"]
+    assert {name: recipe[name] for name in choice.parameters} == choice.parameters
+
+
+def test_a_volume_is_not_worked_on_at_twice_the_side():
+    flat, volume = stroke_choices(1, 2), stroke_choices(1, 3)
+    assert flat["many"].options.max_side > volume["many"].options.max_side
+    assert flat["object"] == volume["object"]
+    image = np.random.default_rng(0).normal(0, 0.02, (6, 16, 16))
+    image[2:4, 5:9, 5:9] += 1
+    strokes = np.zeros(image.shape, dtype=int)
+    strokes[3, 6:8, 6], strokes[0, 1, :8] = 1, 2
+    assert not is_of_many(image, strokes)
+
+
+def test_one_class_is_refused():
+    image, strokes = dots(6)
+    with pytest.raises(saf.InvalidInput, match="two or more classes"):
+        saf.choose_for_strokes(image, np.where(strokes == 1, 1, 0))
