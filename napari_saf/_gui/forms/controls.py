@@ -45,6 +45,8 @@ _SQUARE_SIDE = 24
 class OddSlider(QWidget):
     """A slider for the usual odd numbers of pixels, and a box for all of them."""
 
+    changed = Signal()
+
     def __init__(self, value: int) -> None:
         super().__init__()
         self._slider, self._box = QSlider(Qt.Orientation.Horizontal), QSpinBox()
@@ -58,6 +60,7 @@ class OddSlider(QWidget):
         self._slider.valueChanged.connect(lambda half: self.set_value(2 * half + 1))
         self._box.valueChanged.connect(self.set_value)
         self.set_value(value)
+        self._box.valueChanged.connect(self.changed)
 
     @property
     def value(self) -> int:

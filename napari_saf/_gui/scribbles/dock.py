@@ -27,6 +27,7 @@ from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
+from napari_saf._gui.scribbles.automatic import AutomaticSettings
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import (
     ClassTable,
@@ -38,12 +39,11 @@ from napari_saf._gui.scribbles.strokes import (
 )
 from napari_saf.errors import SafError
 from napari_saf.io import load_strokes, save_prototypes
-from napari_saf.methods import METHODS, SweepMethod
-from napari_saf.problem import ImageOptions
+from napari_saf.methods import METHODS, SweepMethod, stroke_choices
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
-DEFAULT_OPTIONS = ImageOptions(features="lab", window=13, weights="contrast", max_side=240)
-"""What objects in photographs are found with best; see ``benchmarks/scribbles.py``."""
+DEFAULT_OPTIONS = stroke_choices()["object"].options
+"""What the dock begins with; see ``benchmarks/stroke_choice.py``."""
 _BUTTONS = {
     "new_strokes": ("New", "Add an empty layer to paint strokes on; hide earlier labels."),
     "restore_strokes": ("Restore", "Bring back the strokes painted on this image."),
@@ -103,6 +103,7 @@ class ScribblesWidget(RunDock):
         offered = [method for method in METHODS.values() if not issubclass(method, SweepMethod)]
         offered.sort(key=lambda method: not method().follows_seeds)
         self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
+        self.automatic = AutomaticSettings(self.input, self.form)
         self.base = LayerChoice(viewer, Labels, none="nothing")
         self.other = LayerChoice(viewer, Image, self._is_other, none="choose an image")
         self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
@@ -119,6 +120,7 @@ class ScribblesWidget(RunDock):
             (self.base.layer_changed, self._on_base_chosen),
             (self.other.layer_changed, self._update_enabled),
             (self.form.changed, self._on_form_changed),
+            (self.automatic.switched, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.input.image_changed, self._on_image_chosen),
             (self.input.axes_changed, self._update_enabled),
@@ -146,6 +148,7 @@ class ScribblesWidget(RunDock):
         )
         self._method, more = FormSection(), FormSection()
         self._method.add_row("Method", self.form.box, "How the strokes teach.")
+        self._method.add_row("Automatic", self.automatic, self.automatic.toolTip())
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         for name, (text, tooltip) in _MORE_ROWS.items():
             more.add_row(text, buttons.get(name) or getattr(self, name), tooltip)
@@ -236,6 +239,8 @@ class ScribblesWidget(RunDock):
     def _on_image_chosen(self) -> None:
         self.controller.stop()
         self._results.finite_only = False
+        self.stop_in_background("choice")
+        self.automatic.start_anew()
         if self.input.image is not None:
             strokes = self._results.fitting_strokes()
             if strokes != self.input.strokes:
@@ -276,6 +281,7 @@ class ScribblesWidget(RunDock):
 
     def start(self) -> None:
         """Label the image by the strokes that there are now."""
+        self.stop_in_background("choice")
         with self._showing_errors():
             reason = self._results.why_too_few(self.form)
             if reason:
@@ -284,11 +290,22 @@ class ScribblesWidget(RunDock):
             method, job = self.form.read(), self._results.job()
             result = self._results.begin(job.pixels.index)
             start = result.warm_start if self.warm_start.isChecked() else None
-            note = self.input.scale_note() if method.uses_window else ""
+            notes = [self.input.scale_note() if method.uses_window else "", self.automatic.note]
+            note = "\n".join(filter(None, notes))
             run = RunJob(result.image, job, method, result.live.placement, live=result.live)
             self.controller.start(
                 dataclasses.replace(run, strokes=result.strokes, start=start, note=note)
             )
+
+    def _choose_settings(self) -> None:
+        """Let the strokes choose settings once labels have followed them; label anew by others."""
+
+        def take(name: str) -> None:
+            if self.automatic.take(name):
+                self.start()
+
+        if self.automatic.isChecked() and self.base.layer is None:
+            self.run_in_background("choice", self.automatic.chooser(self._results.job()), take)
 
     def _clear_labels(self, reason: str) -> None:
         """Show no labels: there is nothing to follow."""
@@ -347,6 +364,7 @@ class ScribblesWidget(RunDock):
     def update_labels(self) -> None:
         """Read the image anew and label it by the strokes that there are now."""
         self.controller.reader.forget()
+        self.automatic.forget()
         self.start()
 
     def _on_form_changed(self) -> None:
@@ -374,6 +392,8 @@ class ScribblesWidget(RunDock):
             shown.show_uncertainty(self.uncertainty.isChecked())
         if shown is self._results.current:
             self.classes.set_shares(shown.shares)
+            if result.status is not Status.CANCELLED:
+                self._choose_settings()
         self._results.name_labels()
 
     def _on_failed(self, error: Exception) -> None:

@@ -1,0 +1,151 @@
+"""Settings that strokes choose, until a person changes one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QCheckBox
+from superqt.utils import signals_blocked
+
+from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
+from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.layers.reading import ImageJob, ProblemReader
+from napari_saf.methods import StrokeChoice, choose_on, stroke_choices
+
+_FIRST = "object"
+_OWN = "as set below"
+_BOXES = ("features", "weights", "max_side")
+_TOOLTIP = (
+    "Let the strokes choose features, scale, working size and how far a stroke reaches: objects, "
+    "each in one piece with its strokes; or all that looks like a stroke, wherever it is. To "
+    "change one of these keeps them as they are."
+)
+
+
+class AutomaticSettings(QCheckBox):
+    """Whether strokes choose the settings of an input and a form; its text says which are in use.
+
+    `switched` is sent when a person turns it on: the settings may be others then.
+    """
+
+    switched = Signal()
+
+    def __init__(self, chosen: ImageInput, form: MethodForm) -> None:
+        super().__init__()
+        self._input, self._form = chosen, form
+        self._name, self._applied = _FIRST, False
+        self._reader, self._reading = ProblemReader(), threading.Lock()
+        self.setToolTip(_TOOLTIP)
+        self.setChecked(True)
+        self.toggled.connect(self._on_toggled)
+        boxes = [chosen.choices[name] for name in _BOXES]
+        changes = (chosen.scale.changed, form.changed, *(box.currentIndexChanged for box in boxes))
+        for changed in changes:
+            changed.connect(self._on_setting_changed)
+        chosen.axes_changed.connect(self.refresh)
+        self.refresh()
+
+    @property
+    def choice(self) -> StrokeChoice:
+        return self._choices()[self._name]
+
+    @property
+    def note(self) -> str:
+        """What was chosen, in a line; empty where a person sets it."""
+        options = self.choice.options
+        features = FEATURE_LABELS[options.features].partition(" (")[0]
+        size = f"scale {options.window}, at most {options.max_side} px a side"
+        return f"automatic: {self.choice.summary}; {features}, {size}" if self.isChecked() else ""
+
+    def start_anew(self) -> None:
+        """Begin as for objects, for another image."""
+        self._reader.forget()
+        self._name = _FIRST
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the chosen settings, as they are for the present image and method."""
+        if self.isChecked():
+            self._applied = False  # what changes on the way is not by a person
+            options = self.choice.options
+            self._input.scale.set_value(_side(options.window))
+            self._input.choose(**{name: getattr(options, name) for name in _BOXES})
+            self._form.set_values(dict(self.choice.parameters))
+            self._applied = True
+        self.setText(self.choice.summary if self.isChecked() else _OWN)
+
+    def take(self, name: str) -> bool:
+        """Show the settings of a choice; return whether they are others than before."""
+        if name in ("", self._name) or not self.isChecked():
+            return False
+        self._name = name
+        self.refresh()
+        return True
+
+    def forget(self) -> None:
+        """Read the image anew at the next choice."""
+        self._reader.forget()
+
+    def chooser(self, job: ImageJob) -> Callable[[Callable[[], bool]], str]:
+        """Return what chooses for the strokes of a job, to be called in another thread.
+
+        It returns the name of the choice for `take`, empty where there are too few strokes.
+        """
+        wanted = self._choices()["many"].options
+        options = dataclasses.replace(
+            job.options,
+            features=wanted.features,
+            window=self._input.region().window(_side(wanted.window))[0],
+            weights=wanted.weights,
+            max_side=wanted.max_side,
+        )
+        probe = dataclasses.replace(job, options=options, features=None, given=None)
+
+        def choose(cancelled: Callable[[], bool]) -> str:
+            with self._reading:
+                problem = self._reader.read(probe, cancelled)
+            is_enough = problem.seeds is not None and len(np.setdiff1d(problem.seeds, 0)) > 1
+            return choose_on(problem, cancelled) if is_enough else ""
+
+        return choose
+
+    def _choices(self) -> dict[str, StrokeChoice]:
+        has_colour = "lab" in self._input.choices["features"].values()
+        if self._input.image is None:
+            return stroke_choices(3 if has_colour else 1)
+        region = self._input.region()
+        axes = [axis for axis in region.axes if axis in region.together]
+        return stroke_choices(
+            3 if has_colour else 1, sum(axis not in region.fixed for axis in axes)
+        )
+
+    def _on_toggled(self) -> None:
+        self.refresh()
+        if self.isChecked():
+            self.switched.emit()
+
+    def _on_setting_changed(self) -> None:
+        """Leave the settings to the person who changed one of them."""
+        self.setEnabled(self.choice.parameters.keys() <= self._form.values().keys())
+        if self._applied and self.isChecked() and not self._are_shown():
+            with signals_blocked(self):
+                self.setChecked(False)
+            self.refresh()
+
+    def _are_shown(self) -> bool:
+        """Return whether the controls say what was chosen."""
+        choice, values = self.choice, self._form.values()
+        boxes = {name: self._input.choices[name].value for name in _BOXES}
+        boxes["window"] = self._input.scale.value
+        return all(getattr(choice.options, name) == value for name, value in boxes.items()) and all(
+            values.get(name) == value for name, value in choice.parameters.items()
+        )
+
+
+def _side(window: int | tuple[int, ...]) -> int:
+    assert isinstance(window, int)
+    return window

@@ -1,0 +1,135 @@
+"""Strokes choose the settings of the Scribbles dock, until a person changes one."""
+
+import numpy as np
+import pytest
+from gui_cases import blocks
+
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+
+pytestmark = [pytest.mark.gui]
+
+
+def dots(side=96):
+    """Return an RGB image of 36 bright dots, and where each is."""
+    image = np.full((side, side, 3), 40.0)
+    corners = [(row, column) for row in range(4, side, 16) for column in range(4, side, 16)]
+    inside = np.zeros((side, side), dtype=bool)
+    for row, column in corners:
+        inside[row : row + 7, column : column + 7] = True
+    image[inside] = 200
+    noise = np.random.default_rng(0).normal(0, 4, image.shape)
+    return np.clip(image + noise, 0, 255).astype(np.uint8), inside
+
+
+@pytest.fixture
+def stroke(settle):
+    """Paint a horizontal stroke; wait for labels and choice."""
+
+    def paint(dock, row, column, number, length=5):
+        columns = np.arange(column, column + length)
+        dock.strokes.layer.data_setitem((np.full(length, row), columns), number)
+        settle(dock, 80)
+
+    return paint
+
+
+@pytest.fixture
+def dock(model, open_on):
+    """The dock on dots, with a layer for strokes."""
+    model.add_image(dots()[0], name="dots")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    return dock
+
+
+def chosen(dock):
+    values = dock.form.values()
+    return values["connected"], values["paths"], values["rounds"], dock.input.scale.value
+
+
+def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
+    assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    assert chosen(dock) == (False, 0.0, 0, 7)
+    assert dock.automatic.isChecked() and "looks like" in dock.automatic.text()
+    assert "automatic: all that looks like a stroke" in dock.status.text
+    found = np.squeeze(dock.result.data) == 1
+    assert (found == dots()[1]).mean() > 0.98
+
+
+def test_the_recipe_holds_what_was_chosen(dock, stroke):
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    recipe = dock.result.metadata["napari_saf"]["recipe"]
+    assert recipe["input"]["window"] == 7 and recipe["input"]["max_side"] == 480
+    assert recipe["parameters"]["rounds"] == 0 and not recipe["parameters"]["connected"]
+
+
+def test_the_choice_follows_undo(dock, stroke, settle):
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    before = np.squeeze(dock.result.data).copy()
+    for row in range(7, 96, 16):
+        stroke(dock, row, 22, 2, 70)  # all the other dots are of class 2
+    assert chosen(dock)[0]
+    for _ in range(6):
+        dock.strokes.layer.undo()
+    settle(dock, 80)
+    assert not chosen(dock)[0]
+    np.testing.assert_array_equal(np.squeeze(dock.result.data), before)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dock: dock.input.scale.set_value(5),
+        lambda dock: dock.input.choose(max_side=960),
+        lambda dock: dock.input.choose(features="multiscale"),
+        lambda dock: dock.form.set_values({"rounds": 2}),
+    ],
+)
+def test_a_changed_control_is_kept_until_automatic_is_on_again(dock, stroke, settle, change):
+    change(dock)
+    assert not dock.automatic.isChecked()
+    before = chosen(dock)
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    assert chosen(dock) == before and "automatic" not in dock.status.text
+    dock.automatic.click()
+    settle(dock, 80)
+    assert dock.automatic.isChecked() and chosen(dock) == (False, 0.0, 0, 7)
+
+
+def test_controls_that_are_not_chosen_leave_it_on(dock):
+    dock.form.set_values({"stop.max_steps": 50, "rho": 0.2})
+    dock.input.choose(weights="contrast")
+    assert dock.automatic.isChecked()
+
+
+def test_squares_of_one_colour_are_objects(model, open_on, stroke):
+    model.add_image(blocks(96), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    for number, corner in enumerate(((20, 10), (20, 70), (70, 10), (70, 70)), start=1):
+        stroke(dock, *corner, number)
+    assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
+    assert "automatic: objects in one piece" in dock.status.text
+
+
+def test_another_image_begins_as_for_objects(dock, model, stroke):
+    stroke(dock, 7, 5, 1)
+    stroke(dock, 1, 2, 2, 60)
+    grey = model.add_image(dots()[0][..., 0], name="grey")
+    dock.input.choose(image=grey)
+    assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
+    assert dock.input.choices["features"].value == "intensity"
+    dock.input.choose(image=model.layers["dots"])
+    assert dock.input.choices["features"].value == "lab" and dock.automatic.isChecked()
+
+
+def test_a_method_without_these_settings_turns_it_off(dock):
+    dock.form.box.setCurrentIndex(1)
+    assert not dock.automatic.isChecked() and not dock.automatic.isEnabled()
+    dock.form.box.setCurrentIndex(0)
+    assert dock.automatic.isEnabled()
