@@ -53,7 +53,7 @@ def test_dots_are_many_things_and_all_are_labelled(dock, stroke):
     stroke(dock, 1, 2, 2, 60)
     assert chosen(dock) == (False, 0.0, 0, 7)
     assert dock.automatic.isChecked() and "looks like" in dock.automatic.text()
-    assert "automatic: all that looks like a stroke" in dock.status.text
+    assert "automatic: perceived colour, scale 7, 480 px" in dock.status.text
     found = np.squeeze(dock.result.data) == 1
     assert (found == dots()[1]).mean() > 0.98
 
@@ -114,7 +114,7 @@ def test_squares_of_one_colour_are_objects(model, open_on, stroke):
     for number, corner in enumerate(((20, 10), (20, 70), (70, 10), (70, 70)), start=1):
         stroke(dock, *corner, number)
     assert dock.automatic.isChecked() and chosen(dock) == (True, 1.0, 4, 13)
-    assert "automatic: objects in one piece" in dock.status.text
+    assert "automatic: perceived colour, scale 13, 240 px" in dock.status.text
 
 
 def test_another_image_begins_as_for_objects(dock, model, stroke):

@@ -55,11 +55,11 @@ class AutomaticSettings(QCheckBox):
 
     @property
     def note(self) -> str:
-        """What was chosen, in a line; empty where a person sets it."""
+        """What describes a pixel, and the size of the work; empty where a person sets that."""
         options = self.choice.options
         features = FEATURE_LABELS[options.features].partition(" (")[0]
-        size = f"scale {options.window}, at most {options.max_side} px a side"
-        return f"automatic: {self.choice.summary}; {features}, {size}" if self.isChecked() else ""
+        text = f"automatic: {features}, scale {options.window}, {options.max_side} px"
+        return text if self.isChecked() else ""
 
     def start_anew(self) -> None:
         """Begin as for objects, for another image."""
