@@ -29,8 +29,16 @@ from napari_saf.cli._methods import (
 )
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling
-from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, find_images, load_recipe
-from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.io import (
+    MASK_SUFFIXES,
+    PrototypeSet,
+    Recipe,
+    find_images,
+    load_recipe,
+    read_image,
+    read_labels,
+)
+from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
 from napari_saf.result import STATUS_TEXTS
@@ -50,6 +58,9 @@ _OPTIONS = [
                  "what they were in the image that a recipe or prototypes come from, or two "
                  "numbers for all images. [default: as the recipe says, else each]"),
     *image_options("max_side", "mask", "seeds", "groups"),
+    click.Option(["--choose"], is_flag=True,
+                 help="Let the seeds choose features, scale and how far they reach (saf.choose_for_"
+                 "strokes), with the method af; options given beside it take precedence."),
     click.Option(["--together"], is_flag=True,
                  help="One set of labels for all images, instead of each by itself."),
     click.Option(["--regions", "level"], is_flag=False, flag_value=str(USUAL_LEVEL),
@@ -86,7 +97,7 @@ def segment(
     again, so that a run that was stopped goes on.
     """
     paths = find_images(images)
-    task = _task(values, len(paths))
+    task = _task(values, paths)
     noun = "label" if task.level is None else "region"
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     began, outcomes = time.perf_counter(), []
@@ -108,11 +119,11 @@ def segment(
     return 1 if failed else 0
 
 
-def _task(values: dict[str, Any], n_images: int) -> LabelTask:
+def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     """Return what is done with every image: as a recipe says, but for what is given."""
     given = given_parameters(values)
     prototypes = next((value for value in given.values() if isinstance(value, PrototypeSet)), None)
-    recipe = _recipe(values, prototypes)
+    recipe = _chosen(values, paths) if values["choose"] else _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
     if recipe is not None:
         options, method = recipe.options or options, METHODS[recipe.method.name]
@@ -131,7 +142,7 @@ def _task(values: dict[str, Any], n_images: int) -> LabelTask:
     else:
         options = options.for_others(None if scaling is None else scaling == "each")
     is_new = values["recipe"] is None
-    source = problem_source(values, n_images, options, axis_from_file=is_new)
+    source = problem_source(values, len(paths), options, axis_from_file=is_new)
     level = values["level"]
     if level is None:
         level = None if recipe is None else recipe.level
@@ -140,6 +151,24 @@ def _task(values: dict[str, Any], n_images: int) -> LabelTask:
     if prototypes is None:
         return task
     return dataclasses.replace(task, names=prototypes.names, colors=prototypes.colors)
+
+
+def _chosen(values: Mapping[str, Any], paths: list[Path]) -> Recipe:
+    """Return what the seeds choose, as a recipe."""
+    if values["seeds"] is None or values["recipe"] is not None:
+        raise click.UsageError("--choose: goes with --seeds, and without --recipe")
+    source = problem_source(values, len(paths))
+    image, mask = read_image(paths[0]), source.mask
+    choice = choose_for_strokes(
+        image.array,
+        read_labels(values["seeds"]).array,
+        channel_axis=source.options_for(image).channel_axis,
+        mask=mask if mask in (None, "finite") else read_image(mask).array,
+    )
+    if values["method"] not in (None, choice.method.name):
+        raise click.UsageError(f"--choose: goes with the method {choice.method.name!r}")
+    click.echo(f"{paths[0]}: {choice.summary}")
+    return Recipe(choice.method, choice.options, {})
 
 
 def _recipe(values: Mapping[str, Any], prototypes: PrototypeSet | None) -> Recipe | None:

@@ -218,6 +218,25 @@ def test_only_a_method_that_takes_prototypes_is_given_a_file(cli, picture, taugh
     assert "'slk' takes no file of prototypes" in outcome.err
 
 
+def test_seeds_choose_settings(cli, read_recipe):
+    dots = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((8, 8)))
+    dots[:8] = 0
+    seeds = np.zeros((64, 64), np.uint8)
+    seeds[12, 2:6], seeds[3, 2:60] = 1, 2
+    np.save("dots.npy", dots + np.random.default_rng(0).normal(0, 0.02, dots.shape))
+    np.save("seeds.npy", seeds)
+    run = ("segment", "dots.npy", "-o", "m.npy", "--choose", "--seeds", "seeds.npy")
+    found = cli(*run, "--window", "5")
+    assert found.code == 0 and "looks like a stroke" in found.out, found.err
+    recipe = read_recipe("m.recipe.json")
+    assert recipe["method"] == "af" and recipe["input"]["window"] == 5
+    assert recipe["parameters"]["rounds"] == 0 and recipe["input"]["max_side"] == 480
+    assert ((np.load("m.npy") == 1) == (dots > 0)).mean() > 0.9
+    assert "done before" in cli(*run, "--window", "5").out
+    assert "--seeds" in cli(*run[:5]).err
+    assert "'af'" in cli(*run, "--method", "slk", "--overwrite").err
+
+
 def test_seeds_name_the_labels(cli, picture):
     seeds = np.zeros((12, 16), np.uint8)
     seeds[3, 2], seeds[3, 14] = 2, 1
