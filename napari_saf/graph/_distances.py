@@ -97,7 +97,8 @@ def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDAr
     points, queries = np.asarray(points), np.asarray(queries)
     k = min(k, len(points))
     if points.shape[1] <= _MOST_TREE_FEATURES:
-        lengths = KDTree(points).query(queries, k, workers=-1)[0]
+        tree = KDTree(points, leafsize=_LEAF_SIZE, balanced_tree=False)
+        lengths = tree.query(queries, k, workers=-1)[0]
     else:
         search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1)
         lengths = search.fit(points - points[0]).kneighbors(queries - points[0])[0]

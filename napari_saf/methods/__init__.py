@@ -31,6 +31,7 @@ from napari_saf.methods._stroke_choice import (
     StrokeChoice,
     choose_for_strokes,
     choose_on,
+    probe_options,
     stroke_choices,
 )
 
@@ -73,6 +74,7 @@ __all__ = [
     "method_for_warm_start",
     "method_with_prototypes",
     "not_cancelled",
+    "probe_options",
     "run_flow",
     "run_to_end",
     "stroke_choices",

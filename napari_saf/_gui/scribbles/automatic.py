@@ -14,7 +14,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf.methods import StrokeChoice, choose_on, stroke_choices
+from napari_saf.methods import StrokeChoice, choose_on, probe_options, stroke_choices
 
 _FIRST = "object"
 _OWN = "as set below"
@@ -95,7 +95,7 @@ class AutomaticSettings(QCheckBox):
 
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
-        wanted = self._choices()["many"].options
+        wanted = probe_options(self._choices())
         options = dataclasses.replace(
             job.options,
             features=wanted.features,
