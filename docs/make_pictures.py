@@ -239,7 +239,7 @@ def paint(dock: ScribblesWidget, way: Sequence[tuple[int, int]], number: int) ->
 def follow(dock: ScribblesWidget) -> None:
     """Wait until the strokes have been followed."""
     wait(0.2)
-    wait_until(lambda: not dock.controller.is_running)
+    wait_until(lambda: not dock.is_busy and not dock.is_calculating)
 
 
 def make_prototypes_picture() -> None:
