@@ -45,6 +45,13 @@ def ours(image: Image, strokes: Image) -> NDArray[np.bool_]:
     return np.asarray(saf.AssignmentFlow(connected=True).run(problem).labels == OBJECT)
 
 
+def automatic(image: Image, strokes: Image) -> NDArray[np.bool_]:
+    """Run the assignment flow with what the strokes choose, as the Scribbles dock does."""
+    choice = saf.choose_for_strokes(image, strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    return np.asarray(choice.method.run(problem).labels == OBJECT)
+
+
 def walk(image: Image, strokes: Image) -> NDArray[np.bool_]:
     labels = random_walker(image / 255, strokes, beta=130, mode="cg_j", channel_axis=-1)
     return np.asarray(labels == OBJECT)
@@ -82,6 +89,7 @@ def grab_cut(image: Image, strokes: Image) -> NDArray[np.bool_]:
 
 METHODS: dict[str, Method] = {
     "napari-saf": ours,
+    "napari-saf, automatic": automatic,
     "random walker": walk,
     "forest, multi-scale": forest_of_scales,
     "forest, colour + position": forest_of_colour,

@@ -61,6 +61,13 @@ def ours(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
     return np.asarray(labels == NUCLEUS)
 
 
+def automatic(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
+    """Run the assignment flow with what the strokes choose, as the Scribbles dock does."""
+    choice = saf.choose_for_strokes(image, strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    return np.asarray(choice.method.run(problem).labels == NUCLEUS)
+
+
 def forest(features: NDArray[np.floating], strokes: Strokes) -> NDArray[np.bool_]:
     trees = RandomForestClassifier(100, max_depth=10, n_jobs=-1, random_state=0)
     known = strokes > 0
@@ -86,6 +93,7 @@ def walk(image: Image, strokes: Strokes) -> NDArray[np.bool_]:
 
 METHODS: dict[str, Callable[[Image, Strokes], NDArray[np.bool_]]] = {
     "napari-saf": ours,
+    "napari-saf, automatic": automatic,
     "forest, multi-scale": forest_of_scales,
     "forest, colour": forest_of_colour,
     "random walker": walk,

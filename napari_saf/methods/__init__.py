@@ -29,9 +29,8 @@ from napari_saf.methods._method import (
 from napari_saf.methods._slk import SLK
 from napari_saf.methods._stroke_choice import (
     StrokeChoice,
+    choose_by,
     choose_for_strokes,
-    choose_on,
-    probe_options,
     stroke_choices,
 )
 
@@ -67,14 +66,13 @@ __all__ = [
     "SweepMethod",
     "TradeOff",
     "TradeOffPoint",
+    "choose_by",
     "choose_for_strokes",
-    "choose_on",
     "count_points",
     "map_steps",
     "method_for_warm_start",
     "method_with_prototypes",
     "not_cancelled",
-    "probe_options",
     "run_flow",
     "run_to_end",
     "stroke_choices",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
 from napari_saf.methods import stroke_choices
@@ -106,3 +107,21 @@ def test_one_class_is_refused():
     image, strokes = dots(6)
     with pytest.raises(saf.InvalidInput, match="two or more classes"):
         saf.choose_for_strokes(image, np.where(strokes == 1, 1, 0))
+
+
+def test_texture_takes_the_place_of_colour_only_where_colour_does_not_tell():
+    rng = np.random.default_rng(0)
+    rough = dots(6)[0] > 0.5
+    strokes = np.zeros(rough.shape, dtype=int)
+    for row in (4, 52):
+        strokes[row : row + 7, 5:10] = 1
+        strokes[row - 4 : row - 1, 2:60] = 2
+    smooth = gaussian_filter(rng.normal(size=rough.shape), 5)
+    image = np.where(rough, rng.normal(size=rough.shape), smooth / smooth.std())
+    for step, features in ((1, "multiscale"), (8, "intensity")):
+        choice = saf.choose_for_strokes(image + step * rough, strokes)
+        assert not choice.parameters["connected"]
+        assert choice.options.features == features
+        # With one stroke of a class none can be left out.
+        single = np.where(np.indices(rough.shape)[0] < 40, strokes, 0)
+        assert saf.choose_for_strokes(image + step * rough, single).options.features == "intensity"

@@ -14,7 +14,8 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.image_input import FEATURE_LABELS, ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
-from napari_saf.methods import StrokeChoice, choose_on, probe_options, stroke_choices
+from napari_saf.methods import StrokeChoice, choose_by, stroke_choices
+from napari_saf.problem import ImageOptions, Problem
 
 _FIRST = "object"
 _OWN = "as set below"
@@ -95,21 +96,23 @@ class AutomaticSettings(QCheckBox):
 
         It returns the name of the choice for `take`, empty where there are too few strokes.
         """
-        wanted = probe_options(self._choices())
-        options = dataclasses.replace(
-            job.options,
-            features=wanted.features,
-            window=self._input.region().window(_side(wanted.window))[0],
-            weights=wanted.weights,
-            max_side=wanted.max_side,
-        )
-        probe = dataclasses.replace(job, options=options, features=None, given=None)
+        choices, region = self._choices(), self._input.region()
 
         def choose(cancelled: Callable[[], bool]) -> str:
-            with self._reading:
-                problem = self._reader.read(probe, cancelled)
-            is_enough = problem.seeds is not None and len(np.setdiff1d(problem.seeds, 0)) > 1
-            return choose_on(problem, cancelled) if is_enough else ""
+            seeds = dataclasses.replace(job, given=None).read_seeds(cancelled)
+            if seeds is None or len(np.setdiff1d(seeds, 0)) < 2:
+                return ""
+
+            def read(wanted: ImageOptions) -> Problem:
+                window = region.window(_side(wanted.window))[0]
+                options = dataclasses.replace(wanted, window=window, scaling=job.options.scaling)
+                axis = job.options.channel_axis
+                options = dataclasses.replace(options, channel_axis=axis)
+                own = dataclasses.replace(job, options=options, features=None, given=None)
+                with self._reading:
+                    return self._reader.read(own, cancelled)
+
+            return choose_by(read, choices, cancelled)
 
         return choose
 
