@@ -1,0 +1,241 @@
+"""What the first click gives, with the settings that the docks begin with, and what peers give.
+
+    python benchmarks/defaults.py                  # everything: half an hour
+    python benchmarks/defaults.py labels --images 12
+
+labels    photographs of people's segmentations: covering of connected parts (400 pixels or more),
+          with the labels as they are, the regions that come into view, and the best level of each;
+          peers at the best of a few settings for all. Weights and level of the merges were fitted
+          to these photographs: hierarchy.py prints what they give on others.
+agreement share of the pixels that keep their label with another seed, 10 % brighter, one row and
+          column cut off, and as JPEG of quality 70.
+count     fixed numbers of labels beside the automatic one, on photographs, nuclei and mosaics of
+          textures; the share of variance that decides is chosen on other images (four folds).
+
+The images are sought under NAPARI_SAF_DATA (../shared/data). What strokes give is printed by
+scribbles.py and scribbles_nuclei.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+from numpy.typing import NDArray
+from regions import Labels, Photograph, split
+from scipy.ndimage import gaussian_filter
+from scipy.optimize import linear_sum_assignment
+from skimage import graph
+from skimage.color import rgb2lab
+from skimage.segmentation import felzenszwalb, slic
+from sklearn.cluster import KMeans
+
+import napari_saf as saf
+from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
+from napari_saf.methods import run_to_end
+from napari_saf.metrics import segmentation_covering
+from napari_saf.points import global_means
+
+Array = NDArray[np.float64]
+Pixels = NDArray[np.uint8]
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
+LEVELS = np.linspace(0, 1, 21)
+COUNTS = range(2, 9)
+SHARES = (0.1, 0.15, 0.2, 0.25, 0.3)
+N_FOLDS = 4
+
+
+def problem_of(image: Pixels) -> saf.Problem:
+    """Return the problem that the Segment dock makes of an image."""
+    return saf.Problem.from_image(image, **DEFAULT_OPTIONS.arguments())
+
+
+def click(image: Pixels, **changes: object) -> saf.Segmentation:
+    """Run what the Segment dock runs at first."""
+    method = next(iter(saf.METHODS.values()))
+    return method(**changes).run(problem_of(image))
+
+
+def photographs(count: int | None) -> Iterator[tuple[Photograph, Pixels]]:
+    """Yield about so many photographs, None for all, as floats and as bytes."""
+    paths = sorted(p for name in ("bsds_dev", "bsds_more") for p in DATA.glob(f"{name}/images/*"))
+    for path in paths[:: max(1, len(paths) // (count or len(paths)))] if paths else ():
+        photograph = Photograph.read(path.parents[1], path.stem, 2)
+        yield photograph, np.rint(255 * photograph.image).astype(np.uint8)
+
+
+# Covering
+
+
+def peers(photograph: Photograph) -> Iterator[tuple[str, str, Labels]]:
+    """Yield a method, its setting and its labels."""
+    for scale in (100, 200, 400, 600, 800, 1000):
+        found = felzenszwalb(photograph.image, scale=scale, sigma=0.8, min_size=400)
+        yield "Felzenszwalb", f"scale {scale}", found + 1
+    pieces = slic(photograph.image, n_segments=400, compactness=20, start_label=1)
+    for step in (0.04, 0.06, 0.08, 0.1, 0.12, 0.15):
+        near = graph.rag_mean_color(photograph.image, pieces)
+        yield "SLIC + merging", f"threshold {step}", graph.cut_threshold(pieces, near, step) + 1
+    for sigma in (2, 4):
+        blurred = gaussian_filter(rgb2lab(photograph.small), (sigma, sigma, 0))
+        for count in (2, 3, 4):
+            means = KMeans(count, n_init=3, random_state=0).fit_predict(blurred.reshape(-1, 3))
+            labels = photograph.enlarge(means.reshape(blurred.shape[:2]) + 1)
+            yield "k-means of blurred L*a*b*", f"{count} means, sigma {sigma}", labels
+
+
+def labels(count: int | None) -> None:
+    """Print coverings with their standard error, and how far ours are ahead."""
+    own: list[list[float]] = []
+    theirs: dict[str, dict[str, list[float]]] = {}
+    seconds: list[list[float]] = []
+    for photograph, image in photographs(count):
+        began = time.perf_counter()
+        steps = next(iter(saf.METHODS.values()))().iterate(problem_of(image))
+        np.asarray(next(steps).labels)
+        first = time.perf_counter() - began
+        result = run_to_end(steps)
+        ran = time.perf_counter() - began
+        tree = saf.merge_regions(result.labels, image)
+        shown = tree.at_level()
+        seconds.append([first, ran, time.perf_counter() - began])
+        references = photograph.references
+        levels = [segmentation_covering(tree.at_level(x), references) for x in LEVELS]
+        parts = segmentation_covering(split(np.asarray(result.labels), 400), references)
+        own.append([parts, segmentation_covering(shown, references), max(levels)])
+        for method, setting, found in peers(photograph):
+            scores = theirs.setdefault(method, {}).setdefault(setting, [])
+            scores.append(segmentation_covering(split(found, 400), references))
+    table = np.array(own)
+    print(f"\n{len(table)} photographs: covering, with its standard error")
+    for name, column in zip(
+        ("labels, parts", "regions in view", "best level"), table.T, strict=True
+    ):
+        print(f"{name:28} {_mean(column)}")
+    for method, settings in theirs.items():
+        best = max(settings, key=lambda setting: float(np.mean(settings[setting])))
+        scores = np.array(settings[best])
+        ahead = [_mean(column - scores) for column in table[:, :2].T]
+        print(f"{method:28} {_mean(scores)}  {best}; labels {ahead[0]}, regions {ahead[1]} ahead")
+    each = np.median(seconds, axis=0)
+    print("seconds to first labels, last labels, regions:", *(f"{x:.2f}" for x in each))
+
+
+# Agreement
+
+
+def agreement(count: int | None) -> None:
+    """Print which share of the pixels keeps its label, labels matched as well as they can be."""
+    rows = []
+    for _, image in photographs(count or 20):
+        plain = np.asarray(click(image).labels)
+        brighter = np.clip(np.rint(1.1 * image.astype(float)), 0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        iio.imwrite(file, image, extension=".jpg", quality=70)
+        others = (
+            (plain, click(image, seed=1)),
+            (plain, click(brighter)),
+            (plain[1:, 1:], click(image[1:, 1:])),
+            (plain, click(iio.imread(file.getvalue(), extension=".jpg"))),
+        )
+        rows.append([_agreement(one, np.asarray(other.labels)) for one, other in others])
+    print(f"\n{len(rows)} photographs: share of the pixels that keep their label")
+    for name, column in zip(
+        ("other seed", "brighter", "cut", "JPEG"), np.array(rows).T, strict=True
+    ):
+        print(f"{name:28} {_mean(column)}, least {column.min():.3f}")
+
+
+def _agreement(one: Labels, other: Labels) -> float:
+    table = np.zeros((int(one.max()) + 1, int(other.max()) + 1))
+    np.add.at(table, (one.ravel(), other.ravel()), 1)
+    return float(table[linear_sum_assignment(-table)].sum() / one.size)
+
+
+# Number of labels
+
+
+def mosaics(count: int) -> Iterator[tuple[Pixels, Labels]]:
+    """Yield images of four textures each, and which is where."""
+    names = sorted({path.stem.split("_")[0] for path in DATA.glob("brodatz/*/*.png")})
+    for seed in range(count if names else 0):
+        rng = np.random.default_rng(seed)
+        files = [
+            sorted(DATA.glob(f"brodatz/*/{name}_*.png")) for name in rng.permutation(names)[:4]
+        ]
+        tiles = [iio.imread(rng.choice(own))[:128, :128] for own in files]
+        truth = np.kron([[1, 2], [3, 4]], np.ones((128, 128), int))
+        yield np.block([tiles[:2], tiles[2:]]), truth
+
+
+def nuclei() -> Iterator[tuple[Pixels, Labels]]:
+    for path in sorted(
+        p for name in ("nuclei", "nuclei_more") for p in DATA.glob(f"{name}/images/*")
+    ):
+        truth = iio.imread(path.parents[1] / "labels" / path.name)
+        yield iio.imread(path), 1 + (truth > 0)
+
+
+def counts(count: int | None) -> None:
+    """Print the covering with fixed numbers of labels, and with the automatic one."""
+    sets = {
+        "photographs, parts": [(i, p.references, 400) for p, i in photographs(count or 40)],
+        "nuclei, kinds": [(i, [t], 0) for i, t in nuclei()][:: 60 // min(count or 20, 60)],
+        "mosaics, parts": [(i, [t], 400) for i, t in mosaics(min(count or 12, 12))],
+    }
+    scores, chosen, owners = [], [], []
+    for name, items in sets.items():
+        for image, references, least in items:
+            runs = [np.asarray(click(image, max_labels=k).labels) for k in COUNTS]
+            scores.append([segmentation_covering(split(one, least), references) for one in runs])
+            problem = problem_of(image)
+            points = np.asarray(problem.graph.average(problem.features))
+            chosen.append([len(global_means(points, COUNTS[-1], share)) for share in SHARES])
+            owners.append(name)
+    table, numbers, kinds = np.array(scores), np.array(chosen), np.array(owners)
+    auto = np.take_along_axis(table, numbers - COUNTS[0], axis=1)
+    folds = np.arange(len(table)) % N_FOLDS
+    print("\ncovering" + " " * 14 + "".join(f"{k:7}" for k in COUNTS) + "   automatic (labels)")
+    weights = np.array([1 / (kinds == kind).sum() for kind in kinds])
+    best = [
+        int((auto * weights[:, None])[folds != fold].sum(axis=0).argmax())
+        for fold in range(N_FOLDS)
+    ]
+    held_out = auto[np.arange(len(table)), np.array(best)[folds]]
+    own = numbers[np.arange(len(table)), np.array(best)[folds]]
+    for name in sets:
+        rows = kinds == name
+        fixed = "".join(f"{x:7.3f}" for x in table[rows].mean(axis=0))
+        print(f"{name:22}{fixed}   {_mean(held_out[rows])} ({own[rows].mean():.1f})")
+    print(f"share of variance left, by fold: {[SHARES[k] for k in best]}")
+
+
+def _mean(values: Array) -> str:
+    return f"{values.mean():.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
+
+
+PARTS = {"labels": labels, "agreement": agreement, "count": counts}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="|".join(PARTS), help="by default all")
+    parser.add_argument("--images", type=int, metavar="N", help="about N images of each kind only")
+    options = parser.parse_args(arguments)
+    if not DATA.is_dir():
+        print(f"skipped: no {DATA}; see NAPARI_SAF_DATA")
+        return 0
+    for part in options.parts or PARTS:
+        PARTS[part](options.images)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
