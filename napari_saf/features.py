@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from skimage.color import rgb2lab
+from scipy.ndimage import gaussian_filter
+from skimage.color import lab2rgb, rgb2lab
 from skimage.feature import multiscale_basic_features
 from skimage.filters import threshold_otsu
 from torch import Tensor
@@ -23,6 +24,7 @@ __all__ = [
     "Scaling",
     "channels_last",
     "check_group_source",
+    "colours_of",
     "distances",
     "image_groups",
     "is_rgb",
@@ -113,13 +115,13 @@ def channels_last(
     return np.moveaxis(array, axis, -1), axis % array.ndim
 
 
-def _lab(image: NDArray[np.float32]) -> NDArray[np.float32]:
+def _lab(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
     if image.shape[-1] != 3:
         raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
     return np.asarray(rgb2lab(image) / 100, dtype=np.float32)
 
 
-def _multiscale(image: NDArray[np.float32]) -> NDArray[np.float32]:
+def _multiscale(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
     thin = [axis for axis, side in enumerate(image.shape[:-1]) if side == 1]
     for axis in thin:
         # Differences want two pixels; along a copy there are none.
@@ -145,7 +147,28 @@ def standardized(features: NDArray[np.generic]) -> NDArray[np.float32]:
     return np.asarray((values - flat.mean(axis=0)) / scale, dtype=np.float32)
 
 
-def _position(image: NDArray[np.float32]) -> NDArray[np.float32]:
+def _texture(
+    image: NDArray[np.float32],
+    axes: Sequence[int] | None = None,
+    inside: NDArray[np.bool_] | None = None,
+) -> NDArray[np.float32]:
+    """Return perceived colour, or intensities, and how much lightness varies around a pixel."""
+    colour = _lab(image) if image.shape[-1] == 3 else image
+    light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
+    weight = np.ones_like(light) if inside is None else inside.astype(np.float32)
+    along = tuple(range(light.ndim) if axes is None else axes)
+    blurred = [gaussian_filter(weight * x, _AROUND, axes=along) for x in (1.0, light, light**2)]
+    mean, square = (x / np.maximum(blurred[0], 1e-6) for x in blurred[1:])
+    deviation = np.sqrt(np.maximum(square - mean**2, 0))
+    return np.concatenate([colour, _TEXTURE_WEIGHT * deviation[..., None]], axis=-1)
+
+
+_AROUND, _TEXTURE_WEIGHT = 2.0, 2.0
+"""Width in pixels of what is around, and weight beside colour: chosen on photographs that people
+segmented, where widths of 1.5 and 3 and weights of 1 and 3 are within 0.01 of the covering."""
+
+
+def _position(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
     """Return perceived colour, or intensities, and the place in the image."""
     shape = image.shape[:-1]
     colour = _lab(image) if image.shape[-1] == 3 else image
@@ -154,16 +177,31 @@ def _position(image: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate([colour, place], axis=-1)
 
 
+def colours_of(points: NDArray[np.floating], features: str) -> NDArray[np.floating] | None:
+    """Return the colours (n_points, 3), 0 to 1, of named features; None if there are none."""
+    if features == "texture":
+        points, features = points[:, :-1], "lab" if points.shape[1] == 4 else "intensity"
+    if features == "lab" and points.shape[1] == 3:
+        return np.asarray(lab2rgb(100 * points.astype(float)))
+    if features == "intensity" and points.shape[1] in (1, 3):
+        return np.broadcast_to(np.clip(points, 0, 1), (len(points), 3))
+    return None
+
+
 _POSITION_WEIGHT = 0.3
 """Distance in feature space of the two ends of the longest side; black and white are 1 apart."""
 
-FEATURES: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-    "intensity": lambda image: image,
+FEATURES: dict[str, Callable[..., NDArray[np.float32]]] = {
+    "intensity": lambda image, *_: image,
     "lab": _lab,
+    "texture": _texture,
     "multiscale": _multiscale,
     "position": _position,
 }
-"""Feature names and what computes them: (..., channels) in [0, 1] to (..., n_features)."""
+"""Feature names and what computes them: (..., channels) in [0, 1] to (..., n_features).
+
+Beside the image they get the axes along which pixels are neighbours, and the mask if there is one.
+"""
 
 MAX_EXACT_FEATURES = 25
 """With more features, squared distances are computed by a product of matrices."""

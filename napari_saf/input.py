@@ -16,9 +16,12 @@ from napari_saf.features import FEATURES, Scaling, channels_last, check_group_so
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
-__all__ = ["GIVEN_FEATURES", "ImageOptions", "prepare_images"]
+__all__ = ["AUTO", "GIVEN_FEATURES", "PLAIN", "ImageOptions", "prepare_images"]
 
-Weights = Literal["uniform", "nonlocal", "contrast"]
+Weights = Literal["auto", "uniform", "nonlocal", "contrast"]
+AUTO = "auto"
+PLAIN: dict[str, Any] = {"features": "intensity", "weights": "uniform", "max_side": None}
+"""Options by which pixels stay as they are, in full."""
 GIVEN_FEATURES = "array"
 """Stands for features that were given as arrays; nobody can choose it by name."""
 
@@ -50,17 +53,18 @@ class ImageOptions:
 
     # fmt: off
     features: str = parameter(
-        "intensity", label="Features", choices=tuple(FEATURES),
-        choice_labels={"intensity": "intensity or colour", "lab": "perceived colour (L*a*b*)",
+        AUTO, label="Features", choices=(AUTO, *FEATURES),
+        choice_labels={AUTO: "automatic", "intensity": "intensity or colour",
+                       "lab": "perceived colour (L*a*b*)", "texture": "colour and texture",
                        "multiscale": "edges and texture", "position": "colour and position"},
         help="What describes a pixel.")
-    window: int | tuple[int, ...] = parameter(
-        3, label="Scale", minimum=1, step=2,
+    window: int | tuple[int, ...] | Literal["auto"] = parameter(
+        AUTO, label="Scale", minimum=1, step=2,
         help="Side of the averaging window in pixels, the scale (N).")
     weights: Weights = parameter(
-        "uniform", label="Neighbours",
-        choice_labels={"uniform": "all count alike", "nonlocal": "similar places more",
-                       "contrast": "similar pixels more"},
+        AUTO, label="Neighbours",
+        choice_labels={AUTO: "automatic", "uniform": "all count alike",
+                       "nonlocal": "similar places more", "contrast": "similar pixels more"},
         help="How much each pixel in the window counts (N).")
     channel_axis: int | None = parameter(
         None, label="Channel axis", none="none",
@@ -72,8 +76,8 @@ class ImageOptions:
         None, label="Groups", none="none",
         help="What each label should be spread over: the images, the slices along an axis, the "
         "pixels above a threshold in a channel (V).")
-    max_side: int | None = parameter(
-        None, label="Work at", minimum=1, none="the size of the image",
+    max_side: int | Literal["auto"] | None = parameter(
+        AUTO, label="Work at", minimum=1, none="the size of the image",
         help="Work at a reduced size, no side longer: faster, and the window reaches farther; "
         "labels still come out at the size of the image.")
     rescale: bool = parameter(
@@ -88,9 +92,10 @@ class ImageOptions:
             object.__setattr__(self, name, getattr(self, name) if number is None else number)
         object.__setattr__(self, "window", _sides(self.window))
         object.__setattr__(self, "scaling", _scaling_of(self.scaling))
-        if not isinstance(self.features, str) or self.features not in (*FEATURES, GIVEN_FEATURES):
+        known = (AUTO, *FEATURES, GIVEN_FEATURES)
+        if not isinstance(self.features, str) or self.features not in known:
             raise InvalidInput(
-                f"features: expected {', '.join(FEATURES)} or an array, got {self.features!r}"
+                f"features: expected {', '.join(known[:-1])} or an array, got {self.features!r}"
             )
         check_bounds(self)
         if self.groups is not None:
@@ -100,6 +105,44 @@ class ImageOptions:
         """Return the options for another image, scaled by its own values if `rescale` says so."""
         by_itself = self.rescale if rescale is None else rescale
         return dataclasses.replace(self, scaling=None if by_itself else self.scaling, rescale=False)
+
+    def resolve(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        n_channels: int,
+        axes: Sequence[int] | None = None,
+    ) -> ImageOptions:
+        """Return the options with a value for what is "auto", one for images of these shapes.
+
+        Channels count apart; `axes` are those along which labels are averaged, by default as the
+        window says. Planes are labelled by colour and texture, with weights by contrast, at half
+        their size where that leaves enough pixels; other images by their values, in full.
+        `benchmarks/defaults.py` says how good that is.
+        """
+        found = [_averaged_axes(self.window, shape) if axes is None else axes for shape in shapes]
+        is_plane = all(len(own) == 2 for own in found)
+        sides = [shape[axis] for shape, own in zip(shapes, found, strict=True) for axis in own]
+        longest = max(sides, default=1)
+        half = min(max(longest // 2, _LEAST_SIDE), _MOST_SIDE)
+        values: dict[str, Any] = {
+            "features": "texture" if is_plane else "lab" if n_channels == 3 else "intensity",
+            "weights": "contrast" if is_plane else "uniform",
+            "max_side": half if is_plane and longest >= _FULL_BELOW else None,
+        }
+        changes = {name: value for name, value in values.items() if getattr(self, name) == AUTO}
+        options = dataclasses.replace(self, **changes)
+        if self.window == AUTO:
+            side = _CONTRAST_SIDE if options.weights == "contrast" else _UNIFORM_SIDE
+            for shape, own in zip(shapes, found, strict=True):
+                alone = tuple(3 if axis in own else 1 for axis in range(len(shape)))
+                most = longest if options.max_side is None else int(options.max_side)
+                small = coarse_shape(shape, most, alone)
+                least = min((small[axis] for axis in own), default=side)
+                side = min(side, least - 1 + least % 2)
+            window = tuple(side if axis in own else 1 for axis in range(len(shape)))
+            is_same = all(axis in own or shape[axis] == 1 for axis in range(len(shape)))
+            options = dataclasses.replace(options, window=side if is_same else window)
+        return options
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which `Problem.from_image` does the same again."""
@@ -113,6 +156,8 @@ class ImageOptions:
     @classmethod
     def from_plain(cls, plain: object) -> ImageOptions:
         """Return the options that `to_plain` wrote; errors name an entry as ``input.NAME``."""
+        # A file that does not say so is older than the choices by the program.
+        plain = {"window": 3} | PLAIN | plain if isinstance(plain, dict) else plain
         scaling = plain.get("scaling") if isinstance(plain, dict) else None
         if isinstance(plain, dict) and scaling is not None:
             if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
@@ -166,6 +211,7 @@ def prepare_images(
     if len({array.shape[-1] for array in arrays}) > 1:
         counts = [array.shape[-1] for array in arrays]
         raise InvalidInput(f"images: expected one number of channels, got {counts}")
+    options = options.resolve([array.shape[:-1] for array in arrays], arrays[0].shape[-1])
     shapes = [_working_shape(array.shape[:-1], options) for array in arrays]
     inside = [
         _check_finite(image, array, mask, options.channel_axis)
@@ -189,7 +235,8 @@ def prepare_images(
             features = None if features is None else coarse_means(features, shape, mask)
             small = None if mask is None else coarse_means(mask, shape) > 1e-6
         if features is None:
-            features = FEATURES[options.features](scaled)
+            axes = _averaged_axes(options.window, shape)
+            features = FEATURES[options.features](scaled, axes, small)
         grid = _grid_of(scaled, small, options)
         grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
         grids.append(grid)
@@ -201,6 +248,7 @@ def prepare_images(
 def _grid_of(
     scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, options: ImageOptions
 ) -> GridGraph:
+    assert not isinstance(options.window, str)
     shape, n_channels = scaled.shape[:-1], scaled.shape[-1]
     if options.weights == "uniform":
         return GridGraph(shape, window=options.window, mask=mask)
@@ -255,7 +303,19 @@ def _noise_variances(
     return np.array(variances)
 
 
+def _averaged_axes(window: Any, shape: Sequence[int]) -> list[int]:
+    """Return the axes of an image without channels along which labels are averaged."""
+    sides = window if isinstance(window, tuple) and len(window) == len(shape) else (0,) * len(shape)
+    return [axis for axis, side in enumerate(sides) if side != 1 and shape[axis] > 1]
+
+
+_FULL_BELOW, _LEAST_SIDE, _MOST_SIDE = 400, 240, 640
+"""Planes with a longest side from the first on are labelled at half of it, within the others."""
+_CONTRAST_SIDE, _UNIFORM_SIDE = 13, 3
+
+
 def _working_shape(shape: tuple[int, ...], options: ImageOptions) -> tuple[int, ...]:
+    assert not isinstance(options.window, str) and not isinstance(options.max_side, str)
     if options.max_side is not None:
         window = options.window if isinstance(options.window, tuple) else (options.window,)
         widths = window if len(window) == len(shape) else window[:1] * len(shape)

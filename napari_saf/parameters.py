@@ -86,6 +86,7 @@ class Parameter:
     # The names of the dataclasses, for a field that holds one of several.
     variants: Mapping[str, type] = dataclasses.field(default_factory=dict)
     # Values to offer, by default those of a literal type; the class says whether others do.
+    # A number or window that may be one of some words, too, has these here.
     choices: tuple[str, ...] = ()
     # What the form says for choices that are no plain words.
     choice_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -133,10 +134,10 @@ def _read_fields(cls: type) -> tuple[Parameter, ...]:
         kind: Kind = kinds[0] if kinds else "array"
         if info.is_list:
             kind = "list"
-        elif choices:
-            kind = "choice"
         elif any(typing.get_origin(member) is tuple for member in members):
             kind = "window"
+        elif info.choices or (choices and not kinds):
+            kind = "choice"
         elif not info.variants and any(map(dataclasses.is_dataclass, members)):
             kind = "range"
         read = {"kind": kind, "optional": type(None) in members, "choices": choices}
@@ -186,7 +187,7 @@ def documented(cls: type[T]) -> type[T]:
     for field in own_first:
         (item,) = field.metadata.values()
         item, text = described.get(field.name, item), str(field.type)
-        if item.choices and not item.variants:
+        if item.kind == "choice" and not item.variants:
             text = "{" + ", ".join(f'"{choice}"' for choice in item.choices) + "}"
         text = re.sub(r"NDArray\[.*\]", "array", text).replace(" | None", ", optional")
         if item.minimum is not None:
@@ -227,6 +228,8 @@ def _check_scalar(item: Parameter, value: Any) -> None:
     if isinstance(value, np.ndarray) and np.ndarray in origins:
         return
     plain = value.item() if isinstance(value, np.generic) else value
+    if item.kind != "choice" and isinstance(plain, str) and plain in item.choices:
+        return
     is_number = item.kind in ("int", "float")
     try:
         # pydantic takes what has __float__ for a number

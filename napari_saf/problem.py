@@ -143,30 +143,35 @@ class Problem:
         cls,
         image: ArrayLike,
         *,
-        features: str | ArrayLike = "intensity",
-        window: int | Sequence[int] = 3,
-        weights: str = "uniform",
+        features: str | ArrayLike = "auto",
+        window: int | Sequence[int] | Literal["auto"] = "auto",
+        weights: str = "auto",
         channel_axis: int | None = None,
         mask: ArrayLike | Literal["finite"] | None = None,
         seeds: ArrayLike | None = None,
         groups: ArrayLike | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
-        max_side: int | None = None,
+        max_side: int | Literal["auto"] | None = "auto",
     ) -> Problem:
         """Return the problem of labelling the pixels of an image.
+
+        What is "auto" depends on the image alone, and `options` hold what was chosen: for planes,
+        with windows along two axes, "texture", "contrast", a window of 13 and, from a longest side
+        of 400 on, half of it, from 240 to 640; otherwise "lab" or "intensity", "uniform", 3, None.
 
         Parameters
         ----------
         image : array
             2-D, 3-D or n-D, any real dtype, with or without an axis of channels. Of a masked
             array, pixels that are masked in any channel are left out.
-        features : {"intensity", "lab", "multiscale", "position"} or array (..., n_features)
-            What describes a pixel: its scaled values; CIE L*a*b* / 100; intensities, edges
-            and texture at several scales (scikit-image); colour (intensity) and the place in
-            the image, for strokes; or an image-shaped array.
-        window : int or sequence of int
+        features : {"auto", "intensity", "lab", "texture", "multiscale", "position"} or array
+            What describes a pixel: its scaled values; CIE L*a*b* / 100; colour (intensity) and
+            how much lightness varies around the pixel; intensities, edges and texture at several
+            scales (scikit-image); colour (intensity) and the place in the image, for strokes; or
+            an array (..., n_features), image-shaped.
+        window : int or sequence of int, or "auto"
             Odd side length, in pixels, of the window over which labels are averaged.
-        weights : {"uniform", "nonlocal", "contrast"}
+        weights : {"auto", "uniform", "nonlocal", "contrast"}
             Equal weights, or weights by the likeness of 3 x 3 patches, or of single pixels.
         channel_axis : int, optional
             Axis of the channels. None: a last axis of length 3 or 4 is RGB(A), whose alpha is
@@ -182,10 +187,10 @@ class Problem:
             threshold of Otsu's method), "channel:N:T" (above T or not).
         scaling : (low, high) or Scaling, optional
             The values that become 0 and 1; by default the 0.1 and 99.9 percentiles.
-        max_side : int, optional
+        max_side : int or "auto", optional
             Work on means over blocks of pixels, so that no side is longer than this; axes with
             a window of 1 stay as they are. Labels come out at the size of the image. The
-            window then counts blocks.
+            window then counts blocks. None: as large as the image is.
 
         Raises
         ------
@@ -212,15 +217,15 @@ class Problem:
         cls,
         images: Sequence[ArrayLike],
         *,
-        features: str | Sequence[ArrayLike] = "intensity",
-        window: int | Sequence[int] = 3,
-        weights: str = "uniform",
+        features: str | Sequence[ArrayLike] = "auto",
+        window: int | Sequence[int] | Literal["auto"] = "auto",
+        weights: str = "auto",
         channel_axis: int | None = None,
         masks: Sequence[ArrayLike | None] | Literal["finite"] | None = None,
         seeds: Sequence[ArrayLike | None] | None = None,
         groups: Sequence[ArrayLike] | str | None = None,
         scaling: Scaling | Sequence[float] | None = None,
-        max_side: int | None = None,
+        max_side: int | Literal["auto"] | None = "auto",
     ) -> Problem:
         """Return the problem of labelling several images together.
 

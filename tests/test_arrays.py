@@ -5,6 +5,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.arrays import own_floats
+from napari_saf.input import PLAIN
 
 
 def read_only(array):
@@ -58,7 +59,7 @@ def test_features_and_start(form, method):
 def test_prototypes_and_atoms(form):
     image = np.random.default_rng(0).random((12, 13))
     points = np.array([[0.2], [0.8]])
-    problem = saf.Problem.from_image(image)
+    problem = saf.Problem.from_image(image, **PLAIN)
     plain, other = (
         saf.AssignmentFlow(prototypes=p).run(problem, max_iterations=5)
         for p in (points, form(points))

@@ -5,6 +5,7 @@ import pytest
 from skimage.filters import threshold_otsu
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 
 DTYPES = ["bool", "uint8", "int16", "uint16", "int32", "uint64", "float16", "float32", "float64"]
 
@@ -23,12 +24,14 @@ def test_every_position_along_an_axis_is_a_group(image):
     np.testing.assert_array_equal(problem(image, groups="axis:0").groups, rows.ravel())
     np.testing.assert_array_equal(problem(image, groups="axis:1").groups, columns.ravel())
     volume = np.random.default_rng(0).random((4, 5, 6))
-    slices = saf.Problem.from_image(volume, groups="axis:0").groups
+    slices = saf.Problem.from_image(volume, groups="axis:0", **PLAIN).groups
     np.testing.assert_array_equal(slices, np.repeat([1, 2, 3, 4], 30))
 
 
 def test_axes_are_counted_without_the_channels(image):
-    first = saf.Problem.from_image(np.moveaxis(image, -1, 0), channel_axis=0, groups="axis:0")
+    first = saf.Problem.from_image(
+        np.moveaxis(image, -1, 0), channel_axis=0, groups="axis:0", **PLAIN
+    )
     np.testing.assert_array_equal(first.groups, np.repeat(np.arange(1, 6), 6))
 
 
@@ -74,22 +77,28 @@ def test_groups_follow_the_mask(image):
 
 def test_each_of_several_images_is_a_group(image):
     masks = [None, np.arange(24).reshape(4, 6) % 2 == 0]
-    both = saf.Problem.from_images([image, image[:4]], channel_axis=-1, masks=masks, groups="image")
+    both = saf.Problem.from_images(
+        [image, image[:4]], channel_axis=-1, masks=masks, groups="image", **PLAIN
+    )
     np.testing.assert_array_equal(both.groups, np.repeat([1, 2], [30, 12]))
 
 
 def test_several_images_share_axes_and_thresholds(image):
     images = [image, image[:3] + 0.2]
-    by_row = saf.Problem.from_images(images, channel_axis=-1, groups="axis:0").groups
+    by_row = saf.Problem.from_images(images, channel_axis=-1, groups="axis:0", **PLAIN).groups
     np.testing.assert_array_equal(by_row, np.repeat([1, 2, 3, 4, 5, 1, 2, 3], 6))
     values = np.concatenate([one[..., 1].ravel() for one in images])
-    by_channel = saf.Problem.from_images(images, channel_axis=-1, groups="channel:1").groups
+    by_channel = saf.Problem.from_images(
+        images, channel_axis=-1, groups="channel:1", **PLAIN
+    ).groups
     np.testing.assert_array_equal(by_channel, 1 + (values > threshold_otsu(values)))
 
 
 def test_groups_given_for_some_of_several_images(image):
     given = np.full((5, 6), 3)
-    groups = saf.Problem.from_images([image, image], channel_axis=-1, groups=[given, None]).groups
+    groups = saf.Problem.from_images(
+        [image, image], channel_axis=-1, groups=[given, None], **PLAIN
+    ).groups
     np.testing.assert_array_equal(groups, np.repeat([3, 0], 30))
 
 
@@ -135,4 +144,6 @@ def test_a_constant_channel_makes_no_groups(image):
 
 def test_groups_come_one_per_image(image):
     with pytest.raises(saf.InvalidInput, match="groups: expected one for each of 2 images, got 1"):
-        saf.Problem.from_images([image, image], channel_axis=-1, groups=[np.ones((5, 6), int)])
+        saf.Problem.from_images(
+            [image, image], channel_axis=-1, groups=[np.ones((5, 6), int)], **PLAIN
+        )

@@ -16,11 +16,12 @@ import torch
 import napari_saf as saf
 from napari_saf import device
 from napari_saf.device import memory_errors_translated, memory_limit
+from napari_saf.input import PLAIN
 
 
 @pytest.fixture
 def problem():
-    return saf.Problem.from_image(np.random.default_rng(0).random((8, 8)))
+    return saf.Problem.from_image(np.random.default_rng(0).random((8, 8)), **PLAIN)
 
 
 def test_a_run_that_takes_more_is_refused_with_a_way_on(problem):
@@ -53,17 +54,21 @@ def test_an_image_of_few_values_needs_less():
     noise = np.random.default_rng(0).random((40, 40, 3))
     with memory_limit(4 * 40 * 40 * 100):
         with pytest.raises(saf.ComputeError, match="not enough memory"):
-            method.run(saf.Problem.from_image(noise), max_iterations=1)
-        method.run(saf.Problem.from_image(noise.round()), max_iterations=1)
+            method.run(saf.Problem.from_image(noise, **PLAIN), max_iterations=1)
+        method.run(saf.Problem.from_image(noise.round(), **PLAIN), max_iterations=1)
 
 
 @pytest.mark.parametrize("weights", ["nonlocal", "contrast"])
 def test_weights_that_take_more_are_refused_before_they_are_made(weights):
     image = np.random.default_rng(0).random((40, 40))
     with memory_limit(4 * 40 * 40 * 25 + 1):
-        saf.Problem.from_image(image, weights=weights, window=5)
+        saf.Problem.from_image(
+            image, weights=weights, window=5, features="intensity", max_side=None
+        )
         with pytest.raises(saf.ComputeError, match="may be taken; use a smaller window"):
-            saf.Problem.from_image(image, weights=weights, window=7)
+            saf.Problem.from_image(
+                image, weights=weights, window=7, features="intensity", max_side=None
+            )
 
 
 def test_weights_as_a_matrix_are_counted_as_such():
@@ -82,7 +87,7 @@ def test_the_size_that_is_proposed_fits_and_the_next_does_not(shape, window, n_v
     method = saf.SelfAssignmentFlow(max_labels=4)
 
     def run(**options):
-        problem = saf.Problem.from_image(image, window=window, **options)
+        problem = saf.Problem.from_image(image, window=window, **PLAIN | options)
         return method.run(problem, max_iterations=1)
 
     with memory_limit(150_000):
@@ -97,7 +102,7 @@ def test_the_size_that_is_proposed_fits_and_the_next_does_not(shape, window, n_v
 
 def test_many_images_or_a_network_have_no_side():
     images = [np.random.default_rng(k).random((9, 9)) for k in range(3)]
-    several = saf.Problem.from_images(images)
+    several = saf.Problem.from_images(images, **PLAIN)
     with memory_limit(10_000), pytest.raises(saf.ComputeError, match="fewer images at once"):
         saf.SelfAssignmentFlow().run(several)
     network = saf.Problem(
@@ -167,7 +172,7 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
 
         room = psutil.Process().memory_info().vms + 2**31
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
-        sys.exit(main(["segment", "in", "-o", "out"]))
+        sys.exit(main(["segment", "in", "-o", "out", "--max-side", "none"]))
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

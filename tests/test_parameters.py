@@ -40,11 +40,12 @@ def test_every_field_is_described_once_with_a_default_within_its_bounds(method):
     for item in items:
         assert item.label
         assert item.help.isascii()  # a console may hold no other letters
-        if item.kind in ("int", "float") and item.default is not None:
+        is_word = item.default in item.choices
+        if item.kind in ("int", "float") and item.default is not None and not is_word:
             assert (item.minimum or 0) <= item.default
             assert item.maximum is None or item.default <= item.maximum
         if item.kind == "choice":
-            assert item.default in item.choices
+            assert item.default in (*item.choices, *[None] * item.optional)
         if item.depends_on is not None:
             assert item.depends_on[0] in names
 
@@ -127,11 +128,14 @@ def test_bad_plain_values_are_refused(plain, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"features": "colour"}, "features: expected intensity, lab, .* or an array, got 'colour'"),
+        (
+            {"features": "colour"},
+            "features: expected auto, intensity, .* an array, got 'colour'",
+        ),
         ({"window": 4}, "window: expected odd whole numbers of 1 or more, got 4"),
         ({"window": (3, 2.5)}, "window: expected odd whole numbers"),
         ({"window": ()}, "window: expected odd whole numbers"),
-        ({"weights": "gaussian"}, "weights: expected one of uniform, nonlocal, contrast"),
+        ({"weights": "gaussian"}, "weights: expected one of auto, uniform, nonlocal, contrast"),
         ({"channel_axis": True}, "channel_axis: expected a whole number, got True"),
         ({"max_side": 0}, "max_side: expected at least 1, got 0"),
         ({"scaling": (1, 0)}, "scaling: expected the values that become 0 and 1"),

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as npst
 
 import napari_saf as saf
 from napari_saf.features import FEATURES, Scaling
+from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
 DTYPES = ["bool", "uint8", "int16", "uint16", "int32", "uint64", "float16", "float32", "float64"]
@@ -25,67 +26,70 @@ def photo():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_becomes_float32_in_the_unit_interval(dtype):
     image = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, (12, 13))
-    problem = saf.Problem.from_image(image.astype(dtype))
+    problem = saf.Problem.from_image(image.astype(dtype), **PLAIN)
     assert problem.features.dtype == np.float32
     assert (problem.features.min(), problem.features.max()) == (0, 1)
     assert problem.features.shape == (156, 1)
 
 
 def test_gain_and_offset_do_not_matter(photo):
-    plain = saf.Problem.from_image(photo).features
-    other = saf.Problem.from_image(photo.astype(np.float64) * 17 - 4000).features
+    plain = saf.Problem.from_image(photo, **PLAIN).features
+    other = saf.Problem.from_image(photo.astype(np.float64) * 17 - 4000, **PLAIN).features
     np.testing.assert_allclose(plain, other, atol=1e-5)
 
 
 def test_channels(photo):
     grey = photo[..., 0]
-    assert saf.Problem.from_image(photo).features.shape == (480, 3)
+    assert saf.Problem.from_image(photo, **PLAIN).features.shape == (480, 3)
     rgba = np.concatenate([photo, grey[..., None]], axis=-1)
     np.testing.assert_array_equal(
-        saf.Problem.from_image(rgba).features, saf.Problem.from_image(photo).features
+        saf.Problem.from_image(rgba, **PLAIN).features,
+        saf.Problem.from_image(photo, **PLAIN).features,
     )
-    assert saf.Problem.from_image(rgba, channel_axis=-1).features.shape == (480, 4)
-    first = saf.Problem.from_image(np.moveaxis(photo, -1, 0), channel_axis=0)
-    np.testing.assert_array_equal(first.features, saf.Problem.from_image(photo).features)
-    volume = saf.Problem.from_image(np.random.default_rng(0).random((6, 7, 8)))
+    assert saf.Problem.from_image(rgba, channel_axis=-1, **PLAIN).features.shape == (480, 4)
+    first = saf.Problem.from_image(np.moveaxis(photo, -1, 0), channel_axis=0, **PLAIN)
+    np.testing.assert_array_equal(first.features, saf.Problem.from_image(photo, **PLAIN).features)
+    volume = saf.Problem.from_image(np.random.default_rng(0).random((6, 7, 8)), **PLAIN)
     assert volume.features.shape == (336, 1)
     assert volume.graph.window == (3, 3, 3)
-    assert saf.Problem.from_image(photo[..., :2], window=1).features.shape == (960, 1)
+    assert saf.Problem.from_image(photo[..., :2], window=1, **PLAIN).features.shape == (960, 1)
 
 
 def test_a_recorded_scaling_repeats_the_features(photo):
-    problem = saf.Problem.from_image(photo)
+    problem = saf.Problem.from_image(photo, **PLAIN)
     bounds = problem.options.scaling.low, problem.options.scaling.high
-    given = saf.Problem.from_image(photo, scaling=bounds)
+    given = saf.Problem.from_image(photo, scaling=bounds, **PLAIN)
     assert given.options.scaling == problem.options.scaling
     assert problem.options.rescale and not given.options.rescale
-    darker = saf.Problem.from_image(photo // 2, scaling=problem.options.scaling)
+    darker = saf.Problem.from_image(photo // 2, scaling=problem.options.scaling, **PLAIN)
     np.testing.assert_allclose(darker.features.max(), 127 / 255, atol=0.01)
-    again = saf.Problem.from_image(photo, scaling=problem.options.scaling)
+    again = saf.Problem.from_image(photo, scaling=problem.options.scaling, **PLAIN)
     np.testing.assert_array_equal(problem.features, again.features)
 
 
 def test_a_scaling_may_be_an_array(photo):
-    one, other = (saf.Problem.from_image(photo, scaling=s) for s in ((0, 255), np.array([0, 255])))
+    one, other = (
+        saf.Problem.from_image(photo, scaling=s, **PLAIN) for s in ((0, 255), np.array([0, 255]))
+    )
     assert one.options == other.options
 
 
 def test_hot_pixels_do_not_flatten_the_image():
     image = np.random.default_rng(0).random((100, 100))
     image[3, 4] = 1e6
-    assert saf.Problem.from_image(image).features.std() > 0.2
+    assert saf.Problem.from_image(image, **PLAIN).features.std() > 0.2
 
 
 @pytest.mark.parametrize("name", list(FEATURES))
 def test_named_features_are_finite_and_one_vector_a_pixel(photo, name):
-    problem = saf.Problem.from_image(photo, features=name)
+    problem = saf.Problem.from_image(photo, features=name, weights="uniform", max_side=None)
     assert problem.features.shape[0] == 480
     assert np.isfinite(problem.features).all()
 
 
 def test_features_can_be_given(photo):
     own = np.random.default_rng(1).random((20, 24, 5))
-    problem = saf.Problem.from_image(photo, features=own)
+    problem = saf.Problem.from_image(photo, features=own, weights="uniform", max_side=None)
     np.testing.assert_array_equal(problem.features, own.reshape(480, 5))
     assert problem.options.features == "array"
 
@@ -94,29 +98,31 @@ def test_pixels_outside_the_mask_do_not_count(photo):
     mask = np.random.default_rng(0).random((20, 24)) < 0.5
     spoilt = photo.astype(float)
     spoilt[~mask] = np.nan
-    inside = saf.Problem.from_image(spoilt, mask=mask)
+    inside = saf.Problem.from_image(spoilt, mask=mask, **PLAIN)
     assert inside.n_nodes == mask.sum()
-    finite = saf.Problem.from_image(spoilt, mask="finite")
+    finite = saf.Problem.from_image(spoilt, mask="finite", **PLAIN)
     np.testing.assert_array_equal(inside.features, finite.features)
     np.testing.assert_array_equal(inside.graph.mask, finite.graph.mask)
 
 
 def test_a_scaling_of_another_kind_of_image_is_told(photo):
-    scaling = saf.Problem.from_image(photo).options.scaling
-    assert not saf.Problem.from_image(photo, scaling=scaling).notes
-    deeper = saf.Problem.from_image(photo.astype(np.uint16) * 257, scaling=scaling)
+    scaling = saf.Problem.from_image(photo, **PLAIN).options.scaling
+    assert not saf.Problem.from_image(photo, scaling=scaling, **PLAIN).notes
+    deeper = saf.Problem.from_image(photo.astype(np.uint16) * 257, scaling=scaling, **PLAIN)
     (note,) = deeper.notes
     assert re.match(r"\d\d+ % of the values lie outside", note)
     assert deeper.with_seeds(None).notes == (note,)
     few = saf.SelfAssignmentFlow(max_labels=3, stop=saf.StoppingRule(max_steps=2))
     assert note in few.run(deeper).notes
     features = np.zeros((*photo.shape[:2], 2)) + np.arange(2)
-    assert not saf.Problem.from_image(photo, features=features, scaling=(-2, -1)).notes
+    assert not saf.Problem.from_image(
+        photo, features=features, scaling=(-2, -1), weights="uniform", max_side=None
+    ).notes
 
 
 def test_several_images_share_scaling_and_stay_apart(photo):
     bright, dark = photo, photo[:10] // 4
-    problem = saf.Problem.from_images([bright, dark], groups="image")
+    problem = saf.Problem.from_images([bright, dark], groups="image", **PLAIN)
     assert problem.n_nodes == 480 + 240
     assert np.bincount(problem.groups).tolist() == [0, 480, 240]
     assert problem.features[480:].max() < 0.3
@@ -126,14 +132,16 @@ def test_several_images_share_scaling_and_stay_apart(photo):
 
 
 def test_options_survive_json(photo):
-    options = saf.Problem.from_image(photo, window=(3, 5), features="lab").options
+    options = saf.Problem.from_image(
+        photo, window=(3, 5), features="lab", weights="uniform", max_side=None
+    ).options
     assert ImageOptions.from_plain(json.loads(json.dumps(options.to_plain()))) == options
 
 
 @given(npst.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(4, 6))))
 def test_any_array_of_floats_is_a_problem_or_invalid(image):
     try:
-        problem = saf.Problem.from_image(image, window=1)
+        problem = saf.Problem.from_image(image, window=1, **PLAIN)
     except saf.InvalidInput:
         return
     assert 0 <= problem.features.min() <= problem.features.max() <= 1
@@ -176,7 +184,7 @@ def nan_image():
             "within the mask",
         ),
         (np.random.rand(9, 9), {"mask": "inside"}, "'finite'"),
-        (np.random.rand(9, 9), {"features": "colour"}, "expected intensity, lab, multiscale"),
+        (np.random.rand(9, 9), {"features": "colour"}, "expected auto, intensity, lab"),
         (np.random.rand(9, 9), {"features": np.ones((8, 9, 2))}, "expected an array of shape"),
         (np.random.rand(9, 9), {"features": "lab"}, "3 channels"),
         (np.random.rand(9, 9), {"weights": "gaussian"}, "uniform, nonlocal, contrast"),
@@ -209,12 +217,12 @@ def test_lists_of_another_length_are_refused(arguments, said):
 
 def test_no_images_are_refused():
     with pytest.raises(saf.InvalidInput, match="at least one"):
-        saf.Problem.from_images([])
+        saf.Problem.from_images([], **PLAIN)
 
 
 def test_images_of_differing_channels_are_refused():
     with pytest.raises(saf.InvalidInput, match="one number of channels"):
-        saf.Problem.from_images([np.random.rand(9, 9), np.random.rand(9, 9, 3)])
+        saf.Problem.from_images([np.random.rand(9, 9), np.random.rand(9, 9, 3)], **PLAIN)
 
 
 def test_features_that_do_not_fit_the_graph_are_refused():
@@ -231,7 +239,7 @@ def test_what_is_no_graph_is_refused(graph):
 
 
 def test_problems_and_scalings_are_frozen(photo):
-    problem = saf.Problem.from_image(photo)
+    problem = saf.Problem.from_image(photo, **PLAIN)
     with pytest.raises(dataclasses.FrozenInstanceError):
         problem.features = None
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -265,8 +273,8 @@ def test_the_mask_of_a_masked_array_leaves_pixels_out(photo, masked_in, mask):
     half = np.arange(24) < np.full((20, 1), 12)
     given = half if mask == "half" else mask
     inside = ~hidden & half if mask == "half" else ~hidden
-    found = saf.Problem.from_image(np.ma.array(image, mask=where), mask=given)
-    plain = saf.Problem.from_image(image, mask=inside)
+    found = saf.Problem.from_image(np.ma.array(image, mask=where), mask=given, **PLAIN)
+    plain = saf.Problem.from_image(image, mask=inside, **PLAIN)
     assert found.options == plain.options
     np.testing.assert_array_equal(found.features, plain.features)
     np.testing.assert_array_equal(found.graph.mask, plain.graph.mask)
@@ -276,16 +284,16 @@ def test_masked_arrays_among_several_images(photo):
     grey = photo[..., 0].astype(float)
     hidden = grey > 200
     image = np.where(hidden, np.nan, grey)
-    found = saf.Problem.from_images([np.ma.array(image, mask=hidden), grey])
-    plain = saf.Problem.from_images([image, grey], masks=[~hidden, None])
+    found = saf.Problem.from_images([np.ma.array(image, mask=hidden), grey], **PLAIN)
+    plain = saf.Problem.from_images([image, grey], masks=[~hidden, None], **PLAIN)
     np.testing.assert_array_equal(found.features, plain.features)
     with pytest.raises(saf.InvalidInput, match="mask"):
-        saf.Problem.from_image(np.ma.array(grey, mask=hidden), mask=hidden)
+        saf.Problem.from_image(np.ma.array(grey, mask=hidden), mask=hidden, **PLAIN)
 
 
 def test_a_masked_array_without_masked_values_is_an_array(photo):
-    found = saf.Problem.from_image(np.ma.array(photo))
-    np.testing.assert_array_equal(found.features, saf.Problem.from_image(photo).features)
+    found = saf.Problem.from_image(np.ma.array(photo), **PLAIN)
+    np.testing.assert_array_equal(found.features, saf.Problem.from_image(photo, **PLAIN).features)
 
 
 @pytest.mark.parametrize(
@@ -304,13 +312,18 @@ def test_features_that_are_no_numbers_are_refused(features):
     if np.ma.isMaskedArray(features) or isinstance(features, list):
         return
     with pytest.raises(saf.InvalidInput, match="features"):
-        saf.Problem.from_image(np.arange(20.0).reshape(4, 5), features=features.reshape(4, 5, 1))
+        saf.Problem.from_image(
+            np.arange(20.0).reshape(4, 5),
+            features=features.reshape(4, 5, 1),
+            weights="uniform",
+            max_side=None,
+        )
 
 
 def test_only_the_word_finite_is_a_mask(photo):
     for word in ("finit", "f"):
         with pytest.raises(saf.InvalidInput, match="'finite'"):
-            saf.Problem.from_images([photo, photo], masks=word)
+            saf.Problem.from_images([photo, photo], masks=word, **PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +336,7 @@ def test_only_the_word_finite_is_a_mask(photo):
 )
 def test_what_numpy_cannot_read_is_no_image(image):
     with pytest.raises(saf.InvalidInput, match="image"):
-        saf.Problem.from_image(image)
+        saf.Problem.from_image(image, **PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +354,9 @@ def test_what_numpy_cannot_read_is_no_image(image):
 def test_contrast_counts_few_pixels_of_a_wide_window(shape, window, count):
     """Windows of 9 and more count about 256 at most, which reach to the rim or nearly."""
     image = np.random.default_rng(0).random(shape, dtype=np.float32)
-    grid = saf.Problem.from_image(image, window=window, weights="contrast").graph
+    grid = saf.Problem.from_image(
+        image, window=window, weights="contrast", features="intensity", max_side=None
+    ).graph
     assert grid.weights.shape == (image.size, count)
     reach = np.max(window) // 2
     assert reach // grid.stride * grid.stride >= 0.6 * reach
@@ -352,6 +367,6 @@ def test_a_mask_with_nan_is_refused(photo, dtype):
     mask = np.ones((20, 24), dtype)
     mask[3, 4:7] = np.nan
     with pytest.raises(saf.InvalidInput, match=r"mask: .* 3 of 480 pixels are NaN"):
-        saf.Problem.from_image(photo, mask=mask)
+        saf.Problem.from_image(photo, mask=mask, **PLAIN)
     mask[3, 4:7] = 0
-    assert saf.Problem.from_image(photo, mask=mask).n_nodes == 477
+    assert saf.Problem.from_image(photo, mask=mask, **PLAIN).n_nodes == 477

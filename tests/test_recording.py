@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import napari_saf as saf
 from napari_saf import recording
 from napari_saf.errors import SafError
+from napari_saf.input import PLAIN
 from napari_saf.parameters import build, to_plain, values_of
 from napari_saf.recording import PackedArray, Recording, SampledSeries
 
@@ -36,7 +37,7 @@ def blocks(side=24, channels=3):
 
 @pytest.fixture(scope="module")
 def problem():
-    return saf.Problem.from_image(blocks(), window=3)
+    return saf.Problem.from_image(blocks(), window=3, **PLAIN)
 
 
 def recorded(method, problem, **limits):
@@ -147,7 +148,7 @@ def test_the_last_snapshot_has_no_assignment_once_the_run_has_ended(problem, met
     "method",
     [
         saf.SelfAssignmentFlow(max_labels=8),
-        saf.SelfAssignmentFlow(max_labels=8, s=0.5),
+        saf.SelfAssignmentFlow(max_labels=8, s=0.5, epsilon=1.0),
         saf.AssignmentFlow(prototypes=np.random.default_rng(1).random((5, 3))),
     ],
     ids=["saf, s = 0", "saf, s = 0.5", "af"],
@@ -197,7 +198,7 @@ def test_every_method_can_be_recorded():
     seeds[:2], seeds[-2:] = 1, 2
     for name, kind in saf.METHODS.items():
         groups = "channel:1" if name == "fair" else None
-        problem = saf.Problem.from_image(image, window=3, seeds=seeds, groups=groups)
+        problem = saf.Problem.from_image(image, window=3, seeds=seeds, groups=groups, **PLAIN)
         recording, _ = recorded(kind(), problem)
         sample = recording.states[-1]
         start = sample.assignment()

@@ -1,5 +1,6 @@
 """What the flows must reach, on real data; `benchmarks/accuracy.py` prints the large cases."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -50,7 +51,9 @@ def columns_of(result):
 
 
 def test_sketch_labels_like_the_exact_kernel(photograph):
-    problem = saf.Problem.from_image(photograph, features=photograph)
+    problem = saf.Problem.from_image(
+        photograph, features=photograph, weights="uniform", max_side=None
+    )
     exact = saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=None)).run(problem)
     shares = [
         (
@@ -68,11 +71,16 @@ def test_sketch_labels_like_the_exact_kernel(photograph):
 
 @pytest.mark.parametrize("window", [3, 9])
 def test_adaptive_scheme_labels_like_small_steps(photograph, window):
-    problem = saf.Problem.from_image(photograph, features=photograph, window=window)
-    small = saf.SelfAssignmentFlow(
-        stepper=saf.BogackiShampine(tolerance=1e-5), stop=saf.StoppingRule(max_steps=4000)
+    problem = saf.Problem.from_image(
+        photograph, features=photograph, window=window, weights="uniform", max_side=None
+    )
+    method = saf.SelfAssignmentFlow(max_labels=16, epsilon=1.0)
+    small = dataclasses.replace(
+        method,
+        stepper=saf.BogackiShampine(tolerance=1e-5),
+        stop=saf.StoppingRule(max_steps=4000),
     ).run(problem)
     assert small.n_evaluations >= 200
-    adaptive = saf.SelfAssignmentFlow().run(problem)
+    adaptive = method.run(problem)
     assert adaptive.n_evaluations <= 100
     assert (columns_of(adaptive) == columns_of(small)).mean() >= 0.98

@@ -15,6 +15,8 @@ SHAPES = [(1, 12, 9, 3), (12, 1, 3), (1, 12, 3), (1, 2, 3)]
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_kind_of_features_takes_them(shape, features):
     image = np.random.default_rng(0).random(shape)
-    problem = saf.Problem.from_image(image, features=features, window=1, channel_axis=-1)
+    problem = saf.Problem.from_image(
+        image, features=features, window=1, channel_axis=-1, weights="uniform", max_side=None
+    )
     assert len(problem.features) == np.prod(shape[:-1])
     assert np.isfinite(problem.features).all()

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.random((10, 12))
 SEEDS = np.zeros((10, 12), dtype=np.uint8)
 SEEDS[1, 1:5], SEEDS[8, 3:9] = 1, 2
 GROUPS = np.arange(120).reshape(10, 12) % 2 + 1
-PROBLEM = saf.Problem.from_image(IMAGE, seeds=SEEDS, groups=GROUPS)
+PROBLEM = saf.Problem.from_image(IMAGE, seeds=SEEDS, groups=GROUPS, **PLAIN)
 VALUES = [None, "x", "", b"x", [], {}, set(), object(), 1.5, -1, True, float("nan"), 1j, 10**30]
 VALUES += [np.array([1, 2]), np.array(3), np.float32(2.5), (1, 2), [None], ["a"]]
 

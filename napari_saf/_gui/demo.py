@@ -27,8 +27,7 @@ def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: st
     title = str(result.recipe["method"]).upper()
     live = LiveLayer(viewer, layer, title, place(layer, tuple(range(layer.ndim)), {}))
     live.finish(result)
-    _, dock = viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
-    dock.input.scale.set_value(result.recipe["input"]["window"])
+    viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
     run_registry(viewer).show_result(layer, live.layer)
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from napari_saf.batch._engine import AbstractTask, Job, OnStep
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import channels_last
+from napari_saf.input import AUTO
 from napari_saf.io import (
     ImageFile,
     Recipe,
@@ -224,6 +225,8 @@ class LabelTask(AbstractTask[LabelSummary]):
         found, own = recipe.options.for_others(), self.source.options
         if own.scaling is None:
             found = dataclasses.replace(found, scaling=None)
+        left = [field.name for field in dataclasses.fields(own) if getattr(own, field.name) == AUTO]
+        found = dataclasses.replace(found, **dict.fromkeys(left, AUTO))  # type: ignore[arg-type]
         if self.source.axis_from_file:
             found = dataclasses.replace(found, channel_axis=own.channel_axis)
         return next(plain) == next(plain) and found == own

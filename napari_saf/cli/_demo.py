@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from napari_saf import io
 from napari_saf.cli import run_with_progress
 from napari_saf.cli._methods import DEBUG, output
+from napari_saf.features import colours_of
 from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS, Segmentation
@@ -59,10 +60,11 @@ def demo(out: Path, sample: str, headless: bool, debug: bool) -> None:
 def save_run_figure(path: Path, image: io.ImageFile, result: Segmentation, title: str) -> None:
     """Save image, labels, prototypes and entropy side by side as PNG.
 
-    The prototypes are intensities; of a stack the middle plane is shown.
+    The prototypes are shown in their colours; of a stack the middle plane is shown.
     """
-    labels, points = np.asarray(result.labels), np.clip(result.prototypes, 0, 1)
-    colours = points if points.shape[1] == 3 else np.repeat(points[:, :1], 3, axis=1)
+    labels, points = np.asarray(result.labels), result.prototypes
+    colours = colours_of(points, result.recipe["input"]["features"])
+    assert colours is not None
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     original, labelled, prototypes, entropy = figure.subplots(1, 4)
     middle = tuple(side // 2 for side in labels.shape[:-2])

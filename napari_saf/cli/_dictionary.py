@@ -31,6 +31,7 @@ from napari_saf.dictionary import (
     PatchDictionary,
     PatchDictionaryLearning,
 )
+from napari_saf.input import PLAIN
 from napari_saf.problem import Problem
 from napari_saf.result import STATUS_TEXTS
 from napari_saf.storage import atomic_write, make_folder
@@ -94,7 +95,7 @@ def _learn(
     files = [io.read_image(path) for path in paths]
     axis = files[0].stated_channel_axis if channel_axis is None else channel_axis
     arrays = [file.array for file in files]
-    problem = Problem.from_images(arrays, window=window, channel_axis=axis)
+    problem = Problem.from_images(arrays, window=window, channel_axis=axis, **PLAIN)
     title = paths[0].name if len(paths) == 1 else f"{len(paths)} images"
     began = time.perf_counter()
     result = run_with_progress(method.iterate(problem), title)

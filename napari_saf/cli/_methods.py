@@ -135,11 +135,10 @@ def image_options(*names: str) -> list[click.Option]:
         if described is None:
             item = known[name]
             default = "" if item.default is None else f" [default: {item.default}]"
-            described = {"type": ParameterValue([item.kind]), "help": f"{item.help}{default}"}
+            value = ParameterValue([item.kind], item.optional and bool(item.choices), item.choices)
+            described = {"type": value, "help": f"{item.help}{default}"}
             if item.kind == "choice":
                 described["type"] = click.Choice(item.choices)
-            elif item.kind == "int" and item.minimum is not None:
-                described |= {"type": click.IntRange(int(item.minimum)), "metavar": "PIXELS"}
         options.append(click.Option([flag_of(name)], **described))
     return options
 
@@ -157,7 +156,10 @@ def problem_source(
     Raise UsageError if a file belongs to one image and there are several.
     """
     options = base or ImageOptions()
-    changes = {name: values[name] for name in _IMAGE_NAMES if values.get(name) is not None}
+    given = {name: values[name] for name in _IMAGE_NAMES if values.get(name) is not None}
+    changes: dict[str, Any] = {
+        name: None if value == _NONE else value for name, value in given.items()
+    }
     groups: str | None = values.get("groups")
     groups_file: Path | None = None
     if groups is not None:

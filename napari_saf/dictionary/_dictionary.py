@@ -33,6 +33,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, is_rgb
 from napari_saf.flow import Basis, Flow, SelfAssignmentField, Start, normalize_
 from napari_saf.graph import GraphUnion, GridGraph
+from napari_saf.input import PLAIN
 from napari_saf.methods import (
     AbstractFlow,
     Call,
@@ -130,7 +131,7 @@ class PatchDictionary(PatchAtoms):
         if isinstance(images, np.ndarray):
             has_channels = channel_axis is not None or is_rgb(images.shape)
             images = [images] if images.ndim == 2 + has_channels else list(images)
-        problem = Problem.from_images(images, window=window, channel_axis=channel_axis)
+        problem = Problem.from_images(images, window=window, channel_axis=channel_axis, **PLAIN)
         result = yield from method.iterate(problem, cancelled=cancelled)
         assert isinstance(result, LearnedDictionary)
         learned = dataclasses.replace(result.dictionary, images=tuple(as_list(names, "names")))

@@ -328,8 +328,8 @@ def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:
 
 
 def _fraction(records: list[Record], stop: StoppingRule) -> float:
-    """Return how far the entropy fell: slowly, then exponentially, half of the bar for either."""
-    highest, now = records[0].entropy, records[-1].entropy
+    """Return how far the entropy fell at best: linearly and exponentially, half a bar each."""
+    highest, now = records[0].entropy, min(record.entropy for record in records)
     if highest <= stop.entropy:
         return 1.0
     linear = (highest - now) / (highest - stop.entropy)

@@ -14,8 +14,7 @@ from pydantic import Field, field_validator
 
 from napari_saf import storage
 from napari_saf.errors import InvalidInput
-from napari_saf.features import FEATURES
-from napari_saf.input import ImageOptions
+from napari_saf.input import GIVEN_FEATURES, ImageOptions
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import from_plain
 from napari_saf.problem import Problem
@@ -147,7 +146,7 @@ def save_recipe(
     """
     _refuse_given(recipe.get("parameters"))
     options = recipe.get("input")
-    if isinstance(options, dict) and options.get("features") == "array":
+    if isinstance(options, dict) and options.get("features") == GIVEN_FEATURES:
         raise InvalidInput(f"input.features: {_GIVEN}")
     try:
         text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
@@ -174,7 +173,7 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
 
 def check_repeatable(options: ImageOptions) -> None:
     """Raise InvalidInput if the features were given as an array, which no file holds."""
-    if options.features not in FEATURES:
+    if options.features == GIVEN_FEATURES:
         raise InvalidInput(f"input.features: {_GIVEN}")
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from napari_saf.device import float_type
 from napari_saf.features import distances
@@ -40,7 +41,15 @@ from napari_saf.methods._method import (
     seed_parameter,
 )
 from napari_saf.parameters import documented, parameter
+from napari_saf.points import global_means, sampled_means
 from napari_saf.problem import Problem
+
+MOST_CHOSEN = 8
+"""Labels that a run begins with at most, where the image decides how many."""
+_LEFT = 0.2
+"""Share of the variance of averaged features that their means leave, where the image decides."""
+_MOST_GLOBAL = 16
+"""Up to here means are sought one after another, which takes long for many."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -116,19 +125,23 @@ class SelfAssignmentFlow(AbstractFlow):
     accepts_any_initial: ClassVar[bool] = True
 
     # fmt: off
-    max_labels: int = parameter(
-        16, label="Labels up to", bounds=(2, 255), at_start=True,
-        help="Most labels that may come out; the image decides how many survive (c).")
+    max_labels: int | None = parameter(
+        None, label="Labels up to", bounds=(2, 255), at_start=True,
+        help="Most labels that may come out; the image decides how many survive, and, if this is "
+        "automatic, how many there are at first (c).")
     s: float = parameter(
         0.0, label="Detail", bounds=(0, 1), step=0.05, ends=("smooth regions", "fine features"),
         help="From smooth regions of similar size to fine features (s).")
-    start: Literal["features", "spectral"] = parameter(
-        "features", label="Start", advanced=True, at_start=True,
-        choice_labels={"features": "most different pixels", "spectral": "spectral clusters"},
-        help="Where labels begin: at the most different pixels, or at spectral clusters, whose "
-        "first labels come later and follow whole regions (k-centre in features or eigenvectors).")
+    start: Literal["k-means", "features", "spectral"] = parameter(
+        "k-means", label="Start", advanced=True, at_start=True,
+        choice_labels={"k-means": "typical pixels", "features": "most different pixels",
+                       "spectral": "spectral clusters"},
+        help="Where labels begin: at means of features, averaged over the windows, which hang on "
+        "no single pixel; at the most different pixels; or at spectral clusters, whose first "
+        "labels come later and follow whole regions (k-means, or k-centre in features or "
+        "eigenvectors).")
     epsilon: float = parameter(
-        1.0, label="Head start", bounds=(1e-4, 100), step=0.1, advanced=True, at_start=True,
+        10.0, label="Head start", bounds=(1e-4, 100), step=0.1, advanced=True, at_start=True,
         help="How decided the start is: near 0 all labels begin equal and rounding decides "
         "(epsilon).")
     affinity: GaussianAffinity | KernelAffinity = parameter(
@@ -152,20 +165,36 @@ class SelfAssignmentFlow(AbstractFlow):
             start = Start.at(from_assignment(call.initial, features))
             check_seeds_fit(call.seeds, start.n_columns)
         else:
-            n_labels, points = self._n_columns(call.problem), features
+            points, n_labels, found = features, self._n_columns(call.problem), None
+            if self.start == "k-means" or self.max_labels is None:
+                points = torch.empty_like(features)
+                averager = graph.averager(features.device, features.dtype)
+                averager(features, points, torch.empty_like(features))
+                found = self._means(points.cpu().numpy())
+            if self.max_labels is None:
+                assert found is not None
+                n_seeded = 0 if call.problem.seeds is None else count_classes(call.problem.seeds)
+                n_labels = min(n_labels, max(len(found), n_seeded))
             if self.start == "spectral":
                 operator = self.affinity.bind(features, rng)
                 points = spectral_points(
                     operator, features, n_labels, graph, rng, cancelled=call.cancelled
                 )
-            means = None if call.seeds is None else class_means(points, call.seeds)
-            centres, nearest = k_centres(points, n_labels, rng, means)
+            elif self.start == "features":
+                points = features
+            if self.start == "k-means" and call.seeds is None:
+                assert found is not None
+                centres = torch.from_numpy(found).to(features)
+                nearest = distances(points, centres).argmin(dim=1)
+            else:
+                means = None if call.seeds is None else class_means(points, call.seeds)
+                centres, nearest = k_centres(points, n_labels, rng, means)
             start = Start(
                 nearest,
                 len(centres),
                 lambda: normalize_(distances(points, centres).mul_(-self.epsilon)),
             )
-            if start.n_columns < n_labels:
+            if self.max_labels and start.n_columns < n_labels:
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field() -> SelfAssignmentField:
@@ -181,11 +210,19 @@ class SelfAssignmentFlow(AbstractFlow):
 
         return Flow(start, make_field, self.stepper, self.stop, notes)
 
+    def _means(self, points: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return where labels begin in space of points (n_nodes, n_features), as many as wanted."""
+        if self.max_labels is None:
+            return global_means(points, MOST_CHOSEN, _LEFT)
+        means = global_means if self.max_labels <= _MOST_GLOBAL else sampled_means
+        return means(points, self.max_labels)
+
     def _n_columns(self, problem: Problem) -> int:
+        most = self.max_labels or MOST_CHOSEN
         if problem.seeds is None:
-            return self.max_labels
+            return most
         n_seeded = count_classes(problem.seeds)
-        return max(self.max_labels, n_seeded) if self.new_labels else n_seeded
+        return max(most, n_seeded) if self.new_labels else n_seeded
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
         if not isinstance(self.affinity, GaussianAffinity):

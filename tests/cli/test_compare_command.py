@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 from napari_saf.io import read_image
 
 GRID = ("--grid", "s=0,1", "--grid", "window=3,5", "--max-labels", "3")
@@ -43,7 +44,7 @@ def test_the_truth_is_measured(cli, picture, tmp_path):
                   "--n-clusters", "2")  # fmt: skip
     assert (outcome.code, outcome.err) == (0, "")
     assert "covering" in outcome.out
-    problem = saf.Problem.from_image(read_image("a.png").array)
+    problem = saf.Problem.from_image(read_image("a.png").array, **PLAIN)
     for row, method in zip(
         table("a.csv"), (saf.SelfAssignmentFlow(max_labels=2), saf.SLK(n_clusters=2)), strict=True
     ):

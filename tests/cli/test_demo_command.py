@@ -9,6 +9,7 @@ import pytest
 from napari_saf import METHODS, SelfAssignmentFlow
 from napari_saf.cli import _demo
 from napari_saf.cli._demo import save_run_figure
+from napari_saf.input import PLAIN
 from napari_saf.io import ImageFile, load_recipe, read_image
 from napari_saf.problem import Problem
 
@@ -86,7 +87,7 @@ def test_without_a_qt_binding_the_files_are_there_all_the_same(cli, small_sample
 @pytest.mark.parametrize("shape", [(9, 10), (4, 9, 10), (9, 10, 3)])
 def test_figures_of_grey_stacks_and_colour(tmp_path, shape):
     array = np.random.default_rng(0).random(shape)
-    result = SelfAssignmentFlow(max_labels=3).run(Problem.from_image(array))
+    result = SelfAssignmentFlow(max_labels=3).run(Problem.from_image(array, **PLAIN))
     axis = 2 if shape[-1] == 3 else None
     save_run_figure(tmp_path / "f.png", ImageFile(array, axis), result, "title")
     assert iio.imread(tmp_path / "f.png").std() > 10

@@ -103,7 +103,9 @@ def test_several_prototypes_of_each_label_label_another_image(cli, tmp_path):
 def test_slices_are_not_mixed_at_a_reduced_size(cli):
     stack = np.full((4, 60, 60), 0.2)
     stack[1::2] = 0.8
-    problem = saf.Problem.from_image(stack, window=(1, 5, 5), max_side=20)
+    problem = saf.Problem.from_image(
+        stack, window=(1, 5, 5), max_side=20, features="intensity", weights="uniform"
+    )
     save_recipe("m.recipe.json", saf.SelfAssignmentFlow().recipe(problem))
     np.save("z.npy", stack)
     np.save("m.npy", 1 + (stack > 0.5).astype(np.uint8))
@@ -114,14 +116,14 @@ def test_slices_are_not_mixed_at_a_reduced_size(cli):
 
 
 @pytest.mark.parametrize("n_channels", [3, 4])
-def test_prototypes_of_rgb_images_have_three_channels(cli, n_channels):
+def test_the_alpha_of_images_is_no_feature_of_prototypes(cli, n_channels):
     image = np.zeros((8, 9, n_channels), np.uint8)
     image[:, 4:, 0], image[..., 3:] = 200, 255
     Image.fromarray(image).save("a.png")
     np.save("m.npy", 1 + (image[..., 0] > 0).astype(np.uint8))
     assert cli("export", "m.npy", "-o", "o", "--image", "a.png", "--prototypes", ".json").code == 0
     found = saf.load_prototypes("o/m_prototypes.json")
-    assert found.vectors.shape == (2, 3)
+    assert found.vectors.shape == (2, 4)  # colour and texture
     assert found.options.channel_axis is None
 
 

@@ -24,8 +24,9 @@ from napari_saf.comparison import (
     variants_of,
 )
 from napari_saf.comparison._report import result_panels
+from napari_saf.input import PLAIN
 from napari_saf.methods import Cancelled, run_to_end
-from napari_saf.problem import Problem
+from napari_saf.problem import ImageOptions, Problem
 
 SAF = saf.SelfAssignmentFlow
 label_images = arrays(np.uint8, (4, 5), elements=st.integers(0, 5))
@@ -125,7 +126,8 @@ def test_dead_labels_are_those_that_others_have(found):
 
 def test_given_prototypes_keep_their_numbers_beside_other_methods():
     flow = saf.AssignmentFlow(prototypes=[[0.0], [1.0]], prototype_labels=[7, 3])
-    found = saf.compare(picture(), variants_of([SAF(max_labels=4), flow], {}))
+    variants = variants_of([SAF(max_labels=4), flow], {}, ImageOptions(**PLAIN))
+    found = saf.compare(picture(), variants)
     assert found.results[1].present.tolist() == [3, 7]
 
 
@@ -167,7 +169,7 @@ def test_grids_are_products_of_what_each_method_knows():
         "SLK, window 9",
         "BAVARDAGE",
     ]
-    assert [one.options.window for one in variants] == [3, 9, 3, 9, 3, 9, 3]
+    assert [one.options.window for one in variants] == [3, 9, 3, 9, 3, 9, "auto"]
     assert [one.method.s for one in variants[:4]] == [0, 0, 0.5, 0.5]
     assert short_names(variants[:2]) == ["window 3", "window 9"]
     full = lay_out(variants[:4])
@@ -217,7 +219,7 @@ def test_a_problem_is_read_once_for_each_set_of_options():
 
     def read_problem(options):
         read.append(options.window)
-        return Problem.from_image(picture(), window=options.window)
+        return Problem.from_image(picture(), window=options.window, **PLAIN)
 
     variants = variants_of([SAF(max_labels=2)], {"s": [0, 1], "window": [3, 5]})
     steps = iterate_comparison(variants, read_problem)
@@ -237,7 +239,7 @@ def test_a_comparison_that_is_stopped_keeps_what_is_finished():
     stop = []
     steps = iterate_comparison(
         variants_of([SAF(max_labels=3)], {"s": [0, 0.5, 1]}),
-        lambda options: Problem.from_image(picture()),
+        lambda options: Problem.from_image(picture(), **PLAIN),
         cancelled=lambda: bool(stop),
     )
     while not (step := next(steps)).results:

@@ -15,6 +15,7 @@ from napari_saf.dictionary._sample import (
     sketch,
     update_atoms,
 )
+from napari_saf.input import PLAIN
 from napari_saf.methods import run_to_end
 from napari_saf.parameters import build, describe
 
@@ -32,7 +33,7 @@ QUICK = {"n_atoms": 6, "patch_size": 5, "landmarks": 20, "n_samples": 500}
 
 @pytest.fixture(scope="module")
 def learned():
-    problem = saf.Problem.from_images([texture(), texture(30, 36, seed=1)])
+    problem = saf.Problem.from_images([texture(), texture(30, 36, seed=1)], **PLAIN)
     return saf.PatchDictionaryLearning(**QUICK).run(problem)
 
 
@@ -65,7 +66,7 @@ def test_textures_are_told_apart(learned):
 
 
 def test_the_same_seed_gives_the_same_atoms(learned):
-    problem = saf.Problem.from_images([texture(), texture(30, 36, seed=1)])
+    problem = saf.Problem.from_images([texture(), texture(30, 36, seed=1)], **PLAIN)
     again = saf.PatchDictionaryLearning(**QUICK).run(problem)
     np.testing.assert_array_equal(again.dictionary.atoms, learned.dictionary.atoms)
     other = saf.PatchDictionaryLearning(**QUICK, seed=1).run(problem)
@@ -105,7 +106,7 @@ def snapshot_of_before():
 
 
 def test_a_single_image_gives_one_label_image():
-    problem = saf.Problem.from_image(texture())
+    problem = saf.Problem.from_image(texture(), **PLAIN)
     result = saf.PatchDictionaryLearning(**QUICK).run(problem)
     assert result.labels.shape == (40, 48)
     assert result.recipe["parameters"]["patch_size"] == 5
@@ -139,7 +140,7 @@ def test_a_cancelled_run_leaves_a_dictionary(calls):
 def test_a_run_cancelled_at_its_start_leaves_a_valid_labelling_for_any_epsilon():
     told = []
     method = saf.PatchDictionaryLearning(n_atoms=8, patch_size=5, epsilon=100.0)
-    steps = method.iterate(saf.Problem.from_image(texture()), cancelled=lambda: bool(told))
+    steps = method.iterate(saf.Problem.from_image(texture(), **PLAIN), cancelled=lambda: bool(told))
     next(steps)
     told.append(True)
     result = run_to_end(steps)
@@ -254,8 +255,11 @@ def test_masks_and_other_features_are_refused():
     mask[0] = False
     rgb = np.stack([texture()] * 3, axis=-1)
     for problem, words in (
-        (saf.Problem.from_image(texture(), mask=mask), "mask"),
-        (saf.Problem.from_image(rgb, features="lab"), "intensity"),
+        (saf.Problem.from_image(texture(), mask=mask, **PLAIN), "mask"),
+        (
+            saf.Problem.from_image(rgb, features="lab", weights="uniform", max_side=None),
+            "intensity",
+        ),
     ):
         with pytest.raises(saf.InvalidInput, match=words):
             method.run(problem)

@@ -56,7 +56,12 @@ def test_nothing_is_seen_outside_the_mask():
     mask[:, :3] = True
     image = np.where(mask, 1.0, 100.0)
     problem = Problem.from_image(
-        image * np.random.default_rng(0).random((6, 6)), mask=mask, max_side=3, window=3
+        image * np.random.default_rng(0).random((6, 6)),
+        mask=mask,
+        max_side=3,
+        window=3,
+        features="intensity",
+        weights="uniform",
     )
     assert problem.n_nodes == 6
     labels = SelfAssignmentFlow(max_labels=2).run(problem).labels
@@ -68,7 +73,12 @@ def test_labels_come_at_the_size_of_the_image():
     rng = np.random.default_rng(0)
     image = np.zeros((50, 70))
     image[:, 35:] = 1
-    problem = Problem.from_image(image + rng.normal(0, 0.1, image.shape), max_side=24)
+    problem = Problem.from_image(
+        image + rng.normal(0, 0.1, image.shape),
+        max_side=24,
+        features="intensity",
+        weights="uniform",
+    )
     assert problem.graph.shape == (17, 24)
     result = SelfAssignmentFlow(max_labels=2).run(problem)
     assert result.labels.shape == image.shape
@@ -81,7 +91,7 @@ def test_seeds_are_found_again_and_can_be_exchanged():
     seeds = np.zeros((40, 40), dtype=np.uint8)
     seeds[3, 3], seeds[30, 30] = 1, 2
     image = np.random.default_rng(0).random((40, 40))
-    plain = Problem.from_image(image, max_side=10)
+    plain = Problem.from_image(image, max_side=10, features="intensity", weights="uniform")
     problem = plain.with_seeds(seeds)
     np.testing.assert_array_equal(problem.seeds.reshape(10, 10)[[0, 7], [0, 7]], [1, 2])
     assert np.count_nonzero(problem.seeds) == 2
@@ -92,10 +102,17 @@ def test_seeds_are_found_again_and_can_be_exchanged():
 @pytest.mark.parametrize("max_side", [0, -3, 2.5])
 def test_a_side_of_no_pixels_is_refused(max_side):
     with pytest.raises(InvalidInput, match="max_side"):
-        Problem.from_image(np.random.default_rng(0).random((9, 9)), max_side=max_side)
+        Problem.from_image(
+            np.random.default_rng(0).random((9, 9)),
+            max_side=max_side,
+            features="intensity",
+            weights="uniform",
+        )
 
 
 def test_slices_that_are_labelled_each_by_itself_keep_their_number():
     image = np.random.default_rng(0).random((5, 40, 40))
-    problem = Problem.from_image(image, max_side=10, window=(1, 3, 3))
+    problem = Problem.from_image(
+        image, max_side=10, window=(1, 3, 3), features="intensity", weights="uniform"
+    )
     assert problem.graph.shape == (5, 10, 10)

@@ -299,7 +299,11 @@ def test_a_stride_takes_every_second_pixel_of_the_window_and_the_nearest(dtype):
 @pytest.mark.parametrize("window", [3, 5, 7, 9, 11])
 def test_every_pixel_is_reached_whatever_the_window(shape, window):
     graph = saf.Problem.from_image(
-        np.random.default_rng(0).random(shape), window=window, weights="contrast"
+        np.random.default_rng(0).random(shape),
+        window=window,
+        weights="contrast",
+        features="intensity",
+        max_side=None,
     ).graph
     found = np.zeros((graph.n_nodes, 1))
     found[0] = 1

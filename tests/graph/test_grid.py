@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import napari_saf as saf
 from napari_saf.graph import GraphUnion
+from napari_saf.input import PLAIN
 
 
 def neighbours(shape, window):
@@ -171,7 +172,7 @@ def test_values_of_another_length_are_refused():
 def test_nodes_of_several_images_are_found_in_them():
     rng = np.random.default_rng(0)
     images, masks = [rng.random((6, 7)), rng.random((5, 4))], [rng.random((6, 7)) < 0.6, None]
-    graph = saf.Problem.from_images(images, masks=masks).graph
+    graph = saf.Problem.from_images(images, masks=masks, **PLAIN).graph
     nodes = rng.permutation(graph.n_nodes)
     numbers, places = graph.positions(nodes)
     for number, grid in enumerate(graph.grids):
@@ -185,14 +186,16 @@ def test_nodes_of_several_images_are_found_in_them():
 
 
 def test_images_of_differing_axes_have_no_common_positions():
-    problem = saf.Problem.from_images([np.random.rand(5, 6), np.random.rand(5, 6, 7)])
+    problem = saf.Problem.from_images([np.random.rand(5, 6), np.random.rand(5, 6, 7)], **PLAIN)
     with pytest.raises(saf.InvalidInput, match="axes"):
         problem.graph.positions([0])
 
 
 @pytest.mark.parametrize("nodes", [[-1], [20], [0.5], ["a"], [2**64 - 1]])
 def test_there_are_no_other_nodes(nodes):
-    union = saf.Problem.from_images([np.random.rand(2, 5), np.random.rand(2, 5)], window=1).graph
+    union = saf.Problem.from_images(
+        [np.random.rand(2, 5), np.random.rand(2, 5)], window=1, **PLAIN
+    ).graph
     for graph in (saf.GridGraph((4, 5)), union):
         with pytest.raises(saf.InvalidInput, match="nodes"):
             graph.positions(nodes)

@@ -10,8 +10,12 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 from napari.components import ViewerModel
 
+from napari_saf._gui.forms import image_input
 from napari_saf._gui.scribbles import strokes
+from napari_saf._gui.segment import regions
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.input import PLAIN
+from napari_saf.problem import ImageOptions
 
 _FAREWELL_SECONDS = 10
 """Which a thread may take to notice that its window is gone."""
@@ -152,3 +156,11 @@ def long_run(qtbot):
         assert dock.controller.is_running
 
     return run_to_first_labels
+
+
+@pytest.fixture(autouse=True)
+def plain_options(request, monkeypatch):
+    """Docks that label pixels as they are, without regions, but for tests marked `automatic`."""
+    if "automatic" not in request.keywords:
+        monkeypatch.setattr(regions, "MOST_PIXELS", 0)
+        monkeypatch.setattr(image_input, "DEFAULT_OPTIONS", ImageOptions(window=5, **PLAIN))

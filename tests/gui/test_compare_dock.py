@@ -288,7 +288,7 @@ def test_what_cannot_be_run_is_told(compare, qtbot, viewer):
     assert compare.choice.axis_names == []
     tick(compare, "saf")
     compare.choice.rows[0].choose("max_labels")
-    typed = next(one for one in compare.findChildren(QLineEdit) if one.text() == "8, 16, 32")
+    typed = next(one for one in compare.findChildren(QLineEdit) if one.text() == "4, 8, 16")
     typed.selectAll()
     qtbot.keyClicks(typed, "2, x")
     assert button(compare, "Compare").text() == "Compare"

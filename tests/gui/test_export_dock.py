@@ -245,7 +245,7 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
 
 
 def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
-    assert done.repeat.summary.text() == "Self-assignment flow, intensity or colour, scale 3."
+    assert done.repeat.summary.text() == "Self-assignment flow, colour and texture, scale 13."
     entry = {"recipe": {"method": "dictionary"}}
     done.labels.choose(viewer.add_labels(LABELS, metadata={"napari_saf": entry}))
     assert "in its own dock" in done.repeat.summary.text()

@@ -16,6 +16,7 @@ from qtpy.QtWidgets import QSlider
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.input import PLAIN
 
 pytestmark = pytest.mark.gui
 
@@ -85,7 +86,7 @@ def test_every_kind_of_image(viewer, dock, run, data):
     layer = result_of(viewer, image)
     assert layer.data.shape == (32, 32) and layer.data.min() == 1
     expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(np.asarray(data), window=dock.input.scale.value)
+        saf.Problem.from_image(np.asarray(data), window=dock.input.scale.value, **PLAIN)
     )
     np.testing.assert_array_equal(layer.data, expected.labels)
 
@@ -136,7 +137,7 @@ def test_channels_in_front(viewer, dock, run):
     dock.input.choose(channels=0)
     run(dock)
     expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(blocks(), window=dock.input.scale.value)
+        saf.Problem.from_image(blocks(), window=dock.input.scale.value, **PLAIN)
     )
     np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
 
@@ -178,7 +179,7 @@ def test_a_volume(viewer, dock, run):
     dock.input.choose(extent="volume")
     run(dock)
     expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(stack(), window=dock.input.scale.value)
+        saf.Problem.from_image(stack(), window=dock.input.scale.value, **PLAIN)
     )
     np.testing.assert_array_equal(result_of(viewer, image).data, expected.labels)
 
@@ -197,7 +198,7 @@ def test_the_slice_on_screen(viewer, dock, run):
     result = run(dock)
     layer = result_of(viewer, image)
     expected = saf.SelfAssignmentFlow().run(
-        saf.Problem.from_image(stack()[3], window=dock.input.scale.value)
+        saf.Problem.from_image(stack()[3], window=dock.input.scale.value, **PLAIN)
     )
     np.testing.assert_array_equal(result.labels, expected.labels)
     assert layer.data.shape == (1, 16, 16)
@@ -361,6 +362,8 @@ def test_what_goes_wrong_in_the_thread_is_told(dock, run, monkeypatch, error):
 
 def test_fewer_features_than_labels_is_said(viewer, dock, run):
     add(viewer, dock, np.repeat([[0.0, 1.0]], 32, axis=0).repeat(16, axis=1), name="two")
+    dock.input.scale.set_value(1)
+    dock.form.set_values({"max_labels": 9})
     run(dock)
     assert "labels reduced to 2" in dock.status.text
 

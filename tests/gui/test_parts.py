@@ -12,6 +12,7 @@ from napari_saf._gui.layers.view import deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource, create_job
 from napari_saf._gui.runs.jobs import repeat_job
+from napari_saf.input import PLAIN
 from napari_saf.methods import not_cancelled
 
 pytestmark = [pytest.mark.gui]
@@ -198,7 +199,7 @@ def test_axes_are_exported_by_their_names_and_units(viewer, names, units, letter
 
 
 def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(viewer, tmp_path):
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)), **PLAIN)
     prototypes = np.array([[0.2], [0.8]])
     saf.save_prototypes(
         tmp_path / "p.json", saf.PrototypeSet(prototypes, np.array([1, 2]), options=problem.options)

@@ -143,7 +143,9 @@ def test_labels_of_any_method_and_size_are_refined(method, max_side):
     start = QUADRANTS + np.uint8(2)  # numbers that no run would give
     source = source_of(start, max_side=max_side)
     entry = source.layer.metadata["napari_saf"]
-    problem = saf.Problem.from_image(IMAGE, window=3, max_side=max_side)
+    problem = saf.Problem.from_image(
+        IMAGE, window=3, max_side=max_side, features="intensity", weights="uniform"
+    )
     entry["recipe"] = method.recipe(problem)
     result = run(edit(refine, source, state=LabelState()))
     assert (result.labels == start).mean() > 0.9

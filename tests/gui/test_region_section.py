@@ -19,7 +19,7 @@ from napari_saf._gui.segment import regions as region_section
 from napari_saf.io import Recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, TradeOffPoint
 
-pytestmark = pytest.mark.gui
+pytestmark = [pytest.mark.gui, pytest.mark.automatic]
 
 
 @pytest.fixture

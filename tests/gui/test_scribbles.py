@@ -11,6 +11,7 @@ from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.cli import main
+from napari_saf.input import PLAIN
 
 pytestmark = [pytest.mark.gui]
 
@@ -404,7 +405,7 @@ def test_prototypes_of_classes_with_gaps_are_those_of_their_numbers(
     settle(scribbles)
     layer = model.layers["blocks [from strokes]"]
     table = layer.metadata["napari_saf"]["prototypes"]
-    problem = saf.Problem.from_image(blocks())
+    problem = saf.Problem.from_image(blocks(), **PLAIN)
     nodes = np.asarray(layer.data).reshape(-1)
     assert np.flatnonzero(np.isfinite(table[:, 0])).tolist() == [2, 6, 8, 19]
     for number in numbers:

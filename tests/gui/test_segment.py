@@ -32,7 +32,9 @@ def test_a_run_shows_the_labels_of_python_and_what_repeats_it(viewer, dock, run)
     dock.controller.returned.connect(lambda _: ticking.append(dock._clock.isActive()))
     result = run(dock)
     options = dock.input.job().options
-    problem = saf.Problem.from_image(blocks(), window=options.window, features=options.features)
+    problem = saf.Problem.from_image(
+        blocks(), window=options.window, features=options.features, weights="uniform", max_side=None
+    )
     expected = saf.SelfAssignmentFlow().run(problem)
     (layer,) = result_layers(viewer)
     np.testing.assert_array_equal(layer.data, expected.labels)

@@ -9,6 +9,7 @@ from safetensors.numpy import save
 
 import napari_saf as saf
 from napari_saf.features import Scaling
+from napari_saf.input import PLAIN
 
 GOLDEN = Path(__file__).parent / "dictionary_schema_1.safetensors"
 KEY = "napari-saf"
@@ -288,4 +289,4 @@ def test_images_are_not_scaled_by_what_float32_does_not_hold(scaling):
     image = np.arange(20.0).reshape(4, 5)
     for given in (scaling, Scaling(*scaling)):
         with pytest.raises(saf.InvalidInput, match="scaling"):
-            saf.Problem.from_image(image, scaling=given)
+            saf.Problem.from_image(image, scaling=given, **PLAIN)

@@ -8,6 +8,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.features import Scaling
+from napari_saf.input import PLAIN
 from napari_saf.io import Export, Labelling, Wanted
 from napari_saf.problem import ImageOptions
 
@@ -63,7 +64,7 @@ def test_files_of_schema_1_can_be_read_for_ever():
     np.testing.assert_allclose(found.vectors, [[0.5], [0.25], [0.75]])
     assert found.names == {3: "nucleus"}
     assert found.colors == {1: (1.0, 0.0, 0.0)}
-    assert found.options == ImageOptions(window=5, scaling=Scaling(0.0, 255.0))
+    assert found.options == ImageOptions(window=5, scaling=Scaling(0.0, 255.0), **PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_prototypes_from_a_file_label_an_image(tmp_path):
     image = np.kron([[0.1, 0.5, 0.9]], np.ones((6, 6)))
     found = saf.PrototypeSet(np.array([[0.1], [0.5], [0.9]]), [7, 3, 7])
     again = saf.load_prototypes(saf.save_prototypes(tmp_path / "p.json", found))
-    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1))
+    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1), **PLAIN)
     labels = saf.AssignmentFlow(**again.arguments()).run(problem).labels
     np.testing.assert_array_equal(labels, np.where(image == 0.5, 3, 7))
     with pytest.raises(saf.InvalidInput, match="not known what the prototypes are made of"):
@@ -174,7 +175,7 @@ def looks():
 
 def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
     image, truth = looks()
-    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1))
+    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1), **PLAIN)
     found = saf.PrototypeSet.from_labels(
         problem, truth, 2, names={4: "dots", 9: "none"}, colors={2: (0, 1, 0)}
     )
@@ -190,14 +191,21 @@ def test_a_few_means_stand_for_a_label_that_looks_in_several_ways():
 def test_strokes_stand_for_classes_on_a_reduced_image():
     image, truth = looks()
     strokes = np.where(np.arange(8)[:, None] == 3, truth, 0)
-    problem = saf.Problem.from_image(image, scaling=Scaling(0, 1), seeds=strokes, max_side=16)
+    problem = saf.Problem.from_image(
+        image,
+        scaling=Scaling(0, 1),
+        seeds=strokes,
+        max_side=16,
+        features="intensity",
+        weights="uniform",
+    )
     found = saf.PrototypeSet.from_labels(problem)
     assert set(found.labels) == {2, 4}
     assert (found.recipe().run(image).labels == truth).mean() > 0.9
 
 
 def test_there_must_be_labels():
-    problem = saf.Problem.from_image(looks()[0])
+    problem = saf.Problem.from_image(looks()[0], **PLAIN)
     for labels in (None, np.zeros((8, 32), int), np.ones((3, 3), int), np.full((8, 32), -1)):
         with pytest.raises(saf.InvalidInput, match=r"^labels: "):
             saf.PrototypeSet.from_labels(problem, labels)
@@ -216,7 +224,7 @@ def test_plain_numbers_have_a_row_for_each_label(tmp_path):
 
 def test_an_export_keeps_names_colours_and_scaling(tmp_path):
     image = np.kron([[0.1, 0.5, 0.9]], np.ones((6, 6)))
-    problem = saf.Problem.from_image(image)
+    problem = saf.Problem.from_image(image, **PLAIN)
     labelling = Labelling(
         np.ones((6, 18), np.uint8),
         names={1: "dark", 2: "not there"},

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
 from napari_saf.graph import GridGraph
+from napari_saf.input import PLAIN
 from napari_saf.io import Recipe, load_recipe, save_recipe, with_level
 from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
 
 IMAGE = np.random.default_rng(0).random((12, 14, 3))
-PROBLEM = Problem.from_image(IMAGE, window=(3, 5))
+PROBLEM = Problem.from_image(IMAGE, window=(3, 5), **PLAIN)
 GOOD = SelfAssignmentFlow().recipe(PROBLEM)
 
 
@@ -57,7 +58,7 @@ def test_a_loaded_recipe_gives_the_same_labels(tmp_path):
 @pytest.mark.parametrize("rescale", [None, False])
 def test_a_recipe_with_a_level_gives_regions_beside_the_labels(tmp_path, rescale):
     image = np.kron(IMAGE, np.ones((3, 2, 1)))
-    first = SelfAssignmentFlow(max_labels=4).run(Problem.from_image(image))
+    first = SelfAssignmentFlow(max_labels=4).run(Problem.from_image(image, **PLAIN))
     tree = merge_regions(first.labels, image)
     assert first.regions is None and tree.at_level(0).max() > tree.at_level(1).max()
     for level in (0, 0.5, 1):
@@ -79,7 +80,7 @@ def test_another_image_is_scaled_by_itself():
 
 
 def test_a_scaling_that_was_given_is_that_of_other_images_too():
-    problem = Problem.from_image(IMAGE, scaling=(0, 2))
+    problem = Problem.from_image(IMAGE, scaling=(0, 2), **PLAIN)
     recipe = Recipe.from_plain(SelfAssignmentFlow().recipe(problem))
     dimmer = recipe.problem(IMAGE / 2)
     np.testing.assert_allclose(dimmer.features, problem.features / 2, atol=1e-6)
@@ -123,7 +124,7 @@ def test_the_recipe_of_a_run_with_a_given_affinity_is_refused(tmp_path):
 
 
 def test_given_features_cannot_be_repeated(tmp_path):
-    problem = Problem.from_image(IMAGE, features=IMAGE)
+    problem = Problem.from_image(IMAGE, features=IMAGE, weights="uniform", max_side=None)
     with pytest.raises(InvalidInput, match=r"features: was given as an array"):
         save_recipe(tmp_path / "r.json", SelfAssignmentFlow().recipe(problem))
 

@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans
 
 import napari_saf as saf
 from napari_saf.flow import normalize_
+from napari_saf.input import PLAIN
 from napari_saf.methods._fairness import FairnessTerm, StepStart
 from napari_saf.metrics import (
     balance,
@@ -517,10 +518,10 @@ def test_a_cancelled_run_leaves_a_valid_labelling(problem, objective, after):
 def test_images_groups_masks_and_the_recipe(objective):
     rng = np.random.default_rng(0)
     image, mask = rng.random((8, 9)), rng.random((8, 9)) < 0.7
-    masked = saf.Problem.from_image(image, mask=mask, groups="axis:0")
+    masked = saf.Problem.from_image(image, mask=mask, groups="axis:0", **PLAIN)
     result = fair(objective, 1.0).run(masked)
     np.testing.assert_array_equal(result.labels > 0, mask)
-    both = saf.Problem.from_images([image, image[:5]], groups="image")
+    both = saf.Problem.from_images([image, image[:5]], groups="image", **PLAIN)
     result = fair(objective, proportions=np.array([0.5, 0.5])).run(both)
     assert [labels.shape for labels in result.labels] == [(8, 9), (5, 9)]
     assert json.loads(json.dumps(result.recipe)) == result.recipe
@@ -530,7 +531,7 @@ def test_images_groups_masks_and_the_recipe(objective):
 
 def test_the_cut_of_a_grid_without_neighbours_is_nothing():
     image = np.random.default_rng(0).random((6, 7))
-    problem = saf.Problem.from_image(image, window=1, groups="axis:0")
+    problem = saf.Problem.from_image(image, window=1, groups="axis:0", **PLAIN)
     history = fair("ncut", 1.0).run(problem).history
     assert np.isfinite(history.objective).all()
     assert (history.measures["discrete_objective"] == 0).all()
@@ -539,7 +540,7 @@ def test_the_cut_of_a_grid_without_neighbours_is_nothing():
 @pytest.mark.parametrize("weight", [0.0, None])
 def test_fewer_distinct_features_than_labels_reduce_the_labels(objective, weight):
     image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
-    problem = saf.Problem.from_image(image, groups="axis:1")
+    problem = saf.Problem.from_image(image, groups="axis:1", **PLAIN)
     result = fair(objective, weight, n_clusters=9).run(problem)
     assert result.assignment.shape[1] == 4
     assert result.notes[0] == "labels reduced to 4: no more distinct features"
@@ -559,7 +560,7 @@ def test_classes_whose_seeds_look_the_same_stay_two_classes(objective):
 
 def test_fewer_nodes_than_labels_reduce_the_labels(objective):
     image = np.arange(6.0).reshape(2, 3)
-    problem = saf.Problem.from_image(image, window=1, groups="axis:0")
+    problem = saf.Problem.from_image(image, window=1, groups="axis:0", **PLAIN)
     assert fair(objective, n_clusters=9).run(problem).assignment.shape == (6, 6)
 
 

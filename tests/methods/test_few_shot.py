@@ -10,6 +10,7 @@ import torch
 from scipy.special import digamma
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 from napari_saf.methods._bavardage import whitened_by_seeds
 from napari_saf.methods._clustering import Tasks
 
@@ -65,7 +66,7 @@ def scribbled_image():
     for label, (row, column) in enumerate(itertools.product((1, 12), (1, 14, 27)), start=1):
         seeds[row : row + 2, column : column + 3] = label
     truth = (squares * 10).round().astype(int)
-    return saf.Problem.from_image(image, channel_axis=-1, seeds=seeds), seeds, truth
+    return saf.Problem.from_image(image, channel_axis=-1, seeds=seeds, **PLAIN), seeds, truth
 
 
 def softmax(rows):
@@ -133,7 +134,9 @@ def test_on_pixels_a_class_has_several_means_and_neighbours_are_near():
     rng = np.random.default_rng(0)
     seeds = np.zeros((6, 7), int)
     seeds[0, :2], seeds[5, 3:6] = 1, 2
-    problem = saf.Problem.from_image(rng.random((6, 7, 3)), seeds=seeds, weights="contrast")
+    problem = saf.Problem.from_image(
+        rng.random((6, 7, 3)), seeds=seeds, weights="contrast", features="intensity", max_side=None
+    )
     x, given, lam = scaled(problem.features), problem.seeds, 0.4
     # as many means as seeds: each stands for itself
     squares = np.stack([squares_to(x, x[given == k]).min(axis=1) for k in (1, 2)], axis=1)
@@ -154,7 +157,7 @@ def test_a_class_of_pixels_may_have_several_colours():
     image += 0.02 * np.random.default_rng(0).standard_normal(image.shape)
     seeds = np.zeros_like(truth)
     seeds[2:4, 2:-2] = truth[2:4, 2:-2]
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     assert (saf.LaplacianShot().run(problem).labels == truth).all()
     assert (saf.LaplacianShot(n_prototypes=1).run(problem).labels != truth).any()
 
@@ -364,7 +367,7 @@ def test_fewer_features_than_classes(method):
     image = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 10)))
     seeds = np.zeros(image.shape, int)
     seeds[1::10, 1::10] = numbers
-    labels = method().run(saf.Problem.from_image(image, seeds=seeds)).labels
+    labels = method().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN)).labels
     np.testing.assert_array_equal(labels, np.kron(numbers, np.ones((10, 10))))
 
 

@@ -1,5 +1,6 @@
 """Laws that both flows obey, and what a run yields and leaves."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((10, 12)))
 
@@ -18,7 +20,7 @@ def image():
 
 @pytest.fixture
 def problem(image):
-    return saf.Problem.from_image(image, window=3)
+    return saf.Problem.from_image(image, window=3, **PLAIN)
 
 
 def two_prototypes(labels):
@@ -54,7 +56,7 @@ def drain(steps):
 def test_labels_take_the_smallest_type_that_holds_those_in_use():
     image = np.kron([[0.0, 1.0]], np.ones((8, 4)))
     points = np.concatenate([[0.0, 1.0], np.linspace(20, 30, 298)])[:, None]
-    problem = saf.Problem.from_image(image)
+    problem = saf.Problem.from_image(image, **PLAIN)
     result = saf.AssignmentFlow(prototypes=points).run(problem)
     assert result.labels.dtype == np.min_scalar_type(int(result.labels.max())) == np.uint8
 
@@ -116,9 +118,14 @@ def test_entropy_falls_and_stays_between_its_bounds(problem, method):
 @pytest.mark.parametrize("s", [0.0, 0.5, 1.0])
 def test_without_neighbours_small_steps_raise_the_objective(image, s):
     """With a window of one pixel the flow is a gradient ascent."""
-    problem = saf.Problem.from_image(image, window=1)
+    problem = saf.Problem.from_image(image, window=1, **PLAIN)
     method = saf.SelfAssignmentFlow(
-        max_labels=6, s=s, rho=10.0, stepper=saf.GeometricEuler(step=0.02), dtype="float64"
+        max_labels=6,
+        s=s,
+        rho=10.0,
+        epsilon=1.0,
+        stepper=saf.GeometricEuler(step=0.02),
+        dtype="float64",
     )
     objective = method.run(problem, max_iterations=60).history.objective
     assert (np.diff(objective) > -1e-9 * np.abs(objective[1:])).all()
@@ -148,9 +155,9 @@ def test_labels_follow_a_mirrored_image(image):
     """The uniform window knows no direction."""
     start = np.random.default_rng(0).dirichlet(np.ones(4), size=image.shape)
     method = saf.AssignmentFlow(prototypes=np.linspace(0, 1, 4)[:, None], dtype="float64")
-    plain = method.run(saf.Problem.from_image(image), initial=start.reshape(-1, 4))
+    plain = method.run(saf.Problem.from_image(image, **PLAIN), initial=start.reshape(-1, 4))
     mirrored = method.run(
-        saf.Problem.from_image(image[:, ::-1]), initial=start[:, ::-1].reshape(-1, 4)
+        saf.Problem.from_image(image[:, ::-1], **PLAIN), initial=start[:, ::-1].reshape(-1, 4)
     )
     np.testing.assert_array_equal(mirrored.labels, plain.labels[:, ::-1])
 
@@ -255,7 +262,7 @@ def test_a_start_that_was_not_waited_for_agrees_with_the_first_labels(
 ):
     """All that is known of it are labels; a later run can go on from there."""
     monkeypatch.setattr("napari_saf.flow._simplex._BLOCK", n_entries)
-    method = METHODS["s=0"]
+    method = dataclasses.replace(METHODS["s=0"], epsilon=1.0)
     told = []
     steps = method.iterate(problem, cancelled=lambda: bool(told))
     shown = next(steps).labels
@@ -311,7 +318,8 @@ def test_the_recipe_holds_plain_values(problem, method):
 
 def test_fewer_distinct_features_than_labels_reduce_the_labels():
     image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
-    result = saf.SelfAssignmentFlow(max_labels=9).run(saf.Problem.from_image(image))
+    problem = saf.Problem.from_image(image, window=1, **PLAIN)
+    result = saf.SelfAssignmentFlow(max_labels=9).run(problem)
     assert result.assignment.shape[1] == 4
     assert "labels reduced to 4" in result.notes[0]
 
@@ -321,7 +329,9 @@ def test_a_spectral_start_finds_regions_where_the_other_finds_odd_pixels():
     halves = np.kron([[0.3, 0.7]], np.ones((32, 16)))
     image = halves + 0.05 * draw.standard_normal(halves.shape)
     image[8, 8] = 4
-    problem = saf.Problem.from_image(image, features=image[..., None])
+    problem = saf.Problem.from_image(
+        image, features=image[..., None], weights="uniform", max_side=None
+    )
     agreement = {}
     for start in ("features", "spectral"):
         method = saf.SelfAssignmentFlow(max_labels=2, start=start)
@@ -344,7 +354,7 @@ def test_a_spectral_start_that_is_cancelled_leaves_valid_labels(problem):
 def test_seeds_keep_their_labels_in_a_spectral_start(image):
     seeds = np.zeros(image.shape, dtype=int)
     seeds[2, 2:8], seeds[15, 15:20] = 1, 2
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     result = saf.SelfAssignmentFlow(max_labels=6, start="spectral").run(problem)
     assert (result.labels[seeds > 0] == seeds[seeds > 0]).all()
     assert result.n_labels > 2
@@ -353,11 +363,11 @@ def test_seeds_keep_their_labels_in_a_spectral_start(image):
 def test_a_volume_and_several_images(image):
     volume = np.stack([image] * 5)
     result = saf.SelfAssignmentFlow(max_labels=6).run(
-        saf.Problem.from_image(volume, window=(1, 3, 3))
+        saf.Problem.from_image(volume, window=(1, 3, 3), **PLAIN)
     )
     assert result.labels.shape == volume.shape
     both = saf.SelfAssignmentFlow(max_labels=6).run(
-        saf.Problem.from_images([image, image[:13]], window=3)
+        saf.Problem.from_images([image, image[:13]], window=3, **PLAIN)
     )
     assert [labels.shape for labels in both.labels] == [(20, 36), (13, 36)]
 
@@ -365,13 +375,15 @@ def test_a_volume_and_several_images(image):
 def test_outside_the_mask_is_zero(image):
     mask = np.zeros(image.shape, bool)
     mask[3:15, 5:30] = True
-    result = saf.SelfAssignmentFlow(max_labels=5).run(saf.Problem.from_image(image, mask=mask))
+    result = saf.SelfAssignmentFlow(max_labels=5).run(
+        saf.Problem.from_image(image, mask=mask, **PLAIN)
+    )
     assert ((result.labels > 0) == mask).all()
 
 
 def test_given_prototypes_keep_their_numbers(image):
     """An unused prototype leaves its number unused."""
-    problem = saf.Problem.from_image(image)
+    problem = saf.Problem.from_image(image, **PLAIN)
     result = saf.AssignmentFlow(prototypes=np.array([[0.9], [50.0], [0.1]])).run(problem)
     assert set(np.unique(result.labels)) == {1, 3}
     assert result.n_labels == 2
@@ -379,7 +391,7 @@ def test_given_prototypes_keep_their_numbers(image):
 
 
 def test_a_label_of_several_prototypes_is_as_near_as_the_nearest_of_them(image, tmp_path):
-    problem = saf.Problem.from_image(image, window=1)
+    problem = saf.Problem.from_image(image, window=1, **PLAIN)
     points, labels = np.linspace(0, 1, 5)[:, None], np.array([4, 2, 4, 1, 2])
     flow = saf.AssignmentFlow(prototypes=points, prototype_labels=labels)
     result = flow.run(problem)
@@ -449,7 +461,7 @@ def test_a_start_goes_with_the_labels_of_prototypes(problem):
 def test_seeds_go_with_the_labels_of_prototypes(image):
     seeds = np.zeros(image.shape, int)
     seeds[5, 5], seeds[15, 30] = 1, 3
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     result = two_prototypes([3, 1]).run(problem)
     assert (result.labels[5, 5], result.labels[15, 30]) == (1, 3)
     assert result.labels[5, 18] == 1  # as bright as the prototype of label 1
@@ -459,7 +471,7 @@ def test_seeds_go_with_the_labels_of_prototypes(image):
 
 @pytest.mark.parametrize("window", [1, 5])
 def test_assignment_flow_with_one_pixel_windows_takes_the_nearest_prototype(image, window):
-    problem = saf.Problem.from_image(image, window=window)
+    problem = saf.Problem.from_image(image, window=window, **PLAIN)
     prototypes = np.linspace(0, 1, 5)[:, None]
     result = saf.AssignmentFlow(prototypes=prototypes).run(problem)
     nearest = np.abs(problem.features - prototypes.T).argmin(axis=1) + 1
@@ -477,7 +489,7 @@ def test_seeds_keep_their_labels(image, name, n_entries, monkeypatch):
     seeds[2:4, 14:16] = 2
     seeds[15, 4] = 2
     seeds[5, 5], seeds[6, 18], seeds[12, 30] = 2, 1, 1  # against what is around
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     method = saf.METHODS[name]()
     result = method.run(problem)
     np.testing.assert_array_equal(result.labels[seeds > 0], seeds[seeds > 0])
@@ -540,11 +552,11 @@ def test_skipped_seed_classes_are_refused(image):
     seeds = np.zeros(image.shape, int)
     seeds[0, 0], seeds[5, 5] = 1, 3
     with pytest.raises(saf.InvalidInput, match="class 2 has none"):
-        saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds))
+        saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN))
 
 
 def test_the_first_labels_of_a_flow_at_the_barycentre_are_the_nearest_prototypes():
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((9, 9, 3)))
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((9, 9, 3)), **PLAIN)
     prototypes = np.random.default_rng(1).random((3, 3))
     first = next(saf.AssignmentFlow(prototypes=prototypes).iterate(problem))
     distances = np.linalg.norm(problem.features[:, None] - prototypes, axis=2)
@@ -558,7 +570,7 @@ def test_pixels_between_two_halves_are_the_most_uncertain(method):
     seeds = np.zeros((24, 24), dtype=int)
     seeds[4:20, 2], seeds[4:20, 21] = 1, 2
     groups = np.arange(576).reshape(24, 24) % 2 + 1
-    problem = saf.Problem.from_image(image, seeds=seeds, groups=groups, window=5)
+    problem = saf.Problem.from_image(image, seeds=seeds, groups=groups, window=5, **PLAIN)
     uncertainty = method().run(problem).uncertainty
     assert uncertainty.shape == (576,)
     assert ((uncertainty >= 0) & (uncertainty <= 1)).all()
@@ -573,6 +585,6 @@ def test_no_method_runs_for_no_iteration(name, limit):
     image = np.random.default_rng(0).random((5, 6))
     seeds = np.zeros((5, 6), int)
     seeds[0, :2] = 1, 2
-    problem = saf.Problem.from_image(image, seeds=seeds, groups="axis:0")
+    problem = saf.Problem.from_image(image, seeds=seeds, groups="axis:0", **PLAIN)
     with pytest.raises(saf.InvalidInput, match="max_iterations: expected at least 1"):
         saf.METHODS[name]().run(problem, max_iterations=limit)

@@ -10,6 +10,7 @@ import torch
 
 import napari_saf as saf
 from napari_saf.features import Scaling
+from napari_saf.input import PLAIN
 
 N_NODES = 12 * 13
 FEW = {"max_iterations": 5}
@@ -40,7 +41,7 @@ def problem():
     seeds = np.zeros((12, 13), int)
     seeds[2, 2:5], seeds[9, 3:6] = 1, 2
     groups = np.tile([1, 2], N_NODES // 2).reshape(12, 13)
-    return saf.Problem.from_image(image, seeds=seeds, groups=groups)
+    return saf.Problem.from_image(image, seeds=seeds, groups=groups, **PLAIN)
 
 
 def learning():
@@ -51,7 +52,7 @@ def learning():
 def test_a_run_frees_its_fields_at_its_end_and_where_it_is_left(name, problem, no_collection):
     method = learning() if name == "dictionary" else saf.METHODS[name]()
     if name == "dictionary":
-        problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 13)))
+        problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 13)), **PLAIN)
     before = len(large_fields())
     result = method.run(problem, **FEW)
     steps = method.iterate(problem, **FEW)

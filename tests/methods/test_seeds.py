@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 from napari_saf.parameters import build, describe
 
 
@@ -21,7 +22,7 @@ def three_stripes():
 
 def test_labels_that_no_stroke_has_come_out_if_that_is_asked():
     image, strokes = three_stripes()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     new = saf.SelfAssignmentFlow(max_labels=3).run(problem)
     old = saf.SelfAssignmentFlow(max_labels=3, new_labels=False).run(problem)
     assert set(np.unique(new.labels[:, 26:])) == {3}
@@ -33,7 +34,7 @@ def test_labels_that_no_stroke_has_come_out_if_that_is_asked():
 
 def test_without_seeds_all_labels_are_new():
     image, _ = three_stripes()
-    problem = saf.Problem.from_image(image)
+    problem = saf.Problem.from_image(image, **PLAIN)
     labels = saf.SelfAssignmentFlow(max_labels=3, new_labels=False).run(problem).labels
     assert set(np.unique(labels)) == {1, 2, 3}
 
@@ -42,7 +43,7 @@ def test_without_seeds_all_labels_are_new():
 def test_strokes_may_have_more_classes_than_labels_were_asked_for(new_labels):
     image, strokes = three_stripes()
     strokes[3:6, 28:31] = 3
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     result = saf.SelfAssignmentFlow(max_labels=2, new_labels=new_labels).run(problem)
     assert result.assignment.shape[1] == 3
     np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
@@ -66,7 +67,7 @@ def test_clusterings_keep_seeds_however_many_classes_they_have(method, n_classes
         strokes[3:6, 28:31] = 3
     groups = np.ones(image.shape, dtype=int)
     groups[6:] = 2
-    problem = saf.Problem.from_image(image, seeds=strokes, groups=groups)
+    problem = saf.Problem.from_image(image, seeds=strokes, groups=groups, **PLAIN)
     result = method.run(problem)
     assert result.assignment.shape[1] == n_classes
     np.testing.assert_array_equal(result.labels[strokes > 0], strokes[strokes > 0])
@@ -79,14 +80,14 @@ def test_skipped_classes_are_told_before_memory_is_taken(name, number):
     strokes[strokes == 2] = number
     groups = np.ones(image.shape, dtype=int)
     groups[6:] = 2
-    problem = saf.Problem.from_image(image, seeds=strokes, groups=groups)
+    problem = saf.Problem.from_image(image, seeds=strokes, groups=groups, **PLAIN)
     with pytest.raises(saf.InvalidInput, match=f"classes 1 to {number}, class 2 has none"):
         saf.METHODS[name]().run(problem)
 
 
 def test_a_start_has_a_column_for_every_class():
     image, strokes = three_stripes()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     for method in (saf.SelfAssignmentFlow(), saf.SLK(), saf.AssignmentFlow()):
         with pytest.raises(saf.InvalidInput):
             method.run(problem, np.ones((image.size, 1)))
@@ -95,7 +96,7 @@ def test_a_start_has_a_column_for_every_class():
 @pytest.mark.parametrize("method", [saf.SelfAssignmentFlow(), saf.SLK()])
 def test_with_a_start_some_classes_may_be_without_seeds(method):
     image, strokes = three_stripes()
-    problem = saf.Problem.from_image(image, seeds=np.where(strokes == 2, 2, 0))
+    problem = saf.Problem.from_image(image, seeds=np.where(strokes == 2, 2, 0), **PLAIN)
     start = np.random.default_rng(0).dirichlet((1, 1, 1), image.size)
     labels = method.run(problem, start).labels
     assert (labels[strokes == 2] == 2).all()
@@ -108,7 +109,7 @@ CASES = [(name, p.name) for name in saf.METHODS for p in describe(saf.METHODS[na
 
 @pytest.mark.parametrize(("method", "parameter"), CASES)
 def test_without_seeds_it_changes_nothing(method, parameter):
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((8, 9, 3)))
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((8, 9, 3)), **PLAIN)
     given = {"prototypes": problem.features[::20]} if method == "af" else {}
     plain = build(saf.METHODS[method], given)
     value = OTHER[parameter]

@@ -8,6 +8,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.graph import GraphUnion
+from napari_saf.input import PLAIN
 from napari_saf.metrics import matched_accuracy
 
 SQUARES = np.kron([[0.0, 1, 0.4], [0.8, 0.2, 0.6]], np.ones((5, 6)))
@@ -33,7 +34,7 @@ def image():
 
 @pytest.fixture
 def problem(image):
-    return saf.Problem.from_image(image, window=3)
+    return saf.Problem.from_image(image, window=3, **PLAIN)
 
 
 def points(n=40, seed=0):
@@ -44,7 +45,7 @@ def points(n=40, seed=0):
 def masked_problem(window=3):
     rng = np.random.default_rng(1)
     image, mask = rng.random((7, 8)), rng.random((7, 8)) < 0.7
-    return saf.Problem.from_image(image, window=window, mask=mask)
+    return saf.Problem.from_image(image, window=window, mask=mask, **PLAIN)
 
 
 def given_matrix(n=40):
@@ -53,10 +54,12 @@ def given_matrix(n=40):
 
 
 PROBLEMS = {
-    "grid": lambda: saf.Problem.from_image(np.random.default_rng(0).random((7, 8)), window=5),
+    "grid": lambda: saf.Problem.from_image(
+        np.random.default_rng(0).random((7, 8)), window=5, **PLAIN
+    ),
     "masked": masked_problem,
     "images": lambda: saf.Problem.from_images(
-        [np.random.default_rng(0).random((5, 6)), np.random.default_rng(1).random((4, 4))]
+        [np.random.default_rng(0).random((5, 6)), np.random.default_rng(1).random((4, 4))], **PLAIN
     ),
     # q is the nearest of p: many pairs name each other, and no diagonal makes up for it
     "nearest": lambda: saf.Problem(points(), saf.AffinityGraph.k_nearest(points(), 1)),
@@ -261,7 +264,9 @@ def test_the_squares_are_found(problem, kind):
 def test_neighbours_smooth():
     """Noise that a label takes from each pixel by itself is voted down by its neighbours."""
     truth = np.kron([[0, 1], [1, 0]], np.ones((10, 10)))
-    noisy = saf.Problem.from_image(truth + 0.4 * np.random.default_rng(0).standard_normal((20, 20)))
+    noisy = saf.Problem.from_image(
+        truth + 0.4 * np.random.default_rng(0).standard_normal((20, 20)), **PLAIN
+    )
     start = np.stack([1 - noisy.features[:, 0], noisy.features[:, 0]], axis=1).clip(0.01, 0.99)
     start /= start.sum(axis=1, keepdims=True)
     wrong = []
@@ -350,7 +355,7 @@ def test_no_two_modes_share_their_features(n_levels):
     """Few grey values, many pixels of each: nearly all candidates of a mode are equal."""
     for seed in range(7):
         levels = np.random.default_rng(seed).integers(0, n_levels, (12, 12))
-        problem = saf.Problem.from_image(levels)
+        problem = saf.Problem.from_image(levels, **PLAIN)
         for weight in (1.0, 5.0, 20.0):
             method = saf.SLK(
                 n_clusters=4, laplacian_weight=weight, laplacian="graph", sigma2=0.1, seed=seed
@@ -363,12 +368,12 @@ def test_classes_whose_seeds_look_the_same_have_modes_of_their_own(image):
     seeds = np.zeros(image.shape, int)
     seeds[0, 0], seeds[7, 7], seeds[2, 9], seeds[9, 17] = 1, 2, 3, 4
     image[seeds > 0] = image[0, 0]
-    result = saf.SLK(n_clusters=4).run(saf.Problem.from_image(image, seeds=seeds))
+    result = saf.SLK(n_clusters=4).run(saf.Problem.from_image(image, seeds=seeds, **PLAIN))
     assert len(np.unique(result.prototypes, axis=0)) == 4
 
 
 def test_fewer_distinct_features_than_labels_reduce_the_labels(kind):
-    few = saf.Problem.from_image(np.repeat([0, 1, 2, 3], 25).reshape(10, 10))
+    few = saf.Problem.from_image(np.repeat([0, 1, 2, 3], 25).reshape(10, 10), **PLAIN)
     result = saf.SLK(n_clusters=9, prototypes=kind).run(few)
     assert result.assignment.shape[1] == 4
     assert result.notes[0] == "labels reduced to 4: no more distinct features"
@@ -380,7 +385,7 @@ def test_a_start_beside_seeds_finds_all_distinct_features(kind):
     seeds = np.zeros((10, 10), int)
     seeds[0, 0], seeds[9, 9] = 1, 2
     image = np.repeat([0, 1, 2, 3], 25).reshape(10, 10)
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     for seed in range(5):
         method = saf.SLK(n_clusters=4, new_labels=True, prototypes=kind, seed=seed)
         result = method.run(problem)
@@ -389,7 +394,7 @@ def test_a_start_beside_seeds_finds_all_distinct_features(kind):
 
 
 def test_fewer_nodes_than_labels_reduce_the_labels(kind):
-    tiny = saf.Problem.from_image(np.arange(6.0).reshape(2, 3), window=1)
+    tiny = saf.Problem.from_image(np.arange(6.0).reshape(2, 3), window=1, **PLAIN)
     result = saf.SLK(n_clusters=9, prototypes=kind).run(tiny)
     assert result.assignment.shape == (6, 6)
 
@@ -438,7 +443,7 @@ def test_seeds_keep_their_labels(image, kind, dtype):
     seeds[2:4, 8:10] = 2
     seeds[8, 4] = 2  # where the image is like class 3
     seeds[1, 14] = 3
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     for new_labels, n_labels in ((False, 3), (True, 5)):
         method = saf.SLK(n_clusters=5, new_labels=new_labels, prototypes=kind, dtype=dtype)
         result = method.run(problem)
@@ -450,7 +455,7 @@ def test_seeds_keep_their_labels(image, kind, dtype):
 def test_seeds_stay_with_a_start_that_contradicts_them(image):
     seeds = np.zeros(image.shape, int)
     seeds[2, 2], seeds[2, 8] = 1, 2
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     start = np.tile([0.001, 0.001, 0.998], (problem.n_nodes, 1))
     result = saf.SLK(prototypes="means").run(problem, initial=start, max_iterations=3)
     assert (result.labels[2, 2], result.labels[2, 8]) == (1, 2)
@@ -466,7 +471,7 @@ def test_the_same_seed_gives_the_same_labels(problem, kind, laplacian):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_limit_counts_recorded_steps(kind, count):
     method = saf.SLK(n_clusters=4, prototypes=kind, tolerance=0.0, laplacian_weight=0.5)
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)))
+    problem = saf.Problem.from_image(np.random.default_rng(0).random((12, 12)), **PLAIN)
     whole = method.run(problem)
     assert len(whole.history) > count + 1
     cut = method.run(problem, max_iterations=count)
@@ -502,7 +507,7 @@ def test_outside_the_mask_is_zero(kind, laplacian):
 
 def test_several_images_share_their_labels(image):
     """Labels of one that is given twice are those of its twin."""
-    both = saf.SLK(n_clusters=6).run(saf.Problem.from_images([image, image, image[:7]]))
+    both = saf.SLK(n_clusters=6).run(saf.Problem.from_images([image, image, image[:7]], **PLAIN))
     assert [labels.shape for labels in both.labels] == [(10, 18), (10, 18), (7, 18)]
     np.testing.assert_array_equal(both.labels[0], both.labels[1])
 
@@ -571,7 +576,7 @@ def test_bad_parameters_are_refused(arguments, said):
 def test_seeds_that_the_start_has_no_columns_for_are_refused(image):
     seeds = np.zeros(image.shape, int)
     seeds[0, 0], seeds[0, 1], seeds[0, 2] = 1, 2, 3
-    problem = saf.Problem.from_image(image, seeds=seeds)
+    problem = saf.Problem.from_image(image, seeds=seeds, **PLAIN)
     with pytest.raises(saf.InvalidInput, match="seeds: expected classes up to 2, got 3"):
         saf.SLK().run(problem, initial=np.full((problem.n_nodes, 2), 0.5))
 
@@ -580,7 +585,7 @@ def test_skipped_seed_classes_are_refused(image):
     seeds = np.zeros(image.shape, int)
     seeds[0, 0], seeds[5, 5] = 1, 3
     with pytest.raises(saf.InvalidInput, match=r"seeds: .*class 2 has none"):
-        saf.SLK().run(saf.Problem.from_image(image, seeds=seeds))
+        saf.SLK().run(saf.Problem.from_image(image, seeds=seeds, **PLAIN))
 
 
 def test_an_order_in_memory_of_its_own_changes_nothing(monkeypatch, kind):

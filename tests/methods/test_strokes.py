@@ -5,6 +5,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf.graph import mean_nearest_distance
+from napari_saf.input import PLAIN
 
 
 def scene():
@@ -21,7 +22,7 @@ def scene():
 
 def test_a_class_of_two_colours_needs_more_than_their_mean():
     image, strokes, truth = scene()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     by_strokes = saf.AssignmentFlow(n_nearest=3).run(problem).labels
     by_means = saf.AssignmentFlow(n_nearest=None).run(problem).labels
     assert (by_strokes == truth).mean() > 0.97
@@ -36,7 +37,9 @@ def test_noise_makes_no_isolated_pixels_where_contrast_counts(window, seed):
     image += np.random.default_rng(seed).normal(0, 0.12, image.shape)
     strokes = np.zeros(image.shape, dtype=int)
     strokes[30:90, 30:33], strokes[30:90, 120:123] = 1, 2
-    problem = saf.Problem.from_image(image, window=window, weights="contrast", seeds=strokes)
+    problem = saf.Problem.from_image(
+        image, window=window, weights="contrast", seeds=strokes, features="intensity", max_side=None
+    )
     labels = saf.AssignmentFlow().run(problem).labels
     regions = saf.number_regions(labels)
     assert np.bincount(regions.ravel())[1:].min() > 1
@@ -47,14 +50,16 @@ def test_edges_and_shading_are_no_noise():
     """The weights of an image without noise do not reach over its edges."""
     shading = np.linspace(0, 0.1, 60)[:, None]
     image = shading + np.where(np.arange(60) % 20 < 10, 0.0, 0.9)
-    grid = saf.Problem.from_image(image, window=3, weights="contrast").graph
+    grid = saf.Problem.from_image(
+        image, window=3, weights="contrast", features="intensity", max_side=None
+    ).graph
     beside_an_edge = grid.weights.reshape(60, 60, 3, 3)[30, 10]
     assert beside_an_edge[:, 0].max() < 1e-6 < 0.1 < beside_an_edge[:, 1:].min()
 
 
 def test_the_mean_of_the_strokes_is_a_prototype_as_if_it_were_given():
     image, strokes, _ = scene()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     values = problem.features
     means = [values[strokes.ravel() == label].mean(axis=0) for label in (1, 2)]
     own = saf.AssignmentFlow(n_nearest=None).run(problem)
@@ -65,7 +70,7 @@ def test_the_mean_of_the_strokes_is_a_prototype_as_if_it_were_given():
 def test_strokes_of_one_class_teach_nothing():
     seeds = np.zeros((6, 6), dtype=int)
     seeds[2, 2] = 1
-    problem = saf.Problem.from_image(np.arange(36.0).reshape(6, 6), seeds=seeds)
+    problem = saf.Problem.from_image(np.arange(36.0).reshape(6, 6), seeds=seeds, **PLAIN)
     with pytest.raises(saf.InvalidInput, match="two or more classes, got one"):
         saf.AssignmentFlow().run(problem)
 
@@ -73,7 +78,7 @@ def test_strokes_of_one_class_teach_nothing():
 @pytest.mark.parametrize("n_nearest", [1, 3, 1000])
 def test_strokes_keep_their_labels(n_nearest):
     image, strokes, _ = scene()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     labels = saf.AssignmentFlow(n_nearest=n_nearest).run(problem).labels
     np.testing.assert_array_equal(labels[strokes > 0], strokes[strokes > 0])
 
@@ -93,7 +98,7 @@ def test_only_regions_that_a_stroke_touches_stay_if_that_is_asked():
     image[4:10, 4:10] = image[4:10, 20:26] = 1
     strokes = np.zeros(image.shape, dtype=int)
     strokes[6, 5:8], strokes[15, 3:12] = 1, 2
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     every = saf.AssignmentFlow(connected=False).run(problem).labels
     one = saf.AssignmentFlow(connected=True).run(problem).labels
     assert every[6, 22] == 1
@@ -110,7 +115,9 @@ def test_regions_are_looked_for_in_each_image_and_within_the_mask():
     none[8, 2:5] = 2
     mask = np.ones(image.shape, dtype=bool)
     mask[:, 9:] = False
-    problem = saf.Problem.from_images([image, image], seeds=[strokes, none], masks=[mask, mask])
+    problem = saf.Problem.from_images(
+        [image, image], seeds=[strokes, none], masks=[mask, mask], **PLAIN
+    )
     first, second = saf.AssignmentFlow(connected=True).run(problem).labels
     assert first[3, 3] == 1
     assert (second[mask] == 2).all()
@@ -118,7 +125,12 @@ def test_regions_are_looked_for_in_each_image_and_within_the_mask():
 
 
 def test_position_is_a_feature_in_units_of_the_longest_side():
-    problem = saf.Problem.from_image(np.random.default_rng(0).random((5, 9)), features="position")
+    problem = saf.Problem.from_image(
+        np.random.default_rng(0).random((5, 9)),
+        features="position",
+        weights="uniform",
+        max_side=None,
+    )
     place = problem.features[:, -2:].reshape(5, 9, 2)
     np.testing.assert_allclose(place[4, 8] - place[0, 0], 0.3 * np.array([4, 8]) / 9, rtol=1e-5)
 
@@ -126,7 +138,9 @@ def test_position_is_a_feature_in_units_of_the_longest_side():
 def test_weights_by_contrast_do_not_reach_across_an_edge():
     image = np.zeros((6, 10))
     image[:, 5:] = 1
-    graph = saf.Problem.from_image(image, window=3, weights="contrast").graph
+    graph = saf.Problem.from_image(
+        image, window=3, weights="contrast", features="intensity", max_side=None
+    ).graph
     means = graph.average(image.reshape(-1, 1)).reshape(image.shape)
     np.testing.assert_allclose(means, image, atol=1e-6)
 
@@ -148,7 +162,7 @@ def test_classes_learn_from_what_they_were_given():
     image[:, 40:] += 0.5
     strokes = np.zeros(image.shape, dtype=int)
     strokes[10:20, 5], strokes[10:20, 30] = 2, 1
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     first = saf.AssignmentFlow(rounds=0).run(problem)
     last = saf.AssignmentFlow(rounds=5).run(problem)
     assert (last.labels[:, 20:] == 1).mean() >= (first.labels[:, 20:] == 1).mean() > 0.9
@@ -159,7 +173,7 @@ def test_classes_learn_from_what_they_were_given():
 
 def test_paths_tell_two_like_regions_apart():
     image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     alike = saf.AssignmentFlow(paths=0, rounds=0).run(problem).labels
     near = saf.AssignmentFlow(paths=10, rounds=0).run(problem).labels
     assert alike[14, 47] == 1
@@ -170,19 +184,23 @@ def test_paths_tell_two_like_regions_apart():
 def test_the_unit_of_the_features_does_not_matter():
     image, strokes = two_blobs()
     features = np.stack([image, image**2], axis=-1)
-    left = saf.Problem.from_image(image, features=features, seeds=strokes)
-    right = saf.Problem.from_image(image, features=100 * features, seeds=strokes)
+    left = saf.Problem.from_image(
+        image, features=features, seeds=strokes, weights="uniform", max_side=None
+    )
+    right = saf.Problem.from_image(
+        image, features=100 * features, seeds=strokes, weights="uniform", max_side=None
+    )
     labels = [saf.AssignmentFlow().run(problem).labels for problem in (left, right)]
     assert (labels[0] == labels[1]).mean() > 0.99
 
 
 def test_other_seeds_on_the_same_problem():
     image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     saf.AssignmentFlow().run(problem)
     strokes[14, 44:50] = 2
     again = saf.AssignmentFlow().run(problem.with_seeds(strokes))
-    fresh = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=strokes))
+    fresh = saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=strokes, **PLAIN))
     np.testing.assert_array_equal(again.labels, fresh.labels)
     assert problem.with_seeds(None).seeds is None
     np.testing.assert_array_equal(problem.with_seeds(strokes.ravel()).seeds, strokes.ravel())
@@ -192,7 +210,7 @@ def test_other_seeds_on_the_same_problem():
 
 def test_an_assignment_to_start_from_is_learned_from():
     image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     whole = saf.AssignmentFlow(rounds=8).run(problem)
     warm = saf.AssignmentFlow(rounds=8).run(problem, whole.assignment)
     assert (warm.labels == whole.labels).mean() > 0.99
@@ -203,7 +221,7 @@ def test_an_assignment_to_start_from_is_learned_from():
 
 def test_snapshots_go_on_over_the_rounds_and_a_limit_holds():
     image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     steps = list(saf.AssignmentFlow().iterate(problem))
     fractions = [snapshot.fraction for snapshot in steps]
     assert fractions == sorted(fractions)
@@ -213,7 +231,7 @@ def test_snapshots_go_on_over_the_rounds_and_a_limit_holds():
 @pytest.mark.parametrize("when", [0, 3, 20, 40])
 def test_a_cancelled_run_leaves_valid_labels(when):
     image, strokes = two_blobs()
-    problem = saf.Problem.from_image(image, seeds=strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **PLAIN)
     count = iter(range(10**9))
     steps = saf.AssignmentFlow().iterate(problem, cancelled=lambda: next(count) >= when)
     while True:
@@ -230,7 +248,7 @@ def test_a_cancelled_run_leaves_valid_labels(when):
 def test_images_without_strokes_are_taught_by_the_others():
     image, strokes = two_blobs()
     none = np.zeros_like(strokes)
-    problem = saf.Problem.from_images([image, image], seeds=[strokes, none])
+    problem = saf.Problem.from_images([image, image], seeds=[strokes, none], **PLAIN)
     first, second = saf.AssignmentFlow(paths=0.5).run(problem).labels
     assert first[14, 12] == second[14, 12] == second[14, 47] == 1
     assert second[25, 30] == 2
@@ -242,7 +260,7 @@ def test_volumes_networks_and_many_classes():
     volume[:, :, 6:] += 1
     strokes = np.zeros(volume.shape, dtype=int)
     strokes[2, 5, 2], strokes[3, 5, 9] = 1, 2
-    labels = saf.AssignmentFlow().run(saf.Problem.from_image(volume, seeds=strokes)).labels
+    labels = saf.AssignmentFlow().run(saf.Problem.from_image(volume, seeds=strokes, **PLAIN)).labels
     assert (labels[:, :, :6] == 1).all()
     assert (labels[:, :, 6:] == 2).all()
     points = np.repeat(np.arange(5.0), 20)[:, None] + rng.normal(0, 0.05, (100, 1))
@@ -258,6 +276,6 @@ def test_one_piece_in_four_dimensions():
     image[..., 2:6, 2:6] = image[..., 2:6, 10:14] = 1
     strokes = np.zeros(image.shape, dtype=int)
     strokes[..., 3, 3:5], strokes[..., 8, 2:9] = 1, 2
-    problem = saf.Problem.from_image(image, window=(1, 1, 3, 3), seeds=strokes)
+    problem = saf.Problem.from_image(image, window=(1, 1, 3, 3), seeds=strokes, **PLAIN)
     labels = saf.AssignmentFlow(connected=True).run(problem).labels
     assert (labels[..., 3:5, 3:5] == 1).all() and (labels[..., 3:5, 11:13] == 2).all()

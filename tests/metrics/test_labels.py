@@ -5,6 +5,7 @@ import pytest
 
 import napari_saf as saf
 from napari_saf import metrics
+from napari_saf.input import PLAIN
 
 
 @pytest.mark.parametrize("large", [70_000, 2**40, 2**63 - 1])
@@ -37,7 +38,7 @@ TWO = np.array([[1, 2], [1, 2]])
         lambda: metrics.pairwise_separability(np.random.rand(2, 2, 3), HUGE),
         lambda: metrics.kmeans_objective(np.random.rand(4, 3), HUGE.ravel()),
         lambda: saf.region_table(HUGE),
-        lambda: saf.Problem.from_image(np.arange(4.0).reshape(2, 2), window=1, seeds=HUGE),
+        lambda: saf.Problem.from_image(np.arange(4.0).reshape(2, 2), window=1, seeds=HUGE, **PLAIN),
         lambda: saf.Problem(np.ones((4, 1)), saf.GridGraph((2, 2), window=1), seeds=HUGE.ravel()),
     ],
 )

@@ -50,7 +50,7 @@ from napari_saf.problem import ImageOptions, Problem
 _KINDS = ("int", "float", "choice", "bool")
 _NOT_VARIED = ("device", "dtype")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
-_FIRST_VALUES = {"window": "3, 9, 21", "max_side": "240, 480"}
+_FIRST_VALUES = {"window": "3, 9, 21", "max_side": "240, 480", "max_labels": "4, 8, 16"}
 _START = (("s", "0, 0.5, 1"), ("window", "3, 9"))
 _MOST_LETTERS = 68
 """Of the names in a row of panels, in a small window."""

@@ -121,7 +121,9 @@ class BranchForm(FormSection):
         method, image_job = self._job.method, self._job.image_job
         method = build(type(method), values_of(method) | self.form.values())
         if self.is_shown(self.scale):
-            window = with_side(image_job.options.window, self.scale.value)
+            side, window = self.scale.value, image_job.options.window
+            assert side is not None and not isinstance(window, str)
+            window = with_side(window, side)
             options = dataclasses.replace(image_job.options, window=window)
             image_job = dataclasses.replace(image_job, options=options)
         return dataclasses.replace(self._job, method=method, image_job=image_job)

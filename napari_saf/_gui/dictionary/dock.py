@@ -46,6 +46,7 @@ from napari_saf.dictionary import (
     PatchDictionaryLearning,
 )
 from napari_saf.features import Scaling
+from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS
 
@@ -142,7 +143,9 @@ class DictionaryWidget(RunDock):
 
     def _image_job(self, image: Image) -> ImageJob:
         region = self._region(image)
-        options = ImageOptions(window=self.scale.value, channel_axis=region.channel_axis_read)
+        window, axis = self.scale.value, region.channel_axis_read
+        assert window is not None
+        options = ImageOptions(window=window, channel_axis=axis, **PLAIN)
         return ImageJob(region.pixels, options)
 
     def _region(self, image: Image) -> ImageRegion:

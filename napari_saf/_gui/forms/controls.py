@@ -24,11 +24,11 @@ from qtpy.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
-from skimage.color import lab2rgb
 from superqt import QFlowLayout
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.layout import fill_layout
+from napari_saf.features import colours_of
 
 PROTOTYPE_FILTER = "Prototypes (*.json)"
 _SLIDER_END = 41
@@ -43,31 +43,39 @@ _SQUARE_SIDE = 24
 
 
 class OddSlider(QWidget):
-    """A slider for the usual odd numbers of pixels, and a box for all of them."""
+    """A slider for the usual odd numbers of pixels, and a box for all of them.
+
+    The value is None, which comes before 1, where it is left to be chosen, if it may be.
+    """
 
     changed = Signal()
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int | None, *, may_be_chosen: bool = False) -> None:
         super().__init__()
         self._slider, self._box = QSlider(Qt.Orientation.Horizontal), QSpinBox()
-        self._slider.setRange(0, _SLIDER_END // 2)
-        self._box.setRange(1, _BOX_END)
+        self._slider.setRange(-1 if may_be_chosen else 0, _SLIDER_END // 2)
+        self._box.setRange(-1 if may_be_chosen else 1, _BOX_END)
+        if may_be_chosen:
+            self._box.setSpecialValueText("auto")
         self._box.setSingleStep(2)
         self._box.setSuffix(" px")
         self._box.setKeyboardTracking(False)
         self._box.setFixedWidth(_BOX_WIDTH)
         fill_layout(QHBoxLayout(self), self._slider, self._box)
-        self._slider.valueChanged.connect(lambda half: self.set_value(2 * half + 1))
-        self._box.valueChanged.connect(self.set_value)
+        self._slider.valueChanged.connect(lambda half: self._show(2 * half + 1))
+        self._box.valueChanged.connect(self._show)
         self.set_value(value)
         self._box.valueChanged.connect(self.changed)
 
     @property
-    def value(self) -> int:
-        return int(self._box.value())
+    def value(self) -> int | None:
+        return int(self._box.value()) if self._box.value() > 0 else None
 
-    def set_value(self, value: int) -> None:
+    def set_value(self, value: int | None) -> None:
         """Set the number; an even one becomes the odd one above."""
+        self._show(-1 if value is None else value)
+
+    def _show(self, value: int) -> None:
         self._box.setValue(value + 1 - value % 2)
         with signals_blocked(self._slider):
             self._slider.setValue(value // 2)
@@ -215,12 +223,8 @@ def fill_color(
     prototype: NDArray[np.floating], features: str, otherwise: NDArray[Any]
 ) -> NDArray[Any]:
     """Return the colour of a prototype; `otherwise` for features that are no colours."""
-    if np.isfinite(prototype).all():
-        if features == "intensity" and len(prototype) in (1, 3):
-            return np.broadcast_to(prototype, 3)
-        if features == "lab":
-            return np.asarray(lab2rgb(100 * prototype.astype(float)[None])[0])
-    return otherwise
+    found = colours_of(prototype[None], features) if np.isfinite(prototype).all() else None
+    return otherwise if found is None else found[0]
 
 
 def _css(color: NDArray[Any]) -> str:

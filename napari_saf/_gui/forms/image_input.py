@@ -24,10 +24,11 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf.errors import InvalidInput
+from napari_saf.input import AUTO
 from napari_saf.parameters import describe
 from napari_saf.problem import ImageOptions
 
-DEFAULT_OPTIONS = ImageOptions(window=5)
+DEFAULT_OPTIONS = ImageOptions()
 _EXTENTS = (
     ("this slice", "slice"),
     ("each slice by itself", "each"),
@@ -35,6 +36,7 @@ _EXTENTS = (
     ("as a volume", "volume"),
 )
 _MAX_SIDES = (240, 480, 960)
+_CHOSEN = ("features", "weights", "max_side")
 _COLOURS = ("red", "green", "blue")
 _OPTIONS = {option.name: option for option in describe(ImageOptions)}
 FEATURE_LABELS = dict(_OPTIONS["features"].choice_labels)
@@ -81,6 +83,7 @@ class ImageInput(QObject):
 
     image_changed = Signal()
     axes_changed = Signal()
+    options_changed = Signal()
     strokes_changed = Signal()
 
     def __init__(
@@ -88,9 +91,12 @@ class ImageInput(QObject):
     ) -> None:
         super().__init__()
         options = options or DEFAULT_OPTIONS
-        assert isinstance(options.window, int)
+        assert not isinstance(options.window, tuple)
         self._viewer = viewer
-        self.scale = OddSlider(options.window)
+        self._may_be_chosen = options.window == AUTO
+        side = None if isinstance(options.window, str) else options.window
+        self.scale = OddSlider(side, may_be_chosen=self._may_be_chosen)
+        automatic = [("automatic", AUTO)] * self._may_be_chosen
         sides = [(f"at most {side} px a side", side) for side in _MAX_SIDES]
         self.choices: dict[str, Any] = {
             "image": LayerChoice(viewer, Image),
@@ -101,8 +107,8 @@ class ImageInput(QObject):
             "strokes": LayerChoice(viewer, Labels, is_given, none=strokes),
             "groups": LayerChoice(viewer, Labels, none="none"),
             "features": LayerChoice(viewer, Image, self._may_be_features),
-            "weights": Choice(choice_entries(_OPTIONS["weights"])),
-            "max_side": Choice([(_OPTIONS["max_side"].none, None), *sides]),
+            "weights": Choice([*automatic, *choice_entries(_OPTIONS["weights"])[1:]]),
+            "max_side": Choice([*automatic, (_OPTIONS["max_side"].none, None), *sides]),
             "mask": LayerChoice(viewer, Labels, none="none"),
         }
         self.section, self.features = FormSection(), FormSection()
@@ -117,6 +123,10 @@ class ImageInput(QObject):
         self._on_image_changed()
         self.choose(features=options.features, weights=options.weights, max_side=options.max_side)
         image.layer_changed.connect(self.image_changed)
+        for name in _CHOSEN:
+            self.choices[name].currentIndexChanged.connect(self.options_changed)
+        self.axes_changed.connect(self.options_changed)
+        self.scale.changed.connect(self.options_changed)
         self.choices["strokes"].layer_changed.connect(self.strokes_changed)
 
     @property
@@ -149,19 +159,37 @@ class ImageInput(QObject):
         found = region.over_features(layers["features"]) if "features" in layers else None
         if found is not None:
             read["features"], read["features_axis"] = found
+        side = self.scale.value
         options = ImageOptions(
-            window=region.window(self.scale.value)[0],
+            window="auto" if side is None else region.window(side)[0],
             channel_axis=region.channel_axis_read,
             features=values["features"] if isinstance(values["features"], str) else "array",
             weights=values["weights"],
             groups=None if "groups" in layers else values["groups"],
             max_side=values["max_side"],
-        )
+        ).resolve([region.shape], len(self._channel_labels()), region.averaged_axes)
         return ImageJob(region.pixels, options, finite_only=finite_only, **read)
 
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
-        return self.region().window(self.scale.value)[1]
+        return "" if self.scale.value is None else self.region().window(self.scale.value)[1]
+
+    def choice_note(self) -> str:
+        """Return what is chosen for the image where that is "automatic"."""
+        left = [choice for choice in _CHOSEN if self.choices[choice].value == AUTO]
+        try:
+            options = self.job().options
+        except InvalidInput:
+            return ""
+        sides = options.window if isinstance(options.window, tuple) else (options.window,)
+        size = "the full size" if options.max_side is None else f"{options.max_side} px a side"
+        texts = {
+            "features": FEATURE_LABELS.get(options.features, ""),
+            "weights": _OPTIONS["weights"].choice_labels[options.weights],
+            "max_side": size,
+        }
+        scale = [f"scale {max(sides)}"] * (self.scale.value is None)
+        return ", ".join([*(texts[name] for name in left), *scale])
 
     def region(self) -> ImageRegion:
         """Return what of the image is labelled, with the slices that are on screen."""
@@ -192,7 +220,9 @@ class ImageInput(QObject):
         self.choices["extent"].offer(extents)
         self.show_row("extent", n_axes > 2)
         is_rgb = len(self._channel_labels()) == 3
-        offered = [(text, name) for name, text in FEATURE_LABELS.items() if name != "lab" or is_rgb]
+        names = [name for name in FEATURE_LABELS if name != "lab" or is_rgb]
+        names = names if self._may_be_chosen else [name for name in names if name != AUTO]
+        offered = [(FEATURE_LABELS[name], name) for name in names]
         self.choices["features"].set_others(offered)
         self._on_extent_changed()
 
@@ -227,8 +257,10 @@ class ImageInput(QObject):
         return self.region().over_features(layer) is not None
 
 
-def side_of(window: int | tuple[int, ...]) -> int | None:
+def side_of(window: int | tuple[int, ...] | str) -> int | None:
     """Return the side of a window, on all axes on which it is not 1; None where they differ."""
+    if isinstance(window, str):
+        return None
     if isinstance(window, int):
         return window
     sides = set(window) - {1}

@@ -165,6 +165,19 @@ class ImageRegion:
         index.insert(found[-1], slice(None))
         return Pixels(data, tuple(index)), axis
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is labelled, without channels."""
+        sides = pixels_of(self.image).shape
+        return tuple(sides[axis] for axis in self.axes if axis not in self.fixed)
+
+    @property
+    def averaged_axes(self) -> list[int]:
+        """Those of its axes along which neighbours are averaged, longer than 1."""
+        axes = [axis for axis in self.axes if axis not in self.fixed]
+        sides = enumerate(zip(axes, self.shape, strict=True))
+        return [k for k, (axis, side) in sides if axis in self.together and side > 1]
+
     def window(self, side: int) -> tuple[Window, str]:
         """Return a window with a side along what is averaged, and a note of where it is smaller."""
         axes = [axis for axis in self.axes if axis not in self.fixed]

@@ -41,9 +41,12 @@ def repeat_job(
     has_channels = recipe.options.channel_axis is not None and not image.rgb
     across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
     region = ImageRegion(image, channel, positions_on_screen(viewer, image, across))
-    window, note = region.fit(recipe.options.window)
+    n_channels = 3 if image.rgb else 1 if channel is None else image.data.shape[channel]
+    own = recipe.options.resolve([region.shape], n_channels)
+    assert not isinstance(own.window, str)
+    window, note = region.fit(own.window)
     options = dataclasses.replace(
-        recipe.options.for_others(rescale), channel_axis=region.channel_axis_read, window=window
+        own.for_others(rescale), channel_axis=region.channel_axis_read, window=window
     )
     note = note if recipe.method.uses_window else ""
     job = ImageJob(region.pixels, options)

@@ -149,6 +149,6 @@ class AutomaticSettings(QCheckBox):
         )
 
 
-def _side(window: int | tuple[int, ...]) -> int:
+def _side(window: int | tuple[int, ...] | str) -> int:
     assert isinstance(window, int)
     return window

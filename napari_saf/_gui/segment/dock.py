@@ -33,6 +33,11 @@ from napari_saf.result import Segmentation
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
+_AUTOMATIC_HELP = (
+    "Chosen for this image: a plane is labelled by colour and texture, at half its size where that "
+    "leaves enough pixels; a volume by its values, in full. There are as many labels as leave a "
+    "fifth of the variance of the features. Everything can be set by hand, here and below."
+)
 
 
 class SegmentWidget(RunDock):
@@ -62,6 +67,10 @@ class SegmentWidget(RunDock):
         self._choice = FormSection()
         self._choice.add_row("Method", self.form.box, "How to label.")
         self._choice.add_row("Scale", self.input.scale, _SCALE_HELP)
+        self.automatic = QLabel()
+        self.automatic.setWordWrap(True)
+        self.automatic.setStyleSheet("font-size: 8pt")
+        self._choice.add_row("", self.automatic, _AUTOMATIC_HELP)
         self._lay_out(
             [
                 self.input.section,
@@ -78,6 +87,7 @@ class SegmentWidget(RunDock):
             (viewer.layers.events.removed, self._on_layer_removed),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
+            (self.input.options_changed, self._show_automatic),
             (self.input.image_changed, self._forget_error),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.fairness.sweep_clicked, self.start_sweep),
@@ -88,6 +98,7 @@ class SegmentWidget(RunDock):
         )
         self._on_method_changed()
         self._on_form_changed()
+        self._show_automatic()
 
     def chosen_method(self) -> AbstractMethod:
         return self.form.read()
@@ -139,6 +150,13 @@ class SegmentWidget(RunDock):
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
 
+    def _show_automatic(self, n_labels: int = 0) -> None:
+        """Say what is chosen for the image, and so many labels in the run that has begun."""
+        words = [self.input.choice_note(), f"{n_labels} labels at first" if n_labels else ""]
+        text = ", ".join(filter(None, words))
+        self.automatic.setText(f"Automatic: {text}")
+        self._choice.show_row(self.automatic, bool(text))
+
     def _run_again(self, *, rescale: bool) -> None:
         self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self._finite_only)
 
@@ -153,6 +171,8 @@ class SegmentWidget(RunDock):
         problem = self.controller.problem
         if self._frame is None and problem is not None:
             self.fairness.begin(problem, frame.labels, len(frame.shares))
+            if self.form.values().get("max_labels", 0) is None:
+                self._show_automatic(len(frame.shares))
         super()._on_advanced(frame)
         self._show_prototypes(frame.prototypes, frame.shares, np.arange(len(frame.shares)))
 

@@ -11,6 +11,7 @@ from qtpy.QtWidgets import QLineEdit
 from scenes import share_told_apart
 
 import napari_saf as saf
+from napari_saf.input import PLAIN
 from napari_saf.io import read_labels
 
 pytestmark = pytest.mark.gui
@@ -62,7 +63,7 @@ def check_files(out) -> None:
     assert sizes == {n: np.count_nonzero(labels == n) for n in np.unique(labels)}
     recipe = saf.load_recipe(out / "tiles.recipe.json")
     problem = saf.Problem.from_image(
-        blocks(), window=recipe.options.window, scaling=recipe.options.scaling
+        blocks(), window=recipe.options.window, scaling=recipe.options.scaling, **PLAIN
     )
     np.testing.assert_array_equal(recipe.method.run(problem).labels, labels)
     figure = iio.imread(out / "tiles_figure.png")
