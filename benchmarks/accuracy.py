@@ -7,6 +7,7 @@ The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the ch
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ from skimage.io import imread
 from skimage.transform import downscale_local_mean
 
 import napari_saf as saf
+
+FLOW = functools.partial(saf.SelfAssignmentFlow, max_labels=16, start="features", epsilon=1.0)
+"""So that figures can be compared with earlier ones."""
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 IMAGES = ("12003", "24063", "113016")
@@ -62,9 +66,7 @@ def football(n_seeds: int = 10) -> dict[float, list[int]]:
     wrong: dict[float, list[int]] = {}
     for s in (0.0, 1.0):
         for seed in range(n_seeds):
-            method = saf.SelfAssignmentFlow(
-                max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=seed
-            )
+            method = FLOW(max_labels=12, s=s, affinity=saf.KernelAffinity(matrix), seed=seed)
             labels = np.asarray(method.run(problem).labels, dtype=int)
             wrong.setdefault(s, []).append(n_mislabelled(labels, truth))
     return wrong
@@ -73,13 +75,13 @@ def football(n_seeds: int = 10) -> dict[float, list[int]]:
 def sketch(n_draws: int = 10) -> list[float]:
     """Return the share of pixels that 100 landmarks label as the exact kernel does, per draw."""
     image = half_size_photograph("12003")
-    problem = saf.Problem.from_image(image, features=image)
+    problem = saf.Problem.from_image(image, features=image, weights="uniform", max_side=None)
     initial = start_assignment(problem)
-    exact = saf.SelfAssignmentFlow(affinity=saf.GaussianAffinity(landmarks=None))
+    exact = FLOW(affinity=saf.GaussianAffinity(landmarks=None))
     reference = columns_of(exact.run(problem, initial=initial))
     shares = []
     for seed in range(n_draws):
-        result = saf.SelfAssignmentFlow(seed=seed).run(problem, initial=initial)
+        result = FLOW(seed=seed).run(problem, initial=initial)
         shares.append(float((columns_of(result) == reference).mean()))
     return shares
 
@@ -102,12 +104,14 @@ def adaptive() -> list[tuple[str, int, int, float]]:
     for name in IMAGES:
         image = half_size_photograph(name)
         for window in (3, 9):
-            problem = saf.Problem.from_image(image, features=image, window=window)
-            fine = saf.SelfAssignmentFlow(
+            problem = saf.Problem.from_image(
+                image, features=image, window=window, weights="uniform", max_side=None
+            )
+            fine = FLOW(
                 stepper=saf.GeometricEuler(step=0.02), stop=saf.StoppingRule(max_steps=6000)
             )
             reference = columns_of(fine.run(problem))
-            result = saf.SelfAssignmentFlow().run(problem)
+            result = FLOW().run(problem)
             agreement = float((columns_of(result) == reference).mean())
             rows.append((name, window, result.n_evaluations, agreement))
     return rows

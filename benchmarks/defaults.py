@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
@@ -57,7 +58,7 @@ def problem_of(image: Pixels) -> saf.Problem:
     return saf.Problem.from_image(image, **DEFAULT_OPTIONS.arguments())
 
 
-def click(image: Pixels, **changes: object) -> saf.Segmentation:
+def click(image: Pixels, **changes: Any) -> saf.Segmentation:
     """Run what the Segment dock runs at first."""
     method = next(iter(saf.METHODS.values()))
     return method(**changes).run(problem_of(image))
@@ -121,9 +122,9 @@ def labels(count: int | None) -> None:
         print(f"{name:28} {_mean(column)}")
     for method, settings in theirs.items():
         best = max(settings, key=lambda setting: float(np.mean(settings[setting])))
-        scores = np.array(settings[best])
-        ahead = [_mean(column - scores) for column in table[:, :2].T]
-        print(f"{method:28} {_mean(scores)}  {best}; labels {ahead[0]}, regions {ahead[1]} ahead")
+        peer = np.array(settings[best])
+        ahead = [_mean(column - peer) for column in table[:, :2].T]
+        print(f"{method:28} {_mean(peer)}  {best}; labels {ahead[0]}, regions {ahead[1]} ahead")
     each = np.median(seconds, axis=0)
     print("seconds to first labels, last labels, regions:", *(f"{x:.2f}" for x in each))
 
@@ -170,7 +171,7 @@ def mosaics(count: int) -> Iterator[tuple[Pixels, Labels]]:
         files = [
             sorted(DATA.glob(f"brodatz/*/{name}_*.png")) for name in rng.permutation(names)[:4]
         ]
-        tiles = [iio.imread(rng.choice(own))[:128, :128] for own in files]
+        tiles = [iio.imread(own[rng.integers(len(own))])[:128, :128] for own in files]
         truth = np.kron([[1, 2], [3, 4]], np.ones((128, 128), int))
         yield np.block([tiles[:2], tiles[2:]]), truth
 
@@ -185,7 +186,7 @@ def nuclei() -> Iterator[tuple[Pixels, Labels]]:
 
 def counts(count: int | None) -> None:
     """Print the covering with fixed numbers of labels, and with the automatic one."""
-    sets = {
+    sets: dict[str, list[tuple[Pixels, Any, int]]] = {
         "photographs, parts": [(i, p.references, 400) for p, i in photographs(count or 40)],
         "nuclei, kinds": [(i, [t], 0) for i, t in nuclei()][:: 60 // min(count or 20, 60)],
         "mosaics, parts": [(i, [t], 400) for i, t in mosaics(min(count or 12, 12))],

@@ -6,6 +6,7 @@ python benchmarks/flow.py [--height 321 --width 481] [--device auto]
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import statistics
 import threading
@@ -22,8 +23,10 @@ import napari_saf as saf
 from napari_saf.device import DeviceName, resolve_device
 from napari_saf.features import distances
 from napari_saf.flow import AffinityOperator, GaussianAffinity, SelfAssignmentField, k_centres
-from napari_saf.methods import SelfAssignmentFlow
 from napari_saf.samples import read_sample
+
+FLOW = functools.partial(saf.SelfAssignmentFlow, max_labels=16, start="features", epsilon=1.0)
+"""So that figures can be compared with earlier ones."""
 
 N_LABELS = 16
 
@@ -74,7 +77,9 @@ def floor_calls(field: SelfAssignmentField, v: torch.Tensor) -> dict[str, Callab
 def make_field(
     image: np.ndarray, window: int, s: float, device: torch.device
 ) -> tuple[SelfAssignmentField, torch.Tensor]:
-    problem = saf.Problem.from_image(image, window=window, features=image)
+    problem = saf.Problem.from_image(
+        image, window=window, features=image, weights="uniform", max_side=None
+    )
     features = torch.from_numpy(problem.features).to(device)
     rng = np.random.default_rng(0)
     v = -distances(features, k_centres(features, N_LABELS, rng)[0])
@@ -142,13 +147,15 @@ def whole_table(image: np.ndarray, device: torch.device, windows: tuple[int, ...
     print("|---|---|---|---|---|---|---|---|---|")
     name = cast("DeviceName", device.type)
     for window in windows:
-        problem = saf.Problem.from_image(image, window=window, features=image)
-        SelfAssignmentFlow(device=name).run(problem, max_iterations=2)
+        problem = saf.Problem.from_image(
+            image, window=window, features=image, weights="uniform", max_side=None
+        )
+        FLOW(device=name).run(problem, max_iterations=2)
         best = min(
-            (SelfAssignmentFlow(device=name).run(problem) for _ in range(3)),
+            (FLOW(device=name).run(problem) for _ in range(3)),
             key=lambda result: result.seconds,
         )
-        euler = SelfAssignmentFlow(stepper=saf.GeometricEuler(), device=name).run(problem)
+        euler = FLOW(stepper=saf.GeometricEuler(), device=name).run(problem)
         step = plain_step(image, window, device)
         plain = milliseconds({"step": step}, device, 7)["step"] * euler.n_evaluations / 1e3
         print(
@@ -160,9 +167,13 @@ def whole_table(image: np.ndarray, device: torch.device, windows: tuple[int, ...
 
 def _peak_growth(image: np.ndarray, s: float, window: int, queue: object) -> None:
     """Send the largest growth of the resident memory seen in a run, sampled every 0.5 ms."""
-    problem = saf.Problem.from_image(image, window=window, features=image)
-    small = saf.Problem.from_image(image[:64, :64].copy(), features=image[:64, :64].copy())
-    SelfAssignmentFlow(s=s, device="cpu").run(small)
+    problem = saf.Problem.from_image(
+        image, window=window, features=image, weights="uniform", max_side=None
+    )
+    small = saf.Problem.from_image(
+        image[:64, :64].copy(), features=image[:64, :64].copy(), weights="uniform", max_side=None
+    )
+    FLOW(s=s, device="cpu").run(small)
     process, peak, done = psutil.Process(), 0, threading.Event()
     before = process.memory_info().rss
 
@@ -173,7 +184,7 @@ def _peak_growth(image: np.ndarray, s: float, window: int, queue: object) -> Non
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    SelfAssignmentFlow(s=s, device="cpu").run(problem, max_iterations=8)
+    FLOW(s=s, device="cpu").run(problem, max_iterations=8)
     done.set()
     watcher.join()
     queue.put(peak - before)  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -27,7 +28,7 @@ from skimage.segmentation import random_walker
 from sklearn.ensemble import RandomForestClassifier
 
 import napari_saf as saf
-from napari_saf.methods import SweepMethod
+from napari_saf.methods import AbstractMethod, SweepMethod
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data")) / "grabcut"
 OBJECT, BACKGROUND, UNKNOWN = 1, 2, 128
@@ -107,7 +108,8 @@ def on_same_features(label: Callable[[saf.Problem], NDArray[np.integer]]) -> Met
             image, features=features, window=13, weights="contrast", max_side=SIDE, seeds=strokes
         )
         labels = label(problem)
-        return np.asarray(problem.graph.to_image(labels) if labels.ndim == 1 else labels) == OBJECT
+        labels = problem.graph.to_image(labels) if labels.ndim == 1 else labels
+        return np.asarray(labels == OBJECT)
 
     return found
 
@@ -119,8 +121,12 @@ def forest_of_nodes(problem: saf.Problem) -> NDArray[np.integer]:
     return np.asarray(trees.predict(problem.features))
 
 
+def labels_of(method: type[AbstractMethod], problem: saf.Problem) -> NDArray[np.integer]:
+    return np.asarray(method().run(problem).labels)
+
+
 ALL_METHODS: dict[str, Method] = {"forest": on_same_features(forest_of_nodes)} | {
-    method.title: on_same_features(lambda problem, method=method: method().run(problem).labels)
+    method.title: on_same_features(partial(labels_of, method))
     for method in saf.METHODS.values()
     if not issubclass(method, SweepMethod)
 }

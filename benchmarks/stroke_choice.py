@@ -15,6 +15,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,15 @@ def of_grabcut() -> Iterator[Case]:
             drawn = iio.imread(folder / f"scribbles{number}" / f"{name}.png")
             strokes = scribbles.thin(drawn, share, np.random.default_rng(index))
             title = f"strokes {number}, {100 * share:.0f} %"
-            yield title, image, strokes, lambda x, s=strokes, t=truth: scribbles.score(x, s, t)[0]
+            yield title, image, strokes, partial(object_score, strokes, truth)
+
+
+def object_score(strokes: Array, truth: Array, found: Array) -> float:
+    return scribbles.score(found, strokes, truth)[0]
+
+
+def nuclei_score(strokes: Array, truth: Array, found: Array) -> float:
+    return nuclei.f1(found, strokes, truth)
 
 
 def one_of_each(strokes: Array, rng: np.random.Generator) -> Array:
@@ -64,7 +73,7 @@ def of_nuclei() -> Iterator[Case]:
             strokes = nuclei.draw(truth, rng)
             strokes = one_of_each(strokes, rng) if seed == 5 else strokes
             title = "nuclei, one stroke each" if seed == 5 else f"nuclei, draw {seed}"
-            yield title, image, strokes, lambda x, s=strokes, t=truth: nuclei.f1(x, s, t)
+            yield title, image, strokes, partial(nuclei_score, strokes, truth)
 
 
 def main() -> None:

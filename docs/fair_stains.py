@@ -37,7 +37,9 @@ def main() -> None:
     """Cluster at rising fairness, print what comes of it, draw it."""
     first = read_sample("histology").array
     images = [first, stain_darker(first)]
-    problem = saf.Problem.from_images(images, features="lab", groups="image")
+    problem = saf.Problem.from_images(
+        images, features="lab", groups="image", weights="uniform", max_side=None
+    )
     found = saf.FairClustering(n_clusters=N_LABELS).sweep(problem)
     print("weight, objective, fairness error, balance, pixels with one label in both images")
     agreement = []
