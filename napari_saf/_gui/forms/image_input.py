@@ -118,7 +118,7 @@ class ImageInput(QObject):
         self.show_row("groups", False)
         image = self.choices["image"]
         self.choices["channels"].currentIndexChanged.connect(self._on_channels_changed)
-        self.choices["extent"].currentIndexChanged.connect(self._on_extent_changed)
+        self.choices["extent"].currentIndexChanged.connect(self.read_axes)
         image.layer_changed.connect(self._on_image_changed)
         self._on_image_changed()
         self.choose(features=options.features, weights=options.weights, max_side=options.max_side)
@@ -175,8 +175,10 @@ class ImageInput(QObject):
         return "" if self.scale.value is None else self.region().window(self.scale.value)[1]
 
     def choice_note(self) -> str:
-        """Return what is chosen for the image where that is "automatic"."""
+        """Return what is chosen for the image where that is "automatic", and counts."""
+        is_averaged = self.features.is_shown(self.choices["weights"])
         left = [choice for choice in _CHOSEN if self.choices[choice].value == AUTO]
+        left = [choice for choice in left if choice != "weights" or is_averaged]
         try:
             options = self.job().options
         except InvalidInput:
@@ -188,7 +190,7 @@ class ImageInput(QObject):
             "weights": _OPTIONS["weights"].choice_labels[options.weights],
             "max_side": size,
         }
-        scale = [f"scale {max(sides)}"] * (self.scale.value is None)
+        scale = [f"scale {max(sides)}"] * (self.scale.value is None and is_averaged)
         return ", ".join([*(texts[name] for name in left), *scale])
 
     def region(self) -> ImageRegion:
@@ -224,9 +226,9 @@ class ImageInput(QObject):
         names = names if self._may_be_chosen else [name for name in names if name != AUTO]
         offered = [(FEATURE_LABELS[name], name) for name in names]
         self.choices["features"].set_others(offered)
-        self._on_extent_changed()
+        self.read_axes()
 
-    def _on_extent_changed(self) -> None:
+    def read_axes(self, event: object = None) -> None:
         """Offer as groups what the image defines: slices that are labelled together, channels."""
         if self.image is not None:
             entries: list[tuple[str, object]] = []

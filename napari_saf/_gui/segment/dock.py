@@ -85,6 +85,7 @@ class SegmentWidget(RunDock):
         )
         self._connect(
             (viewer.layers.events.removed, self._on_layer_removed),
+            (viewer.dims.events.order, self.input.read_axes),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
@@ -98,7 +99,6 @@ class SegmentWidget(RunDock):
         )
         self._on_method_changed()
         self._on_form_changed()
-        self._show_automatic()
 
     def chosen_method(self) -> AbstractMethod:
         return self.form.read()
@@ -149,6 +149,7 @@ class SegmentWidget(RunDock):
         except SafError:
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
+        self._show_automatic()
 
     def _show_automatic(self, n_labels: int = 0) -> None:
         """Say what is chosen for the image, and so many labels in the run that has begun."""

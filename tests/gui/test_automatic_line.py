@@ -1,0 +1,79 @@
+"""The line of the Segment dock that says what is chosen for the image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.gui, pytest.mark.automatic]
+
+
+@pytest.fixture
+def viewer(model):
+    return model
+
+
+def words(dock):
+    """What the line says, piece by piece."""
+    return dock.automatic.text().removeprefix("Automatic: ").split(", ")
+
+
+def volume(*shape):
+    return np.random.default_rng(0).random(shape)
+
+
+def test_the_line_says_what_a_run_does(dock, run):
+    before = words(dock)
+    result = run(dock)
+    options, first = result.recipe["input"], result.history.label_shares[0]
+    assert options["features"] == "texture" and options["weights"] == "contrast"
+    said = ["colour and texture", "similar pixels more", "the full size"]
+    assert before == [*said, f"scale {options['window']}"]
+    assert words(dock) == [*before, f"{len(first)} labels at first"]
+
+
+def test_what_is_set_by_hand_is_no_longer_said(dock, run):
+    run(dock)
+    dock.form.set_values({"max_labels": 3})
+    assert not [word for word in words(dock) if "labels" in word]
+    dock.input.scale.set_value(5)
+    dock.input.choose(features="lab", weights="uniform")
+    assert words(dock) == ["the full size"]
+    dock.input.choose(max_side=240)
+    assert not dock._choice.is_shown(dock.automatic)
+    options = run(dock).recipe["input"]
+    assert [options[name] for name in ("features", "window", "weights", "max_side")] == [
+        *("lab", 5, "uniform", 240)
+    ]
+
+
+def test_nothing_is_said_of_neighbours_for_a_method_without_them(dock, run):
+    run(dock)
+    dock.form.choose("fair")
+    assert words(dock) == ["colour and texture", "the full size"]
+    dock.form.choose("slk")
+    assert words(dock)[1:] == ["similar pixels more", "the full size", "scale 13"]
+
+
+def test_the_line_follows_the_plane_on_screen(viewer, dock):
+    image = viewer.add_image(volume(7, 40, 50), name="volume")
+    dock.input.choose(image=image, extent="slice")
+    assert words(dock)[-1] == "scale 13"
+    viewer.dims.order = (1, 0, 2)
+    options = dock.input.job().options
+    assert words(dock)[-1] == f"scale {options.window}" == "scale 7"
+    dock.input.choose(extent="volume")
+    assert words(dock) == ["intensity or colour", "all count alike", "the full size", "scale 3"]
+    viewer.layers.remove(image)
+    assert words(dock)[0] == "colour and texture"
+
+
+def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
+    image = viewer.add_image(volume(7, 40, 50), name="volume")
+    dock.input.choose(image=image, extent="slice")
+    viewer.dims.order = (2, 1, 0)
+    viewer.dims.set_current_step(2, 30)
+    viewer.layers.remove(image)
+    assert words(dock)[0] == "colour and texture"
+    viewer.layers.clear()
+    assert not dock._choice.is_shown(dock.automatic)
