@@ -160,7 +160,7 @@ def long_run(qtbot):
 
 @pytest.fixture(autouse=True)
 def plain_options(request, monkeypatch):
-    """Docks that label pixels as they are, without regions, but for tests marked `automatic`."""
-    if "automatic" not in request.keywords:
+    """Label pixels as they are, without regions, but in walks and tests marked `automatic`."""
+    if "automatic" not in request.keywords and "walks" not in request.path.parts:
         monkeypatch.setattr(regions, "MOST_PIXELS", 0)
         monkeypatch.setattr(image_input, "DEFAULT_OPTIONS", ImageOptions(window=5, **PLAIN))

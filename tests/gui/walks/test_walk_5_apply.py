@@ -50,6 +50,7 @@ def apply_prototypes(hands, folder) -> None:
     for name in ("second", "first"):
         hands.open_file(folder / f"{name}.png")
     layers, segment = hands.viewer.layers, hands.open_dock("Segment")
+    hands.type(hands.field(segment, "Labels up to"), "4")
     hands.press(segment, "Run")
     hands.wait_until(lambda: "first [SAF]" in layers)
     hands.wait_for_end(segment)

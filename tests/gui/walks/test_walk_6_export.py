@@ -11,7 +11,6 @@ from qtpy.QtWidgets import QLineEdit
 from scenes import share_told_apart
 
 import napari_saf as saf
-from napari_saf.input import PLAIN
 from napari_saf.io import read_labels
 
 pytestmark = pytest.mark.gui
@@ -24,6 +23,7 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
     iio.imwrite(tmp_path / "others.png", blocks()[::-1])
     hands.open_file(tmp_path / "tiles.png")
     segment = hands.open_dock("Segment")
+    hands.type(hands.field(segment, "Labels up to"), "4")
     hands.press(segment, "Run")
     hands.wait_until(lambda: "tiles [SAF]" in layers)
     hands.wait_for_end(segment)
@@ -62,9 +62,7 @@ def check_files(out) -> None:
         sizes = {int(row["label"]): int(row["pixels"]) for row in csv.DictReader(file)}
     assert sizes == {n: np.count_nonzero(labels == n) for n in np.unique(labels)}
     recipe = saf.load_recipe(out / "tiles.recipe.json")
-    problem = saf.Problem.from_image(
-        blocks(), window=recipe.options.window, scaling=recipe.options.scaling, **PLAIN
-    )
+    problem = saf.Problem.from_image(blocks(), **recipe.options.arguments())
     np.testing.assert_array_equal(recipe.method.run(problem).labels, labels)
     figure = iio.imread(out / "tiles_figure.png")
     assert figure.ndim == 3 and min(figure.shape[:2]) > 100
