@@ -99,20 +99,20 @@ def make_diagnostics_picture() -> None:
 
 
 def make_segment_pictures() -> None:
-    """Take pictures of a walk through the Segment dock: form, run, regions, a larger scale."""
+    """Take pictures of a walk through the Segment dock: form, run, regions, more labels."""
     viewer, dock = open_dock("astronaut")
     take(viewer, "segment_1_form.png")
     frames: list[object] = []
     dock.controller.advanced.connect(frames.append)
     dock.start()
-    wait_until(lambda: len(frames) > 3)
+    wait_until(lambda: len(frames) > 0)
     take(viewer, "segment_2_running.png", 0)
     wait_until(lambda: not dock.controller.is_running and not dock.is_calculating)
     take(viewer, "segment_3_regions.png")
     dock.regions.labels_button.click()
-    dock.input.scale.set_value(15)
+    dock.form.set_values({"max_labels": 12})
     dock.start()
-    finish(viewer, dock, "segment_4_larger.png")
+    finish(viewer, dock, "segment_4_more.png")
 
 
 def make_export_picture() -> None:

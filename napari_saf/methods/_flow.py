@@ -111,8 +111,8 @@ class SelfAssignmentFlow(AbstractFlow):
     graphs", SIAM J. Imaging Sci. 13 (2020), https://doi.org/10.1137/19M1298639; eqs. (4.10)
     to (4.15). In log coordinates V the flow is dV/dt = softmax(A (V + grad E_s(W) / rho)),
     W = softmax(V), A the averages over the windows; E_s is a trace of averages for s = 0, and a
-    projection onto the labels for s = 1. It starts at V = -epsilon D, D the distances to centres
-    that are far apart, in the space of features or that of eigenvectors.
+    projection onto the labels for s = 1. It starts at V = -epsilon D, D the distances to means of
+    averaged features, or to centres that are far apart, in the space of features or eigenvectors.
     """
 
     name: ClassVar[str] = "saf"
