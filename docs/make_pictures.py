@@ -118,8 +118,6 @@ def make_segment_pictures() -> None:
 def make_export_picture() -> None:
     """Take a picture of the Export dock after it has written."""
     viewer, dock = open_dock("coins")
-    dock.input.scale.set_value(7)
-    dock.form.set_values({"max_labels": 4})
     dock.start()
     wait_for_run(dock)
     _, export = viewer.window.add_plugin_dock_widget("napari-saf", "Export", tabify=True)
