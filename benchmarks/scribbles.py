@@ -108,8 +108,8 @@ def on_same_features(label: Callable[[saf.Problem], NDArray[np.integer]]) -> Met
             image, features=features, window=13, weights="contrast", max_side=SIDE, seeds=strokes
         )
         labels = label(problem)
-        labels = problem.graph.to_image(labels) if labels.ndim == 1 else labels
-        return np.asarray(labels == OBJECT)
+        image_labels = problem.graph.to_image(labels) if labels.ndim == 1 else labels
+        return np.asarray(np.asarray(image_labels) == OBJECT)
 
     return found
 
