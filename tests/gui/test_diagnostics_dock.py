@@ -160,6 +160,23 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     assert layer.visible and diagnostics.time == diagnostics.times[-1]
 
 
+@pytest.mark.automatic
+def test_regions_in_view_make_room_for_earlier_labels(viewer, diagnostics, dock, run, qtbot):
+    run(dock)
+    settle(qtbot, dock)
+    (regions,) = layers_named(viewer, "[Regions]")
+    assert regions.visible
+    for _ in range(2):
+        slide(qtbot, diagnostics, 1)
+        assert diagnostics.earlier.labels.visible and not regions.visible
+        dock.regions.regions_button.click()
+        assert regions.visible
+        slide(qtbot, diagnostics, 2)
+        assert diagnostics.earlier.labels.visible and not regions.visible
+    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    assert viewer.layers["blocks [SAF]"].visible and dock.regions.labels_button.isChecked()
+
+
 def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
     viewer, diagnostics, dock, run, qtbot
 ):

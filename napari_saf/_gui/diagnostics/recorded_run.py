@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
-from napari_saf._gui.runs.controller import RunController, RunJob
+from napari_saf._gui.runs.controller import RunController, RunJob, run_registry
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, Recording
 from napari_saf.result import LabelImage, LabelMap
@@ -87,10 +87,13 @@ class EarlierLayers:
         self._labels.show(labels, int(labels.max(initial=0)))
         self._labels.layer.name = f"{result.name} at t = {time:.3g}"
         self._labels.layer.visible = True
+        # Its regions, or a later result, would lie over these.
+        index = run.job.image_job.pixels.index
+        run_registry(self._viewer).show_result(run.job.image, result, index)
         if self._result is None:
             self._labels.recolor()
             self._result = result
-            result.visible = False
+        result.visible = False
 
     def show_result(self) -> None:
         result, self._result = self._result, None
