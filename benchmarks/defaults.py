@@ -197,8 +197,9 @@ def counts(count: int | None) -> None:
         for image, references, least in items:
             runs = [np.asarray(click(image, max_labels=k).labels) for k in COUNTS]
             scores.append([segmentation_covering(split(one, least), references) for one in runs])
-            first = np.asarray(click(image).labels)
-            as_it_is.append(segmentation_covering(split(first, least), references))
+            first = click(image)
+            covering = segmentation_covering(split(np.asarray(first.labels), least), references)
+            as_it_is.append([covering, len(first.history.label_shares[0])])
             problem = problem_of(image)
             points = np.asarray(problem.graph.average(problem.features))
             chosen.append([len(global_means(points, COUNTS[-1], share)) for share in SHARES])
@@ -210,7 +211,7 @@ def counts(count: int | None) -> None:
         "\ncovering"
         + " " * 14
         + "".join(f"{k:7}" for k in COUNTS)
-        + "   as it is   held out (labels)"
+        + "   as it is (labels)   held out (labels)"
     )
     weights = np.array([1 / (kinds == kind).sum() for kind in kinds])
     best = [
@@ -222,8 +223,9 @@ def counts(count: int | None) -> None:
     for name in sets:
         rows = kinds == name
         fixed = "".join(f"{x:7.3f}" for x in table[rows].mean(axis=0))
-        now = np.array(as_it_is)[rows].mean()
-        print(f"{name:22}{fixed}   {now:.3f}   {_mean(held_out[rows])} ({own[rows].mean():.1f})")
+        now = np.array(as_it_is)[rows].mean(axis=0)
+        held = f"{_mean(held_out[rows])} ({own[rows].mean():.1f})"
+        print(f"{name:22}{fixed}   {now[0]:.3f} ({now[1]:.1f})   {held}")
     print(f"share of variance left, by fold: {[SHARES[k] for k in best]}")
 
 

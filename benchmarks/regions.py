@@ -167,6 +167,7 @@ def self_assignment(photograph: Photograph, s: float, rho: float) -> Maps:
             s=s,
             max_labels=n_labels,
             start="spectral",
+            epsilon=1.0,
             rho=rho,
             affinity=saf.GaussianAffinity(sigma2=sigma2),
             stop=saf.StoppingRule(entropy=1e-2, max_steps=150),

@@ -158,49 +158,23 @@ class SelfAssignmentFlow(AbstractFlow):
         return run_flow(self, self._prepare(call), call)
 
     def _prepare(self, call: Call) -> Flow:
-        rng, features, graph = np.random.default_rng(self.seed), call.features, call.problem.graph
+        rng, features = np.random.default_rng(self.seed), call.features
         operator: AffinityOperator | None = None
         notes: tuple[str, ...] = ()
         if call.initial is not None:
             start = Start.at(from_assignment(call.initial, features))
             check_seeds_fit(call.seeds, start.n_columns)
         else:
-            points, n_labels, found = features, self._n_columns(call.problem), None
-            if self.start == "k-means" or self.max_labels is None:
-                points = torch.empty_like(features)
-                averager = graph.averager(features.device, features.dtype)
-                averager(features, points, torch.empty_like(features))
-                found = self._means(points.cpu().numpy())
-            if self.max_labels is None:
-                assert found is not None
-                n_seeded = 0 if call.problem.seeds is None else count_classes(call.problem.seeds)
-                n_labels = min(n_labels, max(len(found), n_seeded))
             if self.start == "spectral":
                 operator = self.affinity.bind(features, rng)
-                points = spectral_points(
-                    operator, features, n_labels, graph, rng, cancelled=call.cancelled
-                )
-            elif self.start == "features":
-                points = features
-            if self.start == "k-means" and call.seeds is None:
-                assert found is not None
-                centres = torch.from_numpy(found).to(features)
-                nearest = distances(points, centres).argmin(dim=1)
-            else:
-                means = None if call.seeds is None else class_means(points, call.seeds)
-                centres, nearest = k_centres(points, n_labels, rng, means)
-            start = Start(
-                nearest,
-                len(centres),
-                lambda: normalize_(distances(points, centres).mul_(-self.epsilon)),
-            )
-            if self.max_labels and start.n_columns < n_labels:
+            start = self._start_labels(call, operator, rng)
+            if self.max_labels and start.n_columns < self._n_columns(call.problem):
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field() -> SelfAssignmentField:
             return SelfAssignmentField(
                 operator or self.affinity.bind(features, rng),
-                graph.averager(features.device, features.dtype),
+                call.problem.graph.averager(features.device, features.dtype),
                 features,
                 start.n_columns,
                 s=self.s,
@@ -209,6 +183,38 @@ class SelfAssignmentFlow(AbstractFlow):
             )
 
         return Flow(start, make_field, self.stepper, self.stop, notes)
+
+    def _start_labels(
+        self, call: Call, operator: AffinityOperator | None, rng: np.random.Generator
+    ) -> Start:
+        """Return where labels begin: means or centres in the space that `start` names."""
+        features, graph, seeds = call.features, call.problem.graph, call.problem.seeds
+        points, n_labels = features, self._n_columns(call.problem)
+        if self.start == "k-means" or self.max_labels is None:
+            points = torch.empty_like(features)
+            averager = graph.averager(features.device, features.dtype)
+            averager(features, points, torch.empty_like(features))
+            found = self._means(points.cpu().numpy())
+            n_seeded = 0 if seeds is None else count_classes(seeds)
+            n_labels = n_labels if self.max_labels else min(n_labels, max(len(found), n_seeded))
+        if self.start == "spectral":
+            assert operator is not None
+            points = spectral_points(
+                operator, features, n_labels, graph, rng, cancelled=call.cancelled
+            )
+        elif self.start == "features":
+            points = features
+        if self.start == "k-means" and call.seeds is None:
+            centres = torch.from_numpy(found).to(features)
+            nearest = distances(points, centres).argmin(dim=1)
+        else:
+            means = None if call.seeds is None else class_means(points, call.seeds)
+            centres, nearest = k_centres(points, n_labels, rng, means)
+        return Start(
+            nearest,
+            len(centres),
+            lambda: normalize_(distances(points, centres).mul_(-self.epsilon)),
+        )
 
     def _means(self, points: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return where labels begin in space of points (n_nodes, n_features), as many as wanted."""

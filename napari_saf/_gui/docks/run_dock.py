@@ -294,12 +294,6 @@ class RunDock(QWidget):
         if task is not None:
             self._drop(task)
 
-    def stop_in_background(self, key: str) -> None:
-        """Take no notice of a small calculation any more, if there is one."""
-        before = self._background.pop(key, None)
-        if before is not None:
-            self._drop(before)
-
     def _drop(self, task: Task) -> None:
         """Take no notice of a task any more; it is kept until its thread has ended."""
         task.cancel()

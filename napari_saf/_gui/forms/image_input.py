@@ -97,6 +97,7 @@ class ImageInput(QObject):
         side = None if isinstance(options.window, str) else options.window
         self.scale = OddSlider(side, may_be_chosen=self._may_be_chosen)
         automatic = [("automatic", AUTO)] * self._may_be_chosen
+        weights = [entry for entry in choice_entries(_OPTIONS["weights"]) if entry[1] != AUTO]
         sides = [(f"at most {side} px a side", side) for side in _MAX_SIDES]
         self.choices: dict[str, Any] = {
             "image": LayerChoice(viewer, Image),
@@ -107,7 +108,7 @@ class ImageInput(QObject):
             "strokes": LayerChoice(viewer, Labels, is_given, none=strokes),
             "groups": LayerChoice(viewer, Labels, none="none"),
             "features": LayerChoice(viewer, Image, self._may_be_features),
-            "weights": Choice([*automatic, *choice_entries(_OPTIONS["weights"])[1:]]),
+            "weights": Choice([*automatic, *weights]),
             "max_side": Choice([*automatic, (_OPTIONS["max_side"].none, None), *sides]),
             "mask": LayerChoice(viewer, Labels, none="none"),
         }

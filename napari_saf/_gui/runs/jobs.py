@@ -13,6 +13,7 @@ from napari_saf._gui.layers.placement import (
     ImageRegion,
     channel_axis_of,
     image_axes_of,
+    pixels_of,
     positions_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob
@@ -41,7 +42,7 @@ def repeat_job(
     has_channels = recipe.options.channel_axis is not None and not image.rgb
     across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
     region = ImageRegion(image, channel, positions_on_screen(viewer, image, across))
-    n_channels = 3 if image.rgb else 1 if channel is None else image.data.shape[channel]
+    n_channels = 3 if image.rgb else 1 if channel is None else pixels_of(image).shape[channel]
     own = recipe.options.resolve([region.shape], n_channels)
     assert not isinstance(own.window, str)
     window, note = region.fit(own.window)

@@ -239,7 +239,7 @@ class ScribblesWidget(RunDock):
     def _on_image_chosen(self) -> None:
         self.controller.stop()
         self._results.finite_only = False
-        self.stop_in_background("choice")
+        self.drop_background("choice")
         self.automatic.start_anew()
         if self.input.image is not None:
             strokes = self._results.fitting_strokes()
@@ -281,7 +281,7 @@ class ScribblesWidget(RunDock):
 
     def start(self) -> None:
         """Label the image by the strokes that there are now."""
-        self.stop_in_background("choice")
+        self.drop_background("choice")
         with self._showing_errors():
             reason = self._results.why_too_few(self.form)
             if reason:
