@@ -9,6 +9,7 @@ import numpy as np
 from napari.layers import Image, Labels, Layer
 from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
+from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers.metadata import LEVEL_KEY, METADATA_KEY, PARTS_KEY, raw_recipe
 from napari_saf._gui.layers.placement import Placement, labelled_axes
@@ -27,8 +28,24 @@ _FIRST = (
     (0.80, 0.47, 0.65),
     (0.84, 0.37, 0.00),
     (0.00, 0.45, 0.70),
+    (0.50, 0.00, 0.90),
+    (0.40, 0.40, 0.00),
+    (0.70, 0.05, 0.25),
+    (0.15, 0.95, 1.00),
+    (0.50, 1.00, 0.10),
+    (0.65, 0.90, 0.75),
+    (0.50, 0.45, 1.00),
+    (0.15, 0.40, 0.25),
+    (1.00, 0.50, 0.45),
+    (0.75, 0.70, 0.95),
+    (0.55, 0.65, 0.20),
+    (0.50, 0.35, 0.25),
+    (0.45, 0.40, 0.55),
+    (1.00, 0.85, 0.70),
 )
-"""Palette of Okabe and Ito, safe for colour blindness; that of napari begins nearly black."""
+"""Palette of Okabe and Ito, safe for colour blindness, and 14 more; any two are apart."""
+_N_APART, _APART = 10, 20.0
+"""So many of the largest labels are so far apart in colour (CIEDE2000)."""
 
 _DARK = 0.45
 """A colour whose red, green and blue are below this."""
@@ -39,6 +56,24 @@ def label_colors() -> NDArray[np.float32]:
     colors = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
     colors[1 : 1 + len(_FIRST), :3] = _FIRST
     return colors
+
+
+def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the first colours (n, >= 3) with those too close to an earlier one replaced."""
+    found, spare = np.array(colors[:_N_APART]), np.array(_FIRST)
+    for k in range(1, len(found)):
+        if _least_difference(found[k : k + 1], found[:k])[0] < _APART:
+            apart = _least_difference(spare, np.delete(found, k, axis=0))
+            found[k, :3] = spare[apart.argmax()]
+    return found
+
+
+def _least_difference(
+    colors: NDArray[np.floating], others: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Return the least CIEDE2000 of each colour to some others."""
+    lab, other = rgb2lab(colors[:, None, :3]), rgb2lab(others[None, :, :3])
+    return np.asarray(deltaE_ciede2000(lab, other).min(axis=1))
 
 
 def colormap_of(colors: NDArray[np.floating]) -> CyclicLabelColormap:
@@ -127,6 +162,8 @@ class LiveLayer:
         if not self._keeps_colors:
             # Columns that died come last, so that labels a person paints later have colours.
             order = result.label_map.extended(N_COLORS).columns[:N_COLORS] % N_COLORS
+            largest = order[: min(_N_APART, len(result.columns))] + 1
+            self._colors[largest] = separate(self._colors[largest])
             self.layer.colormap = colormap_of(self._colors[[0, *(order + 1)]])
             self._is_by_rank = True
         self.layer.metadata[METADATA_KEY] = self.source | {

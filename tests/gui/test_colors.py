@@ -1,0 +1,45 @@
+"""The largest labels have colours that can be told apart."""
+
+import numpy as np
+import pytest
+from gui_cases import TIMEOUT
+from skimage.color import deltaE_ciede2000, rgb2lab
+
+from napari_saf._gui.layers.live import colors_of, label_colors, separate
+from napari_saf._gui.segment.dock import SegmentWidget
+
+
+def least_difference(colors):
+    lab = rgb2lab(np.asarray(colors)[:, :3])
+    far = 1000 * np.eye(len(lab))
+    return (deltaE_ciede2000(lab[:, None], lab[None]) + far).min()
+
+
+def test_first_colors_are_apart():
+    assert least_difference(label_colors()[1:22]) >= 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ten_of_any_colors_are_set_apart(seed):
+    colors = label_colors()[np.random.default_rng(seed).permutation(np.arange(1, 256))[:30]]
+    found = separate(colors)
+    assert least_difference(found) >= 20 and len(found) == 10
+    np.testing.assert_array_equal(found[0], colors[0])
+    np.testing.assert_array_equal(separate(found), found)
+
+
+@pytest.mark.gui
+def test_ten_largest_labels_of_a_run_are_apart(viewer, qtbot):
+    rng = np.random.default_rng(2)
+    viewer.add_image(np.kron(rng.random((8, 8, 3)), np.ones((6, 6, 1))).astype(np.float32))
+    dock = SegmentWidget(viewer)
+    qtbot.addWidget(dock)
+    dock.form.set_values({"max_labels": 60})
+    with qtbot.waitSignal(dock.controller.returned, timeout=TIMEOUT):
+        dock.start()
+    labels = dock.controller.live.layer
+    assert labels.data.max() > 25
+    colors = colors_of(labels, np.arange(1, 11))
+    assert least_difference(colors) >= 20
+    columns = labels.metadata["napari_saf"]["columns"][:10]
+    np.testing.assert_allclose(colors, [dock.controller.live.color(c) for c in columns], atol=0.01)
