@@ -49,7 +49,8 @@ class StoppingRule:
     # fmt: off
     entropy: float = parameter(
         1e-3, label="Stop at entropy", bounds=(0, 1), step=1e-3, advanced=True,
-        help="Stop once labels are this certain on average (mean entropy in nats).")
+        help="Stop once labels are this certain on average: mean entropy in nats, 0 where each "
+        "pixel has one label for sure.")
     changed: float = parameter(
         1e-4, label="Stop at change", bounds=(0, 1), step=1e-4, advanced=True,
         help="Stop once a smaller share of the pixels than this changes its label, and labels "

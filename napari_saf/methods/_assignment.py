@@ -76,6 +76,10 @@ class AssignmentFlow(AbstractFlow):
 
     name: ClassVar[str] = "af"
     title: ClassVar[str] = "Assignment flow"
+    summary: ClassVar[str] = (
+        "Every pixel gets the class of the strokes or prototypes that it and its neighbours "
+        "resemble most."
+    )
 
     # fmt: off
     prototypes: NDArray[np.floating] | None = parameter(
@@ -235,7 +239,7 @@ class AssignmentFlow(AbstractFlow):
             means = class_means(features, seeds)
             if len(means) < 2:
                 raise InvalidInput(
-                    "seeds: expected strokes of two or more classes, got one; mark another one"
+                    "seeds: expected two or more classes, got one; paint another one"
                 )
             return means
         points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))

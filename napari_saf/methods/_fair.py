@@ -118,6 +118,9 @@ class FairClustering(AbstractClustering):
 
     name: ClassVar[str] = "fair"
     title: ClassVar[str] = "Fair clustering"
+    summary: ClassVar[str] = (
+        "Finds labels that hold all groups, such as slices or patients, in the same proportions."
+    )
 
     # fmt: off
     tolerance: float = tolerance_parameter(1e-6, step=1e-6)

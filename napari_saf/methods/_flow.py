@@ -117,6 +117,10 @@ class SelfAssignmentFlow(AbstractFlow):
 
     name: ClassVar[str] = "saf"
     title: ClassVar[str] = "Self-assignment flow"
+    summary: ClassVar[str] = (
+        "Finds the labels by itself: pixels that are alike, and neighbours, agree on a label, and "
+        "labels that are not needed die out."
+    )
     caution: ClassVar[Caution | None] = Caution(
         "with new labels",
         "Made to find labels without strokes: where strokes say what is wanted, a random forest "

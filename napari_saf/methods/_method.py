@@ -128,12 +128,13 @@ class Caution(NamedTuple):
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
 
-    Subclasses set `name`, the key in `METHODS`, and `title`, the name in the app. Their state is
-    a field (n_nodes, n_columns) on a torch device.
+    Subclasses set `name`, the key in `METHODS`, `title`, the name in the app, and `summary`, a
+    sentence of what it does. Their state is a field (n_nodes, n_columns) on a torch device.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    summary: ClassVar[str]
     caution: ClassVar[Caution | None] = None
     """Set where, with strokes on pixels, a random forest on the same features does better."""
     accepts_any_initial: ClassVar[bool] = False
@@ -159,7 +160,7 @@ class AbstractMethod(ABC):
 
     @property
     def follows_seeds(self) -> bool:
-        """Whether the labels are the classes of the seeds and no others."""
+        """Whether the labels are the classes of the seeds, two or more, and no others."""
         return False
 
     @property

@@ -19,7 +19,9 @@ from napari_saf._gui.forms.layout import create_button, create_scroll_area
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
-from napari_saf.methods import AbstractMethod
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import describe
+from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 _RESCALE = "Scale this image by itself"
@@ -29,6 +31,11 @@ _MASK = "Mask them and run"
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 _CLOSING_SECONDS = 5.0
+_FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
+_LABELS = {
+    item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)
+} | {"seeds": "Strokes", "mask": "Mask", "image": "Image"}
+"""What forms call the parameters by the names that errors begin with."""
 _Callback = Callable[[Any], None]
 
 
@@ -337,14 +344,18 @@ class RunDock(QWidget):
         try:
             yield
         except SafError as error:
-            self._show_error(str(error))
+            self._show_error(describe_error(error))
 
 
 def describe_error(error: Exception) -> str:
-    """Return what to tell a person of an error."""
+    """Return what to tell a person of an error, in the words of the forms."""
     if isinstance(error, NotFinite):
         return str(error).split(";")[0]  # a button offers the rest
-    return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+    if not isinstance(error, SafError):
+        return f"{type(error).__name__}: {error}"
+    name, colon, text = str(error).partition(": ")
+    label = _LABELS.get(name.rpartition(".")[2], name)
+    return f"{label}{colon}{text}"
 
 
 def count_labels(n_labels: int) -> str:
