@@ -10,7 +10,7 @@ import napari
 from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, QTimer
-from qtpy.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
@@ -62,6 +62,7 @@ class RunDock(QWidget):
         self._ending: set[Task] = set()
         self._events: list[tuple[EventEmitter, Callable[..., Any]]] = []
         self._finite_only = False
+        self._shown_reason = ""
         self.controller = RunController(viewer)
         self.status = StatusArea()
         key = self._key_of("run_or_stop")
@@ -252,6 +253,16 @@ class RunDock(QWidget):
 
     def _update_enabled(self) -> None:
         self._stop_button.setEnabled(self.is_busy)
+
+    def _offer(self, button: QPushButton, reason: str, tooltip: str) -> None:
+        """Enable the button of the dock's work, or say in the status line why that cannot be."""
+        button.setEnabled(not reason)
+        button.setToolTip(reason or tooltip)
+        if reason and not self.is_busy and not self.status.is_error:
+            self.status.reset(reason)
+        elif self.status.text == self._shown_reason:
+            self.status.reset()
+        self._shown_reason = reason
 
     @property
     def is_busy(self) -> bool:
