@@ -76,7 +76,7 @@ def run_flow(method: AbstractMethod, flow: Flow, call: Call) -> Iteration:
     if call.max_iterations is not None:
         stop = dataclasses.replace(flow.stop, max_steps=call.max_iterations)
         flow = dataclasses.replace(flow, stop=stop)
-    run = FlowRun(flow, call.seeds, call.cancelled)
+    run = FlowRun(flow, call.seeds, call.cancelled, call.before)
     reporter = Reporter(
         method,
         call.problem,
@@ -176,8 +176,9 @@ class SelfAssignmentFlow(AbstractFlow):
                 notes = (f"labels reduced to {start.n_columns}: no more distinct features",)
 
         def make_field() -> SelfAssignmentField:
+            # A run that goes on has the landmarks that it had: they hang on the seed alone.
             return SelfAssignmentField(
-                operator or self.affinity.bind(features, rng),
+                operator or self.affinity.bind(features, np.random.default_rng(self.seed)),
                 call.problem.graph.averager(features.device, features.dtype),
                 features,
                 start.n_columns,
