@@ -242,6 +242,8 @@ class CompareWidget(RunDock):
 
     def _on_layers_done(self, outcome: ComparisonJob) -> None:
         self._is_adding = False
+        if self._layers is not None and self._layers.note:
+            self.status.set_text(f"{self.status.text}\n{self._layers.note}")
         self._show_results(outcome)
         self._update_enabled()
         if len(outcome.comparison.results) > 1:

@@ -17,7 +17,8 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.compare.choice import panel_names
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
-from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.placement import Placement, lay_over
+from napari_saf._gui.runs.controller import run_registry
 from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
 
 _STEP_MILLISECONDS = 15
@@ -45,6 +46,7 @@ class ComparisonLayers:
         self.image = image
         self.names = dict(zip(variants, panel_names(variants), strict=True))
         """What distinguishes each variant from the others."""
+        self.note = ""  # on what lay over the image, or does
         self._viewer = viewer
         self._placement = placement
         self._lives: dict[Variant, LiveLayer] = {}
@@ -104,6 +106,7 @@ class ComparisonLayers:
             # In the end there may be as many numbers as labels of all results.
             live.show(result.labels, int(result.labels.max()) * len(self.names))
             live.layer.name = name
+            self.note = run_registry(self._viewer).reveal(self.image, live.layer) or self.note
         yield
 
     def _finishing(self, comparison: Comparison, then: Callable[[], None]) -> Iterator[None]:
@@ -122,10 +125,10 @@ class ComparisonLayers:
                 }
                 yield
         every, wanted = self._viewer.layers, self.layers()
-        if wanted != list(every)[-len(wanted) :]:
+        if wanted != [layer for layer in every if layer in wanted]:
             for layer in wanted:
                 if layer in every:
-                    every.move(every.index(layer), len(every))
+                    lay_over(self._viewer, layer, self.image)
                     yield
         then()
 

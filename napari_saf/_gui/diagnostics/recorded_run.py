@@ -108,7 +108,7 @@ class EarlierLayers:
         if self._entropy is None:
             place = run.live.placement
             self._entropy = UncertaintyLayer(
-                self._viewer, f"{run.job.image.name} entropy", place, full=1.0, covers=True
+                self._viewer, run.job.image, "entropy", place, full=1.0, covers=True
             )
         is_new = self._entropy.layer not in self._viewer.layers
         self._entropy.show(values)

@@ -23,7 +23,8 @@ from napari_saf._gui.forms.layout import (
     fill_layout,
 )
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_given
-from napari_saf._gui.layers.placement import ImageRegion, place
+from napari_saf._gui.layers.placement import ImageRegion, lay_over, place
+from napari_saf._gui.runs.controller import run_registry
 from napari_saf.batch import DictionaryTask, run_batch
 from napari_saf.dictionary import PatchSegmentation
 from napari_saf.io import find_images
@@ -78,6 +79,8 @@ class ApplySection(QWidget):
             button.setAutoExclusive(True)
             button.clicked.connect(lambda checked, kind=kind: self.show_kind(kind))
         self.layers: dict[str, Layer] = {}
+        self._viewer = viewer
+        self._region: ImageRegion | None = None
         self._kinds_row = create_row(*self.kinds.values())
         self._kinds_row.hide()
         self._create_layout()
@@ -103,26 +106,38 @@ class ApplySection(QWidget):
         apply_to_folder = create_fold("Apply to a folder", folder)
         fill_layout(QVBoxLayout(self), image, self._kinds_row, options, apply_to_folder)
 
-    def add_layers(self, layers: dict[str, Layer]) -> None:
-        """Let the buttons show and hide these too, or in place of earlier ones."""
+    def add_layers(self, region: ImageRegion, layers: dict[str, Layer]) -> str:
+        """Let the buttons show and hide these too, or in place of earlier ones.
+
+        Return a note on what was hidden for that.
+        """
         self.layers |= layers
+        self._region = region
+        for layer in layers.values():
+            lay_over(self._viewer, layer, region.image)
         if "Rebuilt" in layers:
             self._kinds_row.show()
-            self.show_kind("Rebuilt")
+        return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
 
     def forget_layer(self, layer: Layer) -> None:
         self.layers = {kind: own for kind, own in self.layers.items() if own != layer}
         self._kinds_row.setVisible(self.layers.keys() >= {"Labels", "Rebuilt", "Error"})
 
-    def show_kind(self, kind: str) -> None:
-        """Show "Image", "Labels", "Rebuilt" or "Error" alone."""
-        self.kinds[kind].setChecked(True)
+    def show_kind(self, kind: str) -> str:
+        """Show "Image", "Labels", "Rebuilt", "Error" or "Gain" alone; return a note as above."""
+        if kind in self.kinds:
+            self.kinds[kind].setChecked(True)
         for own, layer in self.layers.items():
             layer.visible = own == kind
+        if kind not in self.layers or self._region is None:
+            return ""
+        region, layer = self._region, self.layers[kind]
+        return run_registry(self._viewer).show_result(region.image, layer, region.index)
 
     def show_labels(self, layer: Layer) -> None:
         if layer == self.layers.get("Labels"):
             self.show_kind("Labels")
+        run_registry(self._viewer).bring_back(layer)
         layer.visible = True
 
     def update_enabled(self, may_apply: bool) -> None:
@@ -196,7 +211,8 @@ def _colors(values: NDArray[np.floating], *, is_signed: bool) -> dict[str, Any]:
 
 
 def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
-    own = {"name": f"{region.image.name} [{title}]", "metadata": {METADATA_KEY: {}}}
+    metadata = {METADATA_KEY: {"image": str(region.image.unique_id)}}
+    own = {"name": f"{region.image.name} [{title}]", "metadata": metadata}
     return own | region.placement.transform
 
 

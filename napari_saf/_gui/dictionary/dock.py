@@ -324,12 +324,14 @@ class DictionaryWidget(RunDock):
             if target not in self._viewer.layers:
                 self.status.reset("the image is gone")
                 return
-            self.status.show_progress(1.0, f"{target.name}: {text}")
             add = self._viewer.add_layer
             layers = {kind: add(Layer.create(*layer)) for kind, layer in created.items()}
             if "Labels" in layers:
                 self._atom_labels.add(layers["Labels"], target, current)
-            self.applying.add_layers(layers)
+            note = self.applying.add_layers(region, layers)
+            self.status.show_progress(
+                1.0, "\n".join(filter(None, [f"{target.name}: {text}", note]))
+            )
 
         self._task_layer = target
         verb = "comparing on" if others else "applying to"

@@ -91,10 +91,6 @@ class AtomLabelsList:
         self.known: list[tuple[Labels, Image, ColoredDictionary]] = []
 
     def add(self, layer: Labels, image: Image, shown: ColoredDictionary) -> None:
-        """Add a layer; earlier ones of the same image are hidden."""
-        for earlier, own_image, _ in self.known:
-            if own_image == image:
-                earlier.visible = False
         layer.metadata.setdefault(METADATA_KEY, {})[_DICTIONARY_KEY] = shown.dictionary
         layer.colormap = shown.colormap()
         self.known.append((layer, image, shown))

@@ -222,7 +222,7 @@ class RunDock(QWidget):
         assert job is not None
         own = () if problem is None else problem.notes
         notes = [f"{job.image.name}: {note}" if note in own else note for note in result.notes]
-        text = "\n".join(filter(None, [text, job.note, *notes]))
+        text = "\n".join(filter(None, [text, job.note, self.controller.note, *notes]))
         fraction = frame.fraction if frame is not None and result.status is Status.CANCELLED else 1
         self.status.show_progress(fraction, text, _RESCALE if own and self._can_run_again else "")
         return text

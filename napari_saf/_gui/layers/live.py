@@ -6,13 +6,13 @@ from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Labels, Layer
+from napari.layers import Image, Labels
 from napari.utils.colormaps import CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
 from napari_saf._gui.layers.metadata import LEVEL_KEY, METADATA_KEY, PARTS_KEY, raw_recipe
-from napari_saf._gui.layers.placement import Placement, labelled_axes
+from napari_saf._gui.layers.placement import Placement, labelled_axes, lay_over
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import with_level
 from napari_saf.regions import RegionHierarchy
@@ -203,6 +203,7 @@ class LiveLayer:
         sides = [side for side in self.layer.data.shape if side > 1]
         self.points = show_points(
             self._viewer,
+            self.image,
             self.points,
             positions,
             self.placement,
@@ -227,8 +228,9 @@ class LiveLayer:
             **self.placement.transform,
         )
         self._pixels = self.layer.data
-        if self._strokes is not None:
-            put_below(self._viewer, self.layer, self._strokes)
+        lay_over(self._viewer, self.layer, self.image, self._strokes)
+        if self._strokes in self._viewer.layers:
+            self._viewer.layers.selection.active = self._strokes
 
     def _write(self, labels: LabelImage) -> None:
         assert self._pixels is not None
@@ -300,7 +302,7 @@ class EditedLayer(LiveLayer):
 
 
 class UncertaintyLayer:
-    """An image of how uncertain each pixel is, over the labels and below strokes, if there are.
+    """An image of how uncertain each pixel is, over the labels and below strokes.
 
     The uncertainty `full` is brightest; where it `covers`, it hides what lies below.
     """
@@ -308,15 +310,18 @@ class UncertaintyLayer:
     def __init__(
         self,
         viewer: napari.Viewer,
+        image: Image,
         name: str,
         placement: Placement,
         strokes: Labels | None = None,
         full: float = 0.5,
         covers: bool = False,
     ) -> None:
-        self._viewer, self._placement, self._strokes = viewer, placement, strokes
+        self._viewer, self._image, self._placement = viewer, image, placement
+        self._strokes = strokes
         self._appearance = {
-            "name": name,
+            "name": f"{image.name} {name}",
+            "metadata": {METADATA_KEY: {"image": str(image.unique_id)}},
             "colormap": "magma",
             "contrast_limits": (0, full),
             "blending": "translucent" if covers else "additive",
@@ -332,9 +337,10 @@ class UncertaintyLayer:
             self.layer.visible = True
             return
         options = self._appearance | self._placement.transform
-        self.layer = self._viewer.add_image(pixels, metadata={METADATA_KEY: {}}, **options)
-        if self._strokes is not None:
-            put_below(self._viewer, self.layer, self._strokes)
+        self.layer = self._viewer.add_image(pixels, **options)
+        lay_over(self._viewer, self.layer, self._image, self._strokes)
+        if self._strokes in self._viewer.layers:
+            self._viewer.layers.selection.active = self._strokes
 
     def hide(self) -> None:
         if self.layer is not None and self.layer in self._viewer.layers:
@@ -342,20 +348,21 @@ class UncertaintyLayer:
 
 
 def show_points(
-    viewer: napari.Viewer, points: Any, pixels: Any, placement: Placement, **options: Any
+    viewer: napari.Viewer,
+    image: Image,
+    points: Any,
+    pixels: Any,
+    placement: Placement,
+    **options: Any,
 ) -> Any:
-    """Show points at pixels of what was labelled; return their layer, a new one if need be."""
+    """Show points at pixels of what was labelled of an image; return their layer."""
     places = np.array([placement.shape(tuple(pixel)) for pixel in pixels], dtype=float)
     places[:, list(placement.singletons)] = 0
     if points is not None and points in viewer.layers:
         points.data = places
         return points
     options |= {"border_color": "white", "border_width": 0.15} | placement.transform
-    return viewer.add_points(places, **options)
-
-
-def put_below(viewer: napari.Viewer, layer: Layer, strokes: Labels) -> None:
-    """Insert a layer below the strokes, which stay the active layer."""
-    if strokes in viewer.layers:
-        viewer.layers.move(viewer.layers.index(layer), viewer.layers.index(strokes))
-        viewer.layers.selection.active = strokes
+    options["metadata"] = {METADATA_KEY: {"image": str(image.unique_id)}}
+    points = viewer.add_points(places, **options)
+    lay_over(viewer, points, image)
+    return points

@@ -22,6 +22,11 @@ PARTS_KEY = "parts"
 LEVEL_KEY = "level"
 """Entry of that of numbered regions: the level at which they were merged."""
 
+STROKES_KEY = "napari_saf_strokes"
+"""Entry of the metadata of a layer of strokes: the id of the image they were painted on."""
+
+ARE_STROKES = "these are strokes, not the labels that came of them: most pixels may be 0"
+
 NAMES_KEY = "class_names"
 """Entry of a layer's metadata: the name of each label that has one."""
 
@@ -30,6 +35,16 @@ def metadata_of(layer: Any) -> dict[str, Any]:
     """Return what a layer carries as a result; empty if it is none."""
     entry = layer.metadata.get(METADATA_KEY)
     return entry if isinstance(entry, dict) else {}
+
+
+def image_id_of(layer: Any) -> str:
+    """Return the id of the image that a result or strokes are of; empty where not known."""
+    return str(metadata_of(layer).get("image") or layer.metadata.get(STROKES_KEY) or "")
+
+
+def is_strokes(layer: Any) -> bool:
+    """Tell whether a layer was made to paint strokes on."""
+    return STROKES_KEY in layer.metadata
 
 
 def is_given(layer: Layer) -> bool:
@@ -73,14 +88,21 @@ def is_regions(layer: object) -> bool:
 
 
 def labels_to_choose(viewer: Any) -> Any:
-    """Return the Labels layer that is active, or else the newest; regions only if they are active.
+    """Return the Labels layer that is active, or else the topmost, if possible in sight.
 
-    None if there is none.
+    Of strokes it is what came of them, and regions only if they are active. None if there is none.
     """
     active = viewer.layers.selection.active
     found = [layer for layer in viewer.layers if isinstance(layer, Labels)]
-    own = [layer for layer in found if not is_regions(layer)] or found
-    return active if active in found else next(reversed(own), None)
+    if active in found and not is_strokes(active):
+        return active
+    image = image_id_of(active) if active in found else ""
+
+    def rank(layer: Labels) -> tuple[bool, ...]:
+        is_of_image = not image or image_id_of(layer) == image
+        return not is_strokes(layer), not is_regions(layer), layer.visible, is_of_image
+
+    return max(reversed(found), key=rank, default=None)
 
 
 def raw_recipe(layer: Any) -> object:

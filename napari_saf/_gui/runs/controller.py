@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 
 from napari_saf._gui.layers.live import LiveLayer
-from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.metadata import image_id_of, is_given
+from napari_saf._gui.layers.placement import Placement, layers_over
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.run import Frame, Run, RunStart
 from napari_saf._gui.settings import current_settings
@@ -24,6 +26,8 @@ from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
 _CLOSING_SECONDS = 5.0
+_MOST_COVERED = 0.5
+"""Share of a result from which on what lies over it is hidden."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +90,7 @@ class RunController(QObject):
         self.reader = ProblemReader()
         self.job: RunJob | None = None
         self.live: LiveLayer | None = None
+        self.note = ""  # on what the labels of the run are under, or were
         viewer.layers.events.removed.connect(self._on_layer_removed)
         self._registry = run_registry(viewer)
         self._registry.controllers.add(self)
@@ -169,6 +174,7 @@ class RunController(QObject):
             self._viewer, job.image, title, job.placement, job.strokes
         )
         self._has_returned = self._is_in_sight = False
+        self.note = ""
         self._frame_seconds = 1 / current_settings().frames
         run = self._run = Run(job.image_job, job.method, job.is_sweep, self.reader, job.start)
         run.recording = job.recording
@@ -203,7 +209,7 @@ class RunController(QObject):
         if not self._is_in_sight:
             self._is_in_sight = True
             index = self.job.image_job.pixels.index
-            self._registry.show_result(self.job.image, self.live.layer, index)
+            self.note = self._registry.show_result(self.job.image, self.live.layer, index)
 
     def _on_painted(self) -> None:
         """Let the docks show the frame, too; then rest twice as long as all that took."""
@@ -283,7 +289,8 @@ class _Result:
 class RunRegistry:
     """The controllers of a viewer, their results and who watches them; keeps none of them alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, viewer: Callable[[], Any] = lambda: None) -> None:
+        self._viewer = viewer
         self.controllers: WeakSet[RunController] = WeakSet()
         self._results: list[_Result] = []
         self._watchers: WeakSet[RunObserver] = WeakSet()
@@ -292,16 +299,17 @@ class RunRegistry:
     def watchers(self) -> list[RunObserver]:
         return list(self._watchers)
 
-    def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> None:
+    def show_result(self, image: Any, layer: Any, index: tuple[int | slice, ...] = ()) -> str:
         """Keep a new result in sight, and hide the earlier ones at its place of the image, once.
 
         The `index` is what is labelled of the image: other slices stay in sight, a volume hides
-        those of its slices.
+        those of its slices. Return a note on what else was hidden, see `uncover`.
         """
         fixed = frozenset((axis, at) for axis, at in enumerate(index) if isinstance(at, int))
         here, layer = self._results_at(image, fixed), _unwrapped(layer)
         if not here or here[-1].layer() is not layer or here[-1].is_hidden:
             self._show(_Result(ref(_unwrapped(image)), ref(layer), fixed), layer)
+        return self.uncover(image, layer)
 
     def bring_back(self, layer: Any) -> None:
         """Show a result that another one hid, and hide those at its place."""
@@ -309,13 +317,46 @@ class RunRegistry:
         for result in [] if own.visible else list(self._results):
             if result.layer() is own and result.is_hidden:
                 self._show(_Result(result.image, result.layer, result.fixed), own)
+                self.uncover(result.image(), own)
+
+    def reveal(self, image: Any, layer: Any) -> str:
+        """Show a layer that is no result, and its image; see `uncover`."""
+        image.visible = layer.visible = True
+        return self.uncover(image, layer)
+
+    def uncover(self, image: Any, layer: Any) -> str:
+        """Hide what lies over a layer of an image; return a note of the images for the status.
+
+        What is over less than half of it, such as the next tile, stays, and is noted, too. With an
+        image that is shown again comes what was hidden with it.
+        """
+        viewer, notes = self._viewer(), list[str]()
+        images, hidden = list[Any](), list[Any]()
+        covers = [] if viewer is None or image is None else layers_over(viewer, layer, image)
+        for other, share in covers:
+            is_image = is_given(other) and isinstance(other, Image)
+            if share < _MOST_COVERED:
+                notes += [f"{other.name} lies over a part of {layer.name}"] * is_image
+                continue
+            for result in self._results:
+                if result.layer() is other:
+                    result.hide()
+            other.visible = False
+            (images if is_image else hidden).append(other)
+            notes += [f"{other.name} is hidden: it lay over {image.name}"] * is_image
+        for other in images:
+            own = [one for one in hidden if image_id_of(one) == str(other.unique_id)]
+            _show_together(other, own)
+        return "\n".join(notes)
 
     def _show(self, result: _Result, layer: Any) -> None:
         for other in self._results_at(result.image(), result.fixed):
             other.hide()
         self._results = [r for r in self._results if r.layer() not in (None, layer)]
         self._results.append(result)
-        layer.visible = True
+        for shown in (result.image(), layer):
+            if shown is not None:
+                shown.visible = True
 
     def _results_at(self, image: Any, fixed: frozenset[tuple[int, int]]) -> list[_Result]:
         return [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
@@ -355,7 +396,21 @@ _REGISTRIES: WeakKeyDictionary[Any, RunRegistry] = WeakKeyDictionary()
 
 
 def run_registry(viewer: Any) -> RunRegistry:
-    return _REGISTRIES.setdefault(_unwrapped(viewer), RunRegistry())
+    own = _unwrapped(viewer)
+    return _REGISTRIES.setdefault(own, RunRegistry(ref(own)))
+
+
+def _show_together(image: Image, layers: list[Any]) -> None:
+    """Show some layers once their image is shown again."""
+
+    def on_visible(event: object) -> None:
+        if image.visible:
+            image.events.visible.disconnect(on_visible)
+            for layer in layers:
+                layer.visible = True
+
+    if layers:
+        image.events.visible.connect(on_visible)
 
 
 def _unwrapped(held: Any) -> Any:

@@ -182,8 +182,8 @@ class ScribblesWidget(RunDock):
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         with self._showing_errors():
-            self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
-            self.status.reset("paint a few pixels of class 1, then of class 2")
+            note = self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
+            self.status.reset(f"paint a few pixels of class 1, then of class 2\n{note}".strip())
 
     def restore_strokes(self) -> None:
         """Add the strokes that were last painted on the image, as they were saved."""
@@ -196,11 +196,13 @@ class ScribblesWidget(RunDock):
             self.classes.refresh()
             self.start()
 
-    def _add_strokes(self, pixels: Any) -> None:
-        image = self.input.image
-        run_registry(self._viewer).hide_results(image)
+    def _add_strokes(self, pixels: Any) -> str:
+        """Add strokes over the image and choose them; return a note on what was hidden."""
+        image, registry = self.input.image, run_registry(self._viewer)
+        registry.hide_results(image)
         layer = add_strokes(self._viewer, image, pixels, self.input.region().whole()[0])
         self.input.choose(strokes=layer)
+        return registry.reveal(image, layer)
 
     def add_class(self) -> None:
         """Add a class and paint it; the first two come with new strokes."""

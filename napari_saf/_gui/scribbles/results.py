@@ -49,7 +49,7 @@ class StrokeResult:
     ) -> None:
         self.image, self.strokes, self.index = image, strokes, index
         self.live = LiveLayer(viewer, image, TITLE, place, strokes)
-        self.uncertainty = UncertaintyLayer(viewer, f"{image.name} uncertainty", place, strokes)
+        self.uncertainty = UncertaintyLayer(viewer, image, "uncertainty", place, strokes)
         self.warm_start: WarmStart | None = None
         self.checksum: int | None = None
         self.summary, self.shares = "", dict[int, float]()
@@ -267,6 +267,7 @@ class StrokeResults:
         shortest = min(side for side in layer.data.shape if side > 1)
         self._ring = show_points(
             self._viewer,
+            result.image,
             self._ring,
             [spot],
             result.live.placement,

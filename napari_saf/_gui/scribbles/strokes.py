@@ -24,8 +24,8 @@ from qtpy.QtWidgets import QAbstractItemView, QColorDialog
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable, to_qcolor
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, colors_of, label_colors
-from napari_saf._gui.layers.metadata import NAMES_KEY
-from napari_saf._gui.layers.placement import Placement
+from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY
+from napari_saf._gui.layers.placement import Placement, lay_over
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.runs.run import Task
 from napari_saf._gui.settings import current_settings
@@ -60,10 +60,11 @@ def add_strokes(
         pixels,
         name=f"{image.name} strokes",
         colormap=colormap_of(label_colors()),
-        metadata={NAMES_KEY: {1: "class 1", 2: "class 2"}},
+        metadata={NAMES_KEY: {1: "class 1", 2: "class 2"}, STROKES_KEY: str(image.unique_id)},
         opacity=1.0,
         **placement.transform,
     )
+    lay_over(viewer, layer, image)
     layer.brush_size = max(3, round(min(pixels.shape[-2:]) / 80))
     layer.selected_label = 1
     layer.mode = "paint"

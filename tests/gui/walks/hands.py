@@ -42,6 +42,8 @@ class Hands:
 
     Everything is found by the words on screen, and used only where it is in sight: inside the
     window, enabled, not covered. What lies outside a scroll area is scrolled to by the wheel.
+    `clicks` counts what a person does but for menus and strokes: a click, a choice in a box, words
+    that are typed, a key are one each.
 
     Parameters
     ----------
@@ -51,7 +53,14 @@ class Hands:
     """
 
     def __init__(self, viewer, qtbot) -> None:
-        self.viewer, self._qtbot = viewer, qtbot
+        self.viewer, self._qtbot, self.clicks = viewer, qtbot, 0
+
+    @contextmanager
+    def _counting(self, n_clicks: int) -> Iterator[None]:
+        """Count all that is done within as so many clicks."""
+        before = self.clicks
+        yield
+        self.clicks = before + n_clicks
 
     @property
     def window(self):
@@ -104,6 +113,7 @@ class Hands:
     def click(self, widget: QWidget, at: QPoint | None = None, *, twice: bool = False) -> None:
         """Click a widget where it can be clicked."""
         spot = self._reach(widget, at)
+        self.clicks += 1
         QTest.mouseClick(widget, LEFT, NO_KEY, spot)
         if twice:
             QTest.mouseDClick(widget, LEFT, NO_KEY, spot)
@@ -135,12 +145,13 @@ class Hands:
         bar = self.window.menuBar()
         action = _action(bar, words[0])
         menu = action.menu()
-        self._click_until(menu.isVisible, bar, bar.actionGeometry(action).center())
-        for entry in words[1:]:
-            self.wait_until(menu.isVisible)
-            action = _action(menu, entry)
-            self.click(menu, menu.actionGeometry(action).center())
-            menu = action.menu() or menu
+        with self._counting(0):
+            self._click_until(menu.isVisible, bar, bar.actionGeometry(action).center())
+            for entry in words[1:]:
+                self.wait_until(menu.isVisible)
+                action = _action(menu, entry)
+                self.click(menu, menu.actionGeometry(action).center())
+                menu = action.menu() or menu
         self.wait_until(lambda: QApplication.activePopupWidget() is None)
 
     def open_file(self, path: Path) -> None:
@@ -187,7 +198,8 @@ class Hands:
         texts = [box.itemText(k) for k in range(box.count())]
         assert words in texts, texts
         arrow = QPoint(box.width() - 10, box.height() // 2)
-        self._click_until(box.view().isVisible, box, arrow)
+        with self._counting(1):
+            self._click_until(box.view().isVisible, box, arrow)
         QTest.keyClick(box.view(), Qt.Key.Key_Home)
         for _ in range(texts.index(words)):
             QTest.keyClick(box.view(), Qt.Key.Key_Down)
@@ -214,6 +226,7 @@ class Hands:
         """Press a key over a widget, or over the canvas."""
         widget = widget or self._canvas
         self._reach(widget, None)
+        self.clicks += 1
         QTest.keyClick(widget, key, CONTROL if control else NO_KEY)
         QApplication.processEvents()
 

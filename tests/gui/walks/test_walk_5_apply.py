@@ -58,9 +58,10 @@ def apply_prototypes(hands, folder) -> None:
     hands.press(dock, "Use elsewhere, save, load")
     hands.choose(hands.field(dock, "Use on"), "second")
     hands.press(dock, "Label it")
-    hands.wait_until(lambda: layers[-1].name.startswith("second"))
+    above = layers.index("second") + 1
+    hands.wait_until(lambda: layers[above].name.startswith("second"))
     hands.wait_for_end(dock)
-    found = layers[-1].data
+    found = layers[above].data
     assert (found == layers["first [SAF]"].data[::-1]).mean() > 0.95
     assert share_told_apart(found, QUADRANTS[::-1]) > 0.95
 
