@@ -11,10 +11,12 @@ from typing import Any
 import napari
 from napari.layers import Image
 from qtpy.QtCore import Qt, QTimer, Signal
+from qtpy.QtGui import QResizeEvent
 from qtpy.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.compare.choice import panel_names
+from napari_saf._gui.docks.label_table import ROW_HEIGHT
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over
@@ -23,7 +25,6 @@ from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
 
 _STEP_MILLISECONDS = 15
 _RESULT_ROLE = Qt.ItemDataRole.UserRole
-_TABLE_HEIGHT = 172
 _WIDEST = 150
 """Of a column, so that a name leaves room for numbers."""
 
@@ -134,7 +135,11 @@ class ComparisonLayers:
 
 
 class ComparisonTable(QTableWidget):
-    """A row for each result; sorted by a click on a heading, chosen by a click on a row."""
+    """A row for each result; sorted by a click on a heading, chosen by a click on a row.
+
+    Columns that do not fit beside the others are hidden, the last first; the tooltip of a row has
+    all of them.
+    """
 
     row_chosen = Signal(int)
 
@@ -150,32 +155,52 @@ class ComparisonTable(QTableWidget):
         self.verticalHeader().hide()
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.horizontalHeader().setMaximumSectionSize(_WIDEST)
-        self.setMaximumHeight(_TABLE_HEIGHT)
+        self.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
+        self.setStyleSheet("QTableView, QHeaderView { font-size: 8pt; }")
         self.setWordWrap(False)
         self.setTabKeyNavigation(False)
         self.itemSelectionChanged.connect(self._on_selection_changed)
+        self.horizontalHeader().sortIndicatorChanged.connect(self._on_sorted)
         self.show_rows([], [])
 
     def show_rows(self, rows: Sequence[Row], names: Sequence[tuple[str, str]]) -> None:
         """Show rows under short names, with whole ones; columns without any value are hidden."""
+        self._filled = [n for n, column in enumerate(COLUMNS) if any(map(column.text, rows))]
         with signals_blocked(self):
             self.setSortingEnabled(False)
             self.setRowCount(len(rows))
-            for number, column in enumerate(COLUMNS):
-                best = column.best_of(rows)
-                for place, row in enumerate(rows):
-                    text, tooltip = column.text(row), column.help
-                    if column.field == "name":
-                        text, tooltip = names[place]
-                    value = getattr(row, column.field)
-                    item = _Item(text, text if isinstance(value, str) else value, value == best)
+            for place, row in enumerate(rows):
+                texts = [column.text(row) for column in COLUMNS]
+                texts[0], whole = names[place]
+                known = [f"{COLUMNS[n].heading}: {texts[n]}" for n in self._filled[1:]]
+                for number, column in enumerate(COLUMNS):
+                    value, best = getattr(row, column.field), column.best_of(rows)
+                    value = texts[number] if isinstance(value, str) else value
+                    item = _Item(texts[number], value, value == best)
                     item.setData(_RESULT_ROLE, place)
-                    item.setToolTip(tooltip)
+                    item.setToolTip("\n".join([whole, *known]))
                     self.setItem(place, number, item)
-                self.setColumnHidden(number, not any(map(column.text, rows)))
             self.setVisible(bool(rows))
             self.setSortingEnabled(True)
             self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        # The style would leave room for an arrow beside every heading.
+        self.horizontalHeader().setSortIndicatorShown(False)
+        heading = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
+        self.setMaximumHeight(heading + len(rows) * ROW_HEIGHT)
+        self._fit_columns()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Show as many columns as fit now."""
+        super().resizeEvent(event)
+        self._fit_columns()
+
+    def _fit_columns(self) -> None:
+        room = self.viewport().width()
+        for number in range(len(COLUMNS)):
+            self.setColumnHidden(number, number not in self._filled)
+        for number in self._filled:
+            room -= self.columnWidth(number)
+            self.setColumnHidden(number, room < 0)
 
     def choose(self, number: int) -> None:
         """Choose the row of a result, wherever it is sorted to."""
@@ -188,6 +213,13 @@ class ComparisonTable(QTableWidget):
         """The number of the result whose row is chosen."""
         ranges = self.selectionModel().selectedRows()
         return int(self.item(ranges[0].row(), 0).data(_RESULT_ROLE)) if ranges else None
+
+    def _on_sorted(self, sorted_by: int, order: Qt.SortOrder) -> None:
+        mark = " ▴" if order == Qt.SortOrder.AscendingOrder else " ▾"
+        for number, column in enumerate(COLUMNS):
+            text = column.heading + mark * (number == sorted_by)
+            self.horizontalHeaderItem(number).setText(text)
+        self._fit_columns()
 
     def _on_selection_changed(self) -> None:
         if self.chosen is not None:
