@@ -282,6 +282,9 @@ def test_uncertainty_is_shown_and_a_spot_suggested(taught, model):
     assert 0 <= image.data.min() < image.data.max() <= 1
     inside, border = image.data[4:12, 2:12].mean(), image.data[:, 15:17].mean()
     assert border > inside
+    # labels are seen where they are certain
+    alpha = image.colormap.map(np.array([0, 0.5, 1]))[:, 3]
+    assert alpha[0] == 0 and (np.diff(alpha) > 0).all() and image.blending == "translucent"
     assert model.layers.selection.active == taught.strokes.layer
     taught.buttons["suggest"].click()
     spot = model.layers["suggested spot"].data[0].astype(int)

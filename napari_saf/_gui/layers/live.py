@@ -7,7 +7,7 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import CyclicLabelColormap, label_colormap
+from napari.utils.colormaps import Colormap, CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
@@ -49,6 +49,9 @@ _N_APART, _APART = 10, 20.0
 
 _DARK = 0.45
 """A colour whose red, green and blue are below this."""
+
+
+_CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
 
 
 def label_colors() -> NDArray[np.float32]:
@@ -304,7 +307,8 @@ class EditedLayer(LiveLayer):
 class UncertaintyLayer:
     """An image of how uncertain each pixel is, over the labels and below strokes.
 
-    The uncertainty `full` is brightest; where it `covers`, it hides what lies below.
+    The uncertainty `full` is brightest. Without `covers` what is certain is clear, and labels are
+    seen through it.
     """
 
     def __init__(
@@ -322,10 +326,9 @@ class UncertaintyLayer:
         self._appearance = {
             "name": f"{image.name} {name}",
             "metadata": {METADATA_KEY: {"image": str(image.unique_id)}},
-            "colormap": "magma",
+            "colormap": "magma" if covers else _CLEAR_TO_WHITE,
             "contrast_limits": (0, full),
-            "blending": "translucent" if covers else "additive",
-            "opacity": 1.0 if covers else 0.7,
+            "blending": "translucent",
         }
         self.layer: Any = None
 

@@ -140,7 +140,10 @@ class FairnessSection(QWidget):
             self.chosen.emit(self.trade_off.points[number])
 
     def _plot(self, found: TradeOff) -> None:
-        """Plot objective over fairness error; an infinite error stands at the right rim."""
+        """Plot objective over fairness error, plain on the left as on the slider.
+
+        An infinite error stands at the rim.
+        """
         if self._canvas is None:
             # matplotlib takes a while to load, and must find the binding that is in use.
             from matplotlib.backends.backend_qtagg import FigureCanvasQTAgg
@@ -153,8 +156,7 @@ class FairnessSection(QWidget):
             self._canvas.setToolTip("Click a point to see its labels.")
             self._canvas.mpl_connect("button_press_event", self._on_plot_clicked)
             self._axes = figure.subplots()
-            for patch in (figure.patch, self._axes.patch):
-                patch.set_alpha(0)
+            figure.patch.set_alpha(0)
             self._layout.insertWidget(1, self._canvas)
         errors = np.array([point.fairness_error for point in found.points])
         rim = 1.15 * max(errors[np.isfinite(errors)], default=1.0)
@@ -163,6 +165,8 @@ class FairnessSection(QWidget):
         )
         ink = get_theme(self._viewer.theme).text.as_hex()
         self._axes.clear()
+        self._axes.set_facecolor("none")
+        self._axes.invert_xaxis()
         self._axes.plot(*self._places.T, "o-", color="#4c9be8", markersize=5)
         (self._mark,) = self._axes.plot([], [], "o", color="#f5a623", markersize=9)
         self._axes.set_xlabel("fairness error", fontsize=8, color=ink)
