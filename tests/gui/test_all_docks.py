@@ -25,6 +25,7 @@ from qtpy.QtWidgets import (
     QLineEdit,
     QListWidget,
     QOpenGLWidget,
+    QPushButton,
     QScrollBar,
     QStyle,
     QStyleOptionButton,
@@ -32,11 +33,13 @@ from qtpy.QtWidgets import (
     QTabBar,
     QTableView,
     QToolButton,
+    QWidget,
 )
 from superqt import QCollapsible
 
 from napari_saf._gui.docks.frame import HelpPage, page_path
 from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.layout import FormArea
 from napari_saf.errors import FormatError
 
 pytestmark = pytest.mark.gui
@@ -125,14 +128,13 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     qtbot.waitUntil(second.widget().isVisible)
 
 
-def test_docks_opened_all_at_once_join_in_tabs(viewer, qtbot):
+def test_docks_opened_all_at_once_join_in_tabs_that_do_not_scroll(frames, viewer, qtbot):
+    viewer.window.resize(*SMALL_WINDOW)
     window = viewer.window._qt_window
-    window.show()
-    docks = [
-        viewer.window.add_plugin_dock_widget("napari-saf", name)[0]
-        for name in ("Segment", "Diagnostics", "Compare", "Export")
-    ]
-    qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(docks[0])) == 3)
+    docks = [frame for frame, _ in frames.values()]
+    qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(docks[0])) == len(docks) - 1)
+    bar = next(bar for bar in window.findChildren(QTabBar) if bar.isVisible())
+    assert not [button for button in bar.findChildren(QToolButton) if button.isVisible()]
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -157,6 +159,34 @@ def test_every_dock_fits_into_a_small_window_and_cuts_no_words(frames, viewer, t
         window = viewer.window._qt_window.rect()
         assert window.contains(QRect(dock.mapTo(dock.window(), QPoint()), dock.size()))
     assert not faults, "\n".join(dict.fromkeys(faults))
+
+
+def test_buttons_stand_right_below_the_form_of_every_dock(frames, viewer, qtbot):
+    viewer.window.resize(*SMALL_WINDOW)
+    for frame, dock in frames.values():
+        frame.raise_()
+        qtbot.waitUntil(dock.isVisible)
+        for wider in (0, 60):  # lines wrap in other places
+            wanted = dock.width() + wider
+            frame.window().resizeDocks([frame], [wanted], Qt.Orientation.Horizontal)
+            for fold in [None, *dock.findChildren(QCollapsible)]:
+                if fold is not None:
+                    fold.toggleButton().click()
+                qtbot.waitUntil(lambda dock=dock: not gaps(dock), timeout=2000)
+
+
+def gaps(dock, most=24):
+    """Return what is wrong of a form that should be as high as it needs, with buttons below it."""
+    (stop,) = (button for button in dock.findChildren(QPushButton) if button.text() == "Stop")
+    (form,) = (area for area in dock.findChildren(FormArea) if area.parentWidget() is dock)
+    rows = [w for w in dock.children() if isinstance(w, QWidget) and w.isVisible()]
+    unused = dock.rect().bottom() - max(row.geometry().bottom() for row in rows)
+    faults = {
+        "gap above the buttons": stop.geometry().top() - form.geometry().bottom() > most,
+        "gap in the form": form.viewport().height() > form.widget().sizeHint().height() + most,
+        "scrolls beside unused room": form.verticalScrollBar().isVisible() and unused > most,
+    }
+    return [words for words, is_so in faults.items() if is_so]
 
 
 def test_no_dock_is_widened_by_a_long_name(viewer, qtbot):

@@ -40,8 +40,7 @@ def curves_of(history: History) -> list[Curve]:
     curves = [
         Curve(
             "undecided",
-            "How undecided the labels are: mean entropy in nats, 0 where each pixel has one "
-            "label for sure, the logarithm of the number of labels where none is preferred.",
+            "How undecided the labels are: mean entropy of the soft labels, in nats.",
             history.entropy,
             "{:.3g} nats".format,
         ),

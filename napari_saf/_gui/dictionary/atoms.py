@@ -15,7 +15,7 @@ from skimage.util import montage
 
 from napari_saf._gui.dictionary.layers import ColoredDictionary
 from napari_saf._gui.docks.label_table import to_qcolor
-from napari_saf._gui.forms.layout import create_button, create_row, create_scroll_area, fill_layout
+from napari_saf._gui.forms.layout import FormArea, create_button, create_row, fill_layout
 
 _BORDER = 3
 _GAP = 6
@@ -254,7 +254,7 @@ class AtomsSection(QWidget):
         self._past: deque[ColoredDictionary] = deque(maxlen=_MOST_STEPS)
         self._is_enabled = True
         self._heading, self.view = QLabel(), AtomView()
-        self._scroll = create_scroll_area(self.view)
+        self._scroll = FormArea(self.view)
         self.show_gallery = create_button(
             "Gallery", "All atoms, the most used first, with the pixels they label."
         )

@@ -9,19 +9,17 @@ from typing import Any, ClassVar
 import napari
 from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
-from qtpy.QtCore import QEvent, QTimer
-from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from qtpy.QtCore import QEvent, Qt, QTimer
+from qtpy.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
-from napari_saf._gui.forms.layout import create_button, create_scroll_area
+from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
-from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import describe
-from napari_saf.problem import ImageOptions
+from napari_saf.methods import AbstractMethod
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 _RESCALE = "Scale this image by itself"
@@ -31,11 +29,6 @@ _MASK = "Mask them and run"
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 _CLOSING_SECONDS = 5.0
-_FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
-_LABELS = {
-    item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)
-} | {"seeds": "Strokes", "mask": "Mask", "image": "Image"}
-"""What forms call the parameters by the names that errors begin with."""
 _Callback = Callable[[Any], None]
 
 
@@ -62,7 +55,6 @@ class RunDock(QWidget):
         self._ending: set[Task] = set()
         self._events: list[tuple[EventEmitter, Callable[..., Any]]] = []
         self._finite_only = False
-        self._shown_reason = ""
         self.controller = RunController(viewer)
         self.status = StatusArea()
         key = self._key_of("run_or_stop")
@@ -136,24 +128,25 @@ class RunDock(QWidget):
                 self._events.append((signal, slot))
 
     def _lay_out(self, parts: list[QWidget], buttons: list[QWidget], below: list[QWidget]) -> None:
-        """Put parts into a scroll area, and under it a row of buttons, the status, the rest."""
+        """Put parts into a form that scrolls; right under it a row of buttons, status, the rest."""
         content = QWidget()
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
         for part in parts:
             inner.addWidget(part)
-        inner.addStretch(1)
         area, row = QVBoxLayout(), QHBoxLayout()
         area.setContentsMargins(8, 0, 8, 6)
         for widget in buttons:
             row.addWidget(widget, stretch=1)
         area.addLayout(row)
         for widget in (self.status, *below):
-            area.addWidget(widget)
+            grows = bool(widget.sizePolicy().expandingDirections() & Qt.Orientation.Vertical)
+            area.addWidget(widget, stretch=int(grows))
+        area.addStretch()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(create_scroll_area(content), stretch=1)
-        layout.addLayout(area)
+        layout.addWidget(FormArea(content))
+        layout.addLayout(area, stretch=1)
 
     def _key_of(self, method: str) -> str:
         """Return the key that calls a method, as a tooltip names it."""
@@ -254,16 +247,6 @@ class RunDock(QWidget):
     def _update_enabled(self) -> None:
         self._stop_button.setEnabled(self.is_busy)
 
-    def _offer(self, button: QPushButton, reason: str, tooltip: str) -> None:
-        """Enable the button of the dock's work, or say in the status line why that cannot be."""
-        button.setEnabled(not reason)
-        button.setToolTip(reason or tooltip)
-        if reason and not self.is_busy and not self.status.is_error:
-            self.status.reset(reason)
-        elif self.status.text == self._shown_reason:
-            self.status.reset()
-        self._shown_reason = reason
-
     @property
     def is_busy(self) -> bool:
         return self.controller.is_running or self._task is not None
@@ -355,18 +338,14 @@ class RunDock(QWidget):
         try:
             yield
         except SafError as error:
-            self._show_error(describe_error(error))
+            self._show_error(str(error))
 
 
 def describe_error(error: Exception) -> str:
-    """Return what to tell a person of an error, in the words of the forms."""
+    """Return what to tell a person of an error."""
     if isinstance(error, NotFinite):
         return str(error).split(";")[0]  # a button offers the rest
-    if not isinstance(error, SafError):
-        return f"{type(error).__name__}: {error}"
-    name, colon, text = str(error).partition(": ")
-    label = _LABELS.get(name.rpartition(".")[2], name)
-    return f"{label}{colon}{text}"
+    return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
 
 
 def count_labels(n_labels: int) -> str:

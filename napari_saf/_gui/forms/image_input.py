@@ -64,7 +64,7 @@ _IMAGE_ROWS = {
 }
 _FEATURE_ROWS = {
     "features": (
-        _OPTIONS["features"].label,
+        "Kind",  # of features: the heading above says so
         "What describes a pixel: computed here, or the channels of another image layer of the same "
         "size.",
     ),
@@ -188,7 +188,7 @@ class ImageInput(QObject):
         size = "the full size" if options.max_side is None else f"{options.max_side} px a side"
         texts = {
             "features": FEATURE_LABELS.get(options.features, ""),
-            "weights": f"edges: {_OPTIONS['weights'].choice_labels[options.weights]}",
+            "weights": _OPTIONS["weights"].choice_labels[options.weights],
             "max_side": size,
         }
         scale = [f"scale {max(sides)}"] * (self.scale.value is None and is_averaged)
@@ -237,7 +237,7 @@ class ImageInput(QObject):
             if len(axes) > 2 and self.choices["extent"].value != "slice":
                 plane = plane_on_screen(self._viewer, self.image, axes)
                 entries = [
-                    (f"slices ({self.image.axis_labels[axis]})", f"axis:{number}")
+                    (f"slices along axis {self.image.axis_labels[axis]}", f"axis:{number}")
                     for number, axis in enumerate(axes)
                     if axis not in plane
                 ]

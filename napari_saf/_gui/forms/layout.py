@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magicgui.widgets import Widget
-from qtpy.QtCore import QSize, Qt
+from qtpy.QtCore import QEvent, QObject, QSize, Qt
 from qtpy.QtWidgets import (
     QWIDGETSIZE_MAX,
     QBoxLayout,
@@ -46,7 +46,9 @@ class FormSection(QWidget):
         label.setWordWrap(True)
         label.setBuddy(control)
         control.setMinimumWidth(0)
-        control.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        kind = QSizePolicy.Policy
+        height = kind.Minimum if isinstance(control, QLabel) else kind.Fixed  # lines may wrap
+        control.setSizePolicy(kind.Ignored, height)
         self._rows[field] = row = QWidget()
         row.setToolTip(tooltip)
         fill_layout(QHBoxLayout(row), label, control)
@@ -120,11 +122,26 @@ def create_row(*widgets: QWidget, stretch: int = 1) -> QWidget:
     return row
 
 
-def create_scroll_area(content: QWidget) -> QScrollArea:
-    """Return an area in which a dock's content scrolls up and down only."""
-    scroll = QScrollArea()
-    scroll.setFrameShape(QFrame.Shape.NoFrame)
-    scroll.setWidgetResizable(True)
-    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-    scroll.setWidget(content)
-    return scroll
+class FormArea(QScrollArea):
+    """A dock's form: as high as what it holds; where there is less room it scrolls up and down."""
+
+    def __init__(self, content: QWidget) -> None:
+        super().__init__()
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setWidget(content)
+
+    def sizeHint(self) -> QSize:
+        """Return the size of the content: lines that wrap make it as high as its width asks."""
+        content, edge = self.widget(), self.contentsMargins()  # the edge is of napari's style
+        hint, width = content.sizeHint(), self.viewport().width()
+        height = content.heightForWidth(width) if content.hasHeightForWidth() else hint.height()
+        return QSize(hint.width(), height + edge.top() + edge.bottom())
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Ask for another height when the content changes, or its width, which wraps lines."""
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            self.updateGeometry()
+        return bool(super().eventFilter(watched, event))
