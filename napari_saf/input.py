@@ -62,10 +62,11 @@ class ImageOptions:
         AUTO, label="Scale", minimum=1, step=2,
         help="Side of the averaging window in pixels, the scale (N).")
     weights: Weights = parameter(
-        AUTO, label="Neighbours",
-        choice_labels={AUTO: "automatic", "uniform": "all count alike",
-                       "nonlocal": "similar places more", "contrast": "similar pixels more"},
-        help="How much each pixel in the window counts (N).")
+        AUTO, label="Edges",
+        choice_labels={AUTO: "automatic", "uniform": "ignore",
+                       "nonlocal": "by texture", "contrast": "by colour"},
+        help="Whether pixels of the window that lie across an edge count less: all alike, less "
+        "where the texture around them differs, or less where their colour does (N).")
     channel_axis: int | None = parameter(
         None, label="Channel axis", none="none",
         help="The axis that holds channels, not space, if the file does not say it.")

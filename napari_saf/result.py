@@ -307,6 +307,16 @@ class History:
         measures = {name: np.array([r.measures[name] for r in records]) for name in measured}
         return cls(**arrays, measures=measures)
 
+    def records(self) -> list[Record]:
+        """Return the records that `of` gathers."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "measures"]
+        rows = zip(*(getattr(self, name) for name in names), strict=True)
+        measured = [{name: x[k] for name, x in self.measures.items()} for k in range(len(self))]
+        return [
+            Record(**dict(zip(names, row, strict=True)), measures=own)
+            for row, own in zip(rows, measured, strict=True)
+        ]
+
     def then(self, later: History) -> History:
         """Return this history with another behind it, whose clock and counter go on."""
         offsets = {"time": self.time[-1], "n_evaluations": self.n_evaluations[-1]}

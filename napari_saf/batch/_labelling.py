@@ -26,6 +26,7 @@ from napari_saf.features import channels_last
 from napari_saf.input import AUTO
 from napari_saf.io import (
     ImageFile,
+    PrototypeSet,
     Recipe,
     file_state,
     load_recipe,
@@ -34,6 +35,7 @@ from napari_saf.io import (
     save_masks,
     save_recipe,
     with_level,
+    with_taught,
 )
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
 from napari_saf.parameters import to_plain
@@ -116,6 +118,22 @@ class LabelTask(AbstractTask[LabelSummary]):
     overwrite: bool = False
     level: float | None = None
 
+    @classmethod
+    def repeating(
+        cls, recipe: Recipe, *, rescale: bool | None = None, mask: str | None = None, **own: Any
+    ) -> LabelTask:
+        """Return what labels image files without strokes by a recipe; see `Recipe.for_others`."""
+        recipe = recipe.for_others()
+        if recipe.options is None:
+            raise InvalidInput("recipe: is of a run on a graph, not on an image")
+        source = ProblemSource(recipe.options.for_others(rescale), False, mask)
+        task = cls(recipe.method, source, level=recipe.level, **own)
+        return task if recipe.taught is None else task.naming(recipe.taught)
+
+    def naming(self, taught: PrototypeSet) -> LabelTask:
+        """Return the task with the names and colours of what its labels stand for."""
+        return dataclasses.replace(self, names=taught.names, colors=taught.colors)
+
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""
         done = set()
@@ -142,13 +160,16 @@ class LabelTask(AbstractTask[LabelSummary]):
         if result.status is Status.CANCELLED:
             raise Cancelled
         labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
+        recipe = result.recipe
+        if problem.seeds is not None and len(images) == 1:
+            recipe = with_taught(recipe, PrototypeSet.taught_by(problem, labels[0]))
         named: dict[str, Any] = {"names": self.names, "colors": self.colors}
         if self.level is not None:
             merge = partial(merge_regions, channel_axis=channel_axis, cancelled=cancelled)
             pairs = zip(labels, images, strict=True)
             labels = [merge(one, image.array).at_level(self.level) for one, image in pairs]
             named = {}
-        recipe = with_level(result.recipe, self.level) | {
+        recipe = with_level(recipe, self.level) | {
             "images": [path.name for path in job.images],
             "files": files,
             "labels": [_digest(one) for one in labels],

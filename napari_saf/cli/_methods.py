@@ -313,10 +313,10 @@ def methods(names: tuple[str, ...], debug: bool) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     for name in names or METHODS:
-        title = f"{name}: {METHODS[name].title}"
-        caution = METHODS[name].caution
+        caution, text = METHODS[name].caution, f"\n{METHODS[name].summary}"
         if caution is not None:
-            title += f" ({caution.heading})\n{caution.reason}"
+            text = f" ({caution.heading}){text}\n{caution.reason}"
+        title = f"{name}: {METHODS[name].title}{text}"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("parameter", no_wrap=True)
         table.add_column("values")

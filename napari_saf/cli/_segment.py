@@ -126,6 +126,7 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     recipe = _chosen(values, paths) if values["choose"] else _recipe(values, prototypes)
     options, method = ImageOptions(), METHODS[values["method"] or "saf"]
     if recipe is not None:
+        recipe = recipe.for_others() if values["seeds"] is None else recipe
         options, method = recipe.options or options, METHODS[recipe.method.name]
     made: AbstractMethod = make_method(method, given, None if recipe is None else recipe.method)
     features = values["features"] or options.features
@@ -148,9 +149,9 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
         level = None if recipe is None else recipe.level
     level = level if isinstance(level, float) else None  # the word none
     task = LabelTask(made, source, overwrite=values["overwrite"], level=level)
-    if prototypes is None:
-        return task
-    return dataclasses.replace(task, names=prototypes.names, colors=prototypes.colors)
+    if "prototypes" not in given and recipe is not None and values["seeds"] is None:
+        prototypes = recipe.taught
+    return task if prototypes is None else task.naming(prototypes)
 
 
 def _chosen(values: Mapping[str, Any], paths: list[Path]) -> Recipe:

@@ -215,6 +215,10 @@ class PatchDictionaryLearning(AbstractFlow):
 
     name: ClassVar[str] = "dictionary"
     title: ClassVar[str] = "Patch dictionary"
+    summary: ClassVar[str] = (
+        "Learns small pictures, the atoms; each patch of an image resembles one of them, turned, "
+        "mirrored or shifted a little."
+    )
 
     # fmt: off
     n_atoms: int = parameter(

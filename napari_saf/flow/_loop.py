@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from napari_saf.flow._simplex import (
 )
 from napari_saf.flow._steppers import AbstractRun, AbstractStepper
 from napari_saf.parameters import check_bounds, documented, parameter
-from napari_saf.result import Record, Status
+from napari_saf.result import Record, Segmentation, Status
 
 _VAGUE = -0.1
 """Log coordinate of what a node does not prefer, where a run ended before it could say more."""
@@ -49,7 +49,8 @@ class StoppingRule:
     # fmt: off
     entropy: float = parameter(
         1e-3, label="Stop at entropy", bounds=(0, 1), step=1e-3, advanced=True,
-        help="Stop once labels are this certain on average (mean entropy in nats).")
+        help="Stop once labels are this certain on average: mean entropy in nats, 0 where each "
+        "pixel has one label for sure.")
     changed: float = parameter(
         1e-4, label="Stop at change", bounds=(0, 1), step=1e-4, advanced=True,
         help="Stop once a smaller share of the pixels than this changes its label, and labels "
@@ -64,21 +65,24 @@ class StoppingRule:
 
 
 class StopWatch:
-    """A stopping rule at work on one run.
+    """A stopping rule at work on one run, of which there may be `records` already.
 
     A few nodes between two labels may change to and fro for ever. Such a cycle of any length is
     found by Brent's method, https://doi.org/10.1007/BF01933190: labels are compared with those
     of the first, second, fourth, eighth ... time that they were examined.
     """
 
-    def __init__(self, rule: StoppingRule, labels: Tensor, entropy: float) -> None:
+    def __init__(
+        self, rule: StoppingRule, labels: Tensor, entropy: float, records: Sequence[Record] = ()
+    ) -> None:
         self._rule = rule
-        self._since = 0.0
+        self._since = records[-1].time if records else 0.0
         self._labels = labels.clone()
         self._earlier = labels.clone()
         self._n_examined = 0
-        self._entropy = self._first_entropy = entropy
-        self._n_steps = 0
+        self._entropy = entropy
+        self._first_entropy = records[0].entropy if records else entropy
+        self._n_steps = max(len(records) - 1, 0)
 
     def status(self, time: float, labels: Tensor, entropy: float) -> Status | None:
         """Return why to stop after a step, or None to go on."""
@@ -138,13 +142,21 @@ class FlowRun:
     """A flow under way: log coordinates, the columns that are left, labels, records.
 
     `seeds` (n_nodes,) are column + 1, 0 for none. `n_columns` is the number of columns of the
-    start, `n_possible` how many of them a node can have.
+    start, `n_possible` how many of them a node can have. With what was `before`, which the flow
+    starts from, its clock, its counts and its records go on.
     """
 
-    def __init__(self, flow: Flow, seeds: Tensor | None, cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        seeds: Tensor | None,
+        cancelled: Callable[[], bool],
+        before: Segmentation | None = None,
+    ) -> None:
         start = flow.start
-        self.records: list[Record] = []
-        self.n_evaluations = 0
+        self.records = [] if before is None else before.history.records()
+        self.n_evaluations = self._n_before = 0 if before is None else before.n_evaluations
+        self._time_before = self.records[-1].time if self.records else 0.0
         self.n_columns = start.n_columns
         self._flow, self._cancelled = flow, cancelled
         every = torch.arange(start.n_columns, device=start.labels.device)
@@ -159,7 +171,16 @@ class FlowRun:
         self._constrain = _SeedConstraint(seed_columns)
         self._v: Tensor | None = None
         self._run: AbstractRun | None = None
-        self._uncertainty = torch.zeros(0)
+        # The sum over time of what nodes lack of certainty.
+        self._uncertainty = torch.zeros(len(start.labels), device=every.device)
+        if before is not None and before.uncertainty is not None:
+            own = torch.from_numpy(before.uncertainty * (self._time_before / self._scale))
+            self._uncertainty += own.to(every.device)
+
+    @property
+    def _scale(self) -> float:
+        """By what the uncertainty of no preference becomes 1."""
+        return self.n_possible / max(self.n_possible - 1, 1)
 
     def columns_of_nodes(self) -> Tensor:
         """Return the column of the start that each node prefers; valid until the next step."""
@@ -181,7 +202,8 @@ class FlowRun:
         try:
             self._begin()
             stop = self._flow.stop
-            watch = StopWatch(stop, self.columns_of_nodes(), self.records[-1].entropy)
+            last = self.records[-1]
+            watch = StopWatch(stop, self.columns_of_nodes(), last.entropy, self.records)
             status = None
             while status is None:
                 yield _fraction(self.records, stop)
@@ -204,14 +226,13 @@ class FlowRun:
             _prefer_labels_where_undecided_(v, self._labels)
         assignment = whole = softmax(v, out=v)  # fresh memory would cost more than the softmax
         # The share of flow time that nodes took to decide; see `Segmentation`.
-        scale = self.n_possible / max(self.n_possible - 1, 1)
         if time > 0:
-            uncertainty = self._uncertainty.mul_(scale / time)
+            uncertainty = self._uncertainty.mul_(self._scale / time)
         else:
-            uncertainty = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).mul_(scale)
+            uncertainty = (1 - assignment.gather(1, self._labels[:, None])[:, 0]).mul_(self._scale)
         prototypes = None
         if self._run is not None:
-            self.n_evaluations = self._run.field.n_evaluations
+            self.n_evaluations = self._n_before + self._run.field.n_evaluations
             own = self._run.field.prototypes(assignment)
             prototypes = np.full((self.n_columns, own.shape[1]), np.nan, dtype=np.float32)
             prototypes[self._active.cpu().numpy()] = own
@@ -252,8 +273,9 @@ class FlowRun:
         if not field.n_evaluations:
             field(v, field.scratch[0])
         self._run, self._v = run, None
-        self._uncertainty = torch.zeros_like(v[:, 0])
-        self._record(0.0, field.assignment)
+        self._uncertainty = self._uncertainty.to(v)
+        if not self.records:
+            self._record(0.0, field.assignment)
 
     def _advance(self) -> None:
         """Make a step, record it, and drop the columns that died in it."""
@@ -274,7 +296,7 @@ class FlowRun:
 
     def _record(self, changed: float, assignment: Tensor) -> None:
         assert self._run is not None
-        field, time = self._run.field, self._run.time
+        field, time = self._run.field, self._time_before + self._run.time
         highest = assignment.gather(1, self._labels[:, None])[:, 0]
         sizes = torch.bincount(self._labels, minlength=len(self._active)).cpu().double()
         shares = np.zeros(self.n_columns)
@@ -285,7 +307,7 @@ class FlowRun:
         self.records.append(
             Record(
                 time=time,
-                n_evaluations=field.n_evaluations,
+                n_evaluations=self._n_before + field.n_evaluations,
                 entropy=entropy(assignment, self._run.v, highest),
                 objective=field.objective,
                 label_shares=shares,

@@ -38,8 +38,15 @@ from napari_saf.io._paths import (
     printable,
     table_cell,
 )
-from napari_saf.io._prototypes import PrototypeSet, load_prototypes, read_array, save_prototypes
-from napari_saf.io._recipe import Recipe, load_recipe, save_recipe, with_level
+from napari_saf.io._prototypes import load_prototypes, read_array, save_prototypes
+from napari_saf.io._recipe import (
+    PrototypeSet,
+    Recipe,
+    load_recipe,
+    save_recipe,
+    with_level,
+    with_taught,
+)
 from napari_saf.io._regions import number_regions, region_table, save_regions, write_csv
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 
@@ -88,5 +95,6 @@ __all__ = [
     "table_cell",
     "thinned",
     "with_level",
+    "with_taught",
     "write_csv",
 ]

@@ -14,8 +14,8 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._figure import save_figure
 from napari_saf.io._masks import binary_paths, map_labels, save_binary_masks, save_masks
-from napari_saf.io._prototypes import PrototypeSet, save_prototypes
-from napari_saf.io._recipe import save_recipe
+from napari_saf.io._prototypes import save_prototypes
+from napari_saf.io._recipe import PrototypeSet, save_recipe
 from napari_saf.io._regions import number_regions, save_regions
 from napari_saf.problem import ImageOptions
 

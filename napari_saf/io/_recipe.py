@@ -1,27 +1,43 @@
-"""Recipes: what repeats a run, as JSON."""
+"""Recipes: what repeats a run, as JSON; and the prototypes of labels, which they may hold."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator
 
 from napari_saf import storage
+from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
+from napari_saf.features import FEATURES
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
-from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import from_plain
+from napari_saf.io._masks import check_color, check_name
+from napari_saf.methods import METHODS, AbstractMethod, method_with_prototypes
+from napari_saf.parameters import from_plain, to_plain
+from napari_saf.points import sampled_means
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
-from napari_saf.result import Segmentation
+from napari_saf.result import MOST_LABELS, Segmentation
 
+_OF_ONE_IMAGE = "position"
+"""Features that say nothing of another image."""
 _GIVEN = "was given as an array, which a recipe cannot repeat"
+
+
+class LabelEntry(storage.FileModel):
+    """A label in a file of prototypes, or in a recipe that holds what was taught."""
+
+    label: Annotated[int, Field(gt=0, le=MOST_LABELS)]
+    name: storage.Text = ""
+    color: list[float] = Field(default_factory=list)
+    prototypes: list[list[float]]
 
 
 class _Regions(storage.FileModel):
@@ -35,6 +51,7 @@ class _RecipeFile(storage.VersionedModel):
     parameters: dict[Any, Any] = Field(default_factory=dict)
     input: dict[Any, Any] | None = None
     regions: _Regions | None = None
+    taught: Annotated[list[LabelEntry], Field(min_length=1)] | None = None
     versions: Any = None
     images: Any = None
     files: Any = None
@@ -49,17 +66,186 @@ class _RecipeFile(storage.VersionedModel):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PrototypeSet:
+    """What stands for the labels of an image, to label others with.
+
+    Parameters
+    ----------
+    vectors : array of shape (n_prototypes, n_features)
+        Finite numbers.
+    labels : array of int of shape (n_prototypes,), optional
+        The label that each stands for, 1 or more; a label may have several. None: 1, 2, ...
+    names : mapping of int to str
+        Names by label; not all need one.
+    colors : mapping of int to sequence of float
+        Red, green and blue in [0, 1], by label; not all need one.
+    options : ImageOptions or None
+        The features that the prototypes are made of, and the scaling of the image before.
+    """
+
+    vectors: NDArray[np.float32]
+    labels: NDArray[np.int64] | None = None
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
+    options: ImageOptions | None = None
+
+    def __post_init__(self) -> None:
+        vectors = _check_vectors(self.vectors)
+        given = np.arange(1, len(vectors) + 1) if self.labels is None else np.asarray(self.labels)
+        if given.shape != (len(vectors),) or given.dtype.kind not in "iu":
+            raise InvalidInput(
+                f"labels: expected {len(vectors)} whole numbers, got {given.dtype} "
+                f"of shape {given.shape}"
+            )
+        wrong = given[(given < 1) | (given > MOST_LABELS)]
+        if len(wrong):
+            raise InvalidInput(f"labels: expected 1 to {MOST_LABELS}, got {wrong[0]}")
+        for label, name in as_dict(self.names, "names").items():
+            check_name(label, name)
+        if not isinstance(self.options, ImageOptions | None):
+            raise InvalidInput(f"options: expected ImageOptions, got {self.options!r:.60}")
+        if self.options is not None:
+            check_repeatable(self.options)
+        colors = as_dict(self.colors, "colors")
+        colors = {label: check_color(color)[:3] for label, color in colors.items()}
+        object.__setattr__(self, "vectors", vectors)
+        object.__setattr__(self, "labels", given.astype(np.int64))
+        object.__setattr__(self, "colors", colors)
+
+    @classmethod
+    def from_labels(
+        cls,
+        problem: Problem,
+        labels: ArrayLike | None = None,
+        n_each: int = 8,
+        *,
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, Sequence[float]] | None = None,
+    ) -> PrototypeSet:
+        """Return what stands for the labels of an image: a few means of the features of each.
+
+        One mean of a label that appears in several ways would be like none of them.
+
+        Parameters
+        ----------
+        problem : Problem
+            Of the image, in the features in which others will be labelled.
+        labels : array of int, optional
+            Image-shaped or (n_nodes,), 0 where not known: a result, a corrected mask, strokes.
+            None: the seeds of the problem.
+        n_each : int
+            >= 1; means of a label at most, fewer where fewer of its nodes differ.
+        names, colors : mapping, optional
+            By label.
+        """
+        try:
+            known = problem if labels is None else problem.with_seeds(labels)
+        except InvalidInput as error:
+            raise InvalidInput(f"labels: {str(error).removeprefix('seeds: ')}") from error
+        if known.seeds is None:
+            raise InvalidInput("labels: expected some, or a problem with seeds")
+        n_means = as_whole(n_each)
+        if n_means is None or n_means < 1:
+            raise InvalidInput(f"n_each: expected at least 1, a whole number, got {n_each!r}")
+        numbers = np.unique(known.seeds[known.seeds > 0])
+        points = {int(n): _means(problem.features[known.seeds == n], n_means) for n in numbers}
+        given = problem.options
+        options = None if given is None or given.features not in FEATURES else given
+        return cls.from_points(points, names=names, colors=colors, options=options)
+
+    @classmethod
+    def from_points(
+        cls,
+        points: Mapping[int, NDArray[np.floating]],
+        *,
+        names: Mapping[int, str] | None = None,
+        colors: Mapping[int, Sequence[float]] | None = None,
+        options: ImageOptions | None = None,
+    ) -> PrototypeSet:
+        """Return prototypes by label, the inverse of `by_label`; names of others are left out."""
+        if not points:
+            raise InvalidInput("prototypes: expected those of at least one label")
+        if len({own.shape[1] for own in points.values()}) > 1:
+            raise InvalidInput("prototypes: expected as many numbers for each label")
+        numbers = sorted(points)
+        return cls(
+            np.concatenate([points[number] for number in numbers]),
+            np.repeat(numbers, [len(points[number]) for number in numbers]),
+            {n: name for n, name in (names or {}).items() if n in points},
+            {n: color for n, color in (colors or {}).items() if n in points},
+            options,
+        )
+
+    @classmethod
+    def taught_by(cls, problem: Problem, labels: ArrayLike) -> PrototypeSet | None:
+        """Return `from_labels`, or None where the features are of this image alone."""
+        options = problem.options
+        if options is None or options.features not in FEATURES or options.features == _OF_ONE_IMAGE:
+            return None
+        return cls.from_labels(problem, labels)
+
+    @classmethod
+    def from_entries(
+        cls, entries: Sequence[LabelEntry], options: ImageOptions | None
+    ) -> PrototypeSet:
+        """Return the prototypes that a file lists by label."""
+        given = {entry.label: entry for entry in entries}
+        if len(given) < len(entries):
+            raise InvalidInput("labels: expected each label once")
+        return cls.from_points(
+            {n: _check_vectors(one.prototypes) for n, one in given.items()},
+            names={n: one.name for n, one in given.items() if "name" in one.model_fields_set},
+            colors={n: one.color for n, one in given.items() if "color" in one.model_fields_set},
+            options=options,
+        )
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return plain values by label, the inverse of `from_entries`."""
+        rows = []
+        for label, vectors in self.by_label().items():
+            row: dict[str, Any] = {"label": label}
+            if label in self.names:
+                row["name"] = self.names[label].strip()
+            if label in self.colors:
+                row["color"] = [round(value, 4) for value in self.colors[label]]
+            # The shortest numbers that are the same in float32.
+            row["prototypes"] = [[float(str(value)) for value in vector] for vector in vectors]
+            rows.append(row)
+        return rows
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the parameters of the assignment flow that labels by these prototypes."""
+        return {"prototypes": self.vectors, "prototype_labels": self.labels}
+
+    def recipe(self) -> Recipe:
+        """Return what labels other images by these prototypes, each scaled as `options` say."""
+        if self.options is None:
+            raise InvalidInput("it is not known what the prototypes are made of")
+        method = method_with_prototypes(self.vectors, labels=self.labels)
+        plain = {"method": method.name, "parameters": to_plain(method)}
+        recipe = Recipe.from_plain({"schema": 1, "input": self.options.to_plain(), **plain})
+        return dataclasses.replace(recipe, taught=self)
+
+    def by_label(self) -> dict[int, NDArray[np.float32]]:
+        """Return the prototypes (n_own, n_features) of each label, by label, ascending."""
+        assert self.labels is not None
+        return {int(label): self.vectors[self.labels == label] for label in np.unique(self.labels)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
     """What repeats a run: the method with its parameters, and how an image becomes a problem.
 
     `options` are None if the run was on a graph; `raw` is the content of the file. At the `level`
-    the parts of labels become regions, see `RegionHierarchy.at_level`; None: labels alone.
+    the parts of labels become regions, see `RegionHierarchy.at_level`; None: labels alone. What
+    strokes `taught` labels images that have none, see `for_others`.
     """
 
     method: AbstractMethod
     options: ImageOptions | None
     raw: dict[str, Any]
     level: float | None = None
+    taught: PrototypeSet | None = None
 
     @classmethod
     def from_plain(cls, raw: object) -> Recipe:
@@ -72,7 +258,8 @@ class Recipe:
         if options is not None:
             check_repeatable(options)
         level = None if file.regions is None else file.regions.level
-        return cls(method, options, cast("dict[str, Any]", raw), level)
+        taught = None if file.taught is None else PrototypeSet.from_entries(file.taught, options)
+        return cls(method, options, cast("dict[str, Any]", raw), level, taught)
 
     def with_rescale(self, rescale: bool) -> Recipe:
         """Return the recipe with another `rescale`, see `problem`; the same without a scaling."""
@@ -81,6 +268,18 @@ class Recipe:
         options = dataclasses.replace(self.options, rescale=rescale)
         raw = self.raw | {"input": options.to_plain()}
         return dataclasses.replace(self, options=options, raw=raw)
+
+    def for_others(self) -> Recipe:
+        """Return what labels images without strokes: by the prototypes that strokes taught.
+
+        On the image that was painted on it gives what the prototypes give, and not the labels that
+        the strokes gave. The recipe itself, where nothing was taught.
+        """
+        if self.taught is None or self.options is None:
+            return self
+        recipe = dataclasses.replace(self.taught, options=self.options).recipe()
+        raw = with_level(recipe.raw, self.level)
+        return dataclasses.replace(recipe, raw=raw, level=self.level)
 
     def problem(
         self,
@@ -114,10 +313,11 @@ class Recipe:
     ) -> Segmentation:
         """Repeat the run on another image: the method on `problem`, with its arguments.
 
-        Where the recipe has a level, the result has `regions` beside the labels.
+        Without seeds, what strokes taught takes their place, see `for_others`. Where the recipe has
+        a level, the result has `regions` beside the labels.
         """
         problem = self.problem(image, mask=mask, seeds=seeds, rescale=rescale)
-        result = self.method.run(problem)
+        result = (self.for_others() if seeds is None else self).method.run(problem)
         if self.level is None:
             return result
         assert problem.options is not None and not isinstance(result.labels, list)
@@ -130,6 +330,17 @@ def with_level(recipe: dict[str, Any], level: float | None) -> dict[str, Any]:
     """Return the recipe of a run as that of its regions at a level; None: of its labels."""
     own = {key: value for key, value in recipe.items() if key != "regions"}
     return own if level is None else own | {"regions": {"level": level}}
+
+
+def with_taught(recipe: dict[str, Any], taught: PrototypeSet | None) -> dict[str, Any]:
+    """Return the recipe of a run from strokes with what they taught, if it is known."""
+    return recipe if taught is None else recipe | {"taught": taught.entries()}
+
+
+def rows_of_json(rows: Sequence[object], indent: str = "") -> str:
+    """Return values as JSON, each in a line of its own."""
+    dumped = (json.dumps(row, allow_nan=False, ensure_ascii=False) for row in rows)
+    return ",\n".join(f"{indent}{row}" for row in dumped)
 
 
 def save_recipe(
@@ -149,7 +360,11 @@ def save_recipe(
     if isinstance(options, dict) and options.get("features") == GIVEN_FEATURES:
         raise InvalidInput(f"input.features: {_GIVEN}")
     try:
-        text = json.dumps(recipe, indent=2, allow_nan=False, ensure_ascii=False)
+        own = {key: value for key, value in recipe.items() if key != "taught"}
+        text = json.dumps(own, indent=2, allow_nan=False, ensure_ascii=False)
+        if "taught" in recipe:
+            rows = rows_of_json(recipe["taught"], indent="    ")
+            text = f'{text.removesuffix("}").rstrip()},\n  "taught": [\n{rows}\n  ]\n}}'
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"recipe: expected values that JSON can hold: {error}") from error
     storage.write_json(Path(path), text, overwrite=overwrite)
@@ -193,3 +408,25 @@ def _check_arrays(value: Any, where: str) -> None:
         elif isinstance(inner, np.ndarray):
             if inner.dtype.kind not in "iuf" or not inner.size or not np.isfinite(inner).all():
                 raise InvalidInput(f"{name}: expected finite numbers, got {inner.dtype}")
+
+
+def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:
+    """Return at most so many means that stand for features (n_nodes, n_features), by k-means."""
+    means = sampled_means(features, n_means) if n_means > 1 else features[:1]
+    if len(means) == 1:
+        means = features.mean(axis=0, dtype=np.float64, keepdims=True)
+    return np.asarray(means, np.float32)
+
+
+def _check_vectors(vectors: ArrayLike) -> NDArray[np.float32]:
+    array = np.asarray(vectors)
+    if array.dtype.kind not in "biuf" or array.ndim != 2 or not array.size:
+        raise InvalidInput(
+            f"prototypes: expected a row of numbers for each, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    with np.errstate(over="ignore"):
+        rows = array.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise InvalidInput("prototypes: expected finite numbers")
+    return rows

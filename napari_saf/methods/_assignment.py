@@ -76,6 +76,10 @@ class AssignmentFlow(AbstractFlow):
 
     name: ClassVar[str] = "af"
     title: ClassVar[str] = "Assignment flow"
+    summary: ClassVar[str] = (
+        "Every pixel gets the class of the strokes or prototypes that it and its neighbours "
+        "resemble most."
+    )
 
     # fmt: off
     prototypes: NDArray[np.floating] | None = parameter(
@@ -171,16 +175,14 @@ class AssignmentFlow(AbstractFlow):
 
     def _learn(self, call: Call, n_nearest: int) -> Iteration:
         """Run the flow with what strokes say, then again with what was labelled."""
-        points, labels = self._points(call), None
-        if call.initial is not None:
-            start = _check_start(call.initial, call, len(points))
-            labels = start.argmax(dim=1).cpu().numpy() + 1
-            call = dataclasses.replace(call, initial=None)
+        points = self._points(call)
+        labels, result, n_done = self._learned(call, len(points))
+        first, call = call, dataclasses.replace(call, initial=None, before=None)
+        first = first if labels is None else call
         by_strokes = _stroke_costs(call, len(points), n_nearest, self.paths)
-        n_runs = max(1, self.rounds + (labels is None))
-        result: Segmentation | None = None
-        for k in range(n_runs):
-            own = call
+        n_runs = max(1, self.rounds + (labels is None or n_done > 0))
+        for k in range(n_done, n_runs):
+            own = call if k else first
             if result is not None and call.max_iterations is not None:
                 left = call.max_iterations - (len(result.history) - k)
                 if left <= 0:
@@ -209,6 +211,26 @@ class AssignmentFlow(AbstractFlow):
         assert result is not None
         return result
 
+    def _learned(
+        self, call: Call, n_columns: int
+    ) -> tuple[NDArray[np.int64] | None, Segmentation | None, int]:
+        """Return the labels to learn from, the outcome that they are of, and its number of flows.
+
+        None, None and 0 where the first flow begins, or goes on: one that was stopped later than
+        that left nothing.
+        """
+        before = call.before
+        if before is None and call.initial is not None:
+            start = _check_start(call.initial, call, n_columns)
+            return start.argmax(dim=1).cpu().numpy() + 1, None, 0
+        # The clock stands still where a flow follows another.
+        n_more = 0 if before is None else int((np.diff(before.history.time) == 0).sum())
+        if before is None or not n_more:
+            return None, None, 0
+        labels = before.assignment.argmax(axis=1) + 1
+        labels = self._connect(call, before)[1] if self.connected else labels
+        return labels, before, n_more + 1
+
     def _connect(self, call: Call, result: Segmentation) -> tuple[Segmentation, NDArray[np.int64]]:
         """Keep only the regions that a seed touches; return the labels of the nodes, too."""
         labels, problem = result.assignment.argmax(axis=1) + 1, call.problem
@@ -235,7 +257,7 @@ class AssignmentFlow(AbstractFlow):
             means = class_means(features, seeds)
             if len(means) < 2:
                 raise InvalidInput(
-                    "seeds: expected strokes of two or more classes, got one; mark another one"
+                    "seeds: expected two or more classes, got one; paint another one"
                 )
             return means
         points = np.atleast_2d(np.require(self.prototypes, np.float64, ["C", "W"]))

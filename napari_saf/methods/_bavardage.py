@@ -56,6 +56,10 @@ class Bavardage(AbstractFewShotMethod):
 
     name: ClassVar[str] = "bavardage"
     title: ClassVar[str] = "Bavardage"
+    summary: ClassVar[str] = (
+        "Every pixel gets the class whose strokes it resembles; the size and the spread of each "
+        "class are learned from all pixels."
+    )
     caution: ClassVar[Caution | None] = Caution(
         "for feature tables",
         "Made for features of a network: on the colours of pixels a random forest does better.",
@@ -68,10 +72,12 @@ class Bavardage(AbstractFewShotMethod):
         5, step=None, help="Stop after so many variational steps in any case.")
     precision: float = parameter(
         50.0, label="Sharpness", bounds=(1e-3, 1e6), step=5,
-        help="How narrow classes are: a larger number makes harder borders between them (T_vb).")
+        help="How little the members of a class differ: the larger, the harder the borders between "
+        "classes (T_vb).")
     concentration: float = parameter(
         2.0, label="Evenness", bounds=(1e-3, 1e9), step=1,
-        help="How equal in size classes are expected to be: 2 hardly, 1000 very (alpha).")
+        help="How equal in size classes are expected to be: 2 lets one class have nearly all "
+        "pixels, 1000 gives all about as many (alpha).")
     start_temperature: float = parameter(
         10.0, label="Start sharpness", bounds=(1e-3, 1e6), step=1, advanced=True,
         help="How decided the start is: a larger number is more decided (T_km).")

@@ -6,6 +6,7 @@ A state (`AbstractState`) makes the updates; `run_clustering` brings one problem
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
@@ -90,11 +91,16 @@ class AbstractClustering(AbstractMethod):
 def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState) -> torch.Tensor:
     """Return the first prototypes: the means of the seeds' classes, then k-means++.
 
-    Fewer than wanted where there are fewer distinct features; those of `initial` if it is given.
+    Fewer than wanted where there are fewer distinct features; those of `initial` if it is given,
+    or those of the run that goes on.
     """
     if call.initial is not None:
         weights = torch.softmax(from_assignment(call.initial, call.features), dim=1)
-        return weighted_means(weights, call.features)
+        points = weighted_means(weights, call.features)
+        if call.before is not None:
+            columns, own = call.before.columns, torch.from_numpy(call.before.prototypes)
+            points[columns[columns >= 0]] = (own[columns >= 0] - call.offset).to(points)
+        return points
     points = call.features[:0]
     if call.seeds is not None:
         points = class_means(call.features, call.seeds)
@@ -135,6 +141,9 @@ def run_clustering(
         lambda: state.v[place],
         keeps_numbers=call.seeds is not None,
     )
+    if call.before is not None:
+        reporter.records += call.before.history.records()
+        state.n_evaluations = call.before.n_evaluations
     limit = max_iterations if call.max_iterations is None else call.max_iterations
     yield reporter.snapshot(0.0)
     try:
@@ -163,12 +172,16 @@ def _alternate(
     state: AbstractState, labels: torch.Tensor, reporter: Reporter, limit: int, tolerance: float
 ) -> Generator[Snapshot, None, Status]:
     """Iterate to the end, whose status is returned; `labels` are updated in place."""
-    records, gains = reporter.records, list[float]()
+    records = reporter.records
+    falls = [(a.objective - b.objective, abs(b.objective)) for a, b in itertools.pairwise(records)]
+    gains = [fall / max(size, 1e-300) for fall, size in falls]
     for _ in state.warm_up():
         update_labels(labels, state.v)
         yield reporter.snapshot(0.0)
     state.begin()
-    records.append(_record(state, labels, 0, 0.0))
+    update_labels(labels, state.v)
+    if not records:
+        records.append(_record(state, labels, 0, 0.0))
     status = None
     while status is None:
         yield reporter.snapshot(_fraction(gains, tolerance))

@@ -18,7 +18,7 @@ from napari_saf.methods._fairness import FairnessTerm, FairSetup
 from napari_saf.methods._laplacian import neighbour_operator
 from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
 from napari_saf.parameters import documented, parameter
-from napari_saf.points import k_means, weighted_means
+from napari_saf.points import k_means
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Snapshot, Status
 
@@ -118,6 +118,9 @@ class FairClustering(AbstractClustering):
 
     name: ClassVar[str] = "fair"
     title: ClassVar[str] = "Fair clustering"
+    summary: ClassVar[str] = (
+        "Finds labels that hold all groups, such as slices or patients, in the same proportions."
+    )
 
     # fmt: off
     tolerance: float = tolerance_parameter(1e-6, step=1e-6)
@@ -241,20 +244,31 @@ class FairClustering(AbstractClustering):
         else:
             v = from_assignment(call.initial, call.features)
             v = lift(v) if self.objective == "ncut" else v
-            points = weighted_means(torch.softmax(v, dim=1), call.features)
+            points = start_points(call, self.n_clusters, 0)
 
         setup = FairSetup(
             FairnessTerm(groups, proportions, call.features),
             points,
             v,
-            self.fairness_weight,
+            self._weight(call),
             self.lipschitz,
             self.tolerance,
             has_medoids=self.objective == "kmedian",
             product=lambda: neighbour_operator(call.problem, call.features, seed=self.seed)[0],
+            n_before=0 if call.before is None else len(call.before.history) - 1,
         )
         state = FairCut if self.objective == "ncut" else FairPoints
         return state(Tasks.of(call), setup)
+
+    def _weight(self, call: Call) -> float | None:
+        """Return the weight; None where it hangs on the objective of the start."""
+        if self.fairness_weight is not None or call.before is None:
+            return self.fairness_weight
+        fresh = self._start(dataclasses.replace(call, initial=None, before=None))
+        assert isinstance(fresh, FairCut | FairPoints)
+        next(iter(fresh.warm_up()), None)
+        fresh.begin()
+        return fresh.weight
 
     def _groups(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return groups numbered from 0 (none: -1), and the proportions wanted."""

@@ -21,6 +21,7 @@ _MAX_TRIALS = 12
 _START_BOUND = 10.0
 _MIN_BOUND = 4.0
 _OVERSHOOT = 0.9
+_COOLING = 0.7
 _MIN_WEIGHT = 1e-6
 _LIGHT = 3.0
 _ROUGH = 3e-3
@@ -63,6 +64,11 @@ class FairPoints(AbstractFairState):
         self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
         factor = max(_START_BOUND * self._setup.lipschitz, _MIN_BOUND)
         self._bound = (factor if self._term.weight else 1.0) * self._temperature
+        # A run that goes on is as cool, and no more careful, than it was by then as a rule.
+        n_cooled = self._setup.n_before - round(math.log2(factor))
+        if self._term.weight and n_cooled > 0:
+            self._temperature *= _COOLING**n_cooled
+            self._bound = self._temperature
 
     def conclude(self) -> bool:
         if self._has_medoids:
@@ -86,7 +92,7 @@ class FairPoints(AbstractFairState):
                 if self._term.weight and found.is_near:  # less careful, and cooler
                     self._bound = max(self._bound / 2, self._temperature)
                     if self._bound <= 2 * self._temperature:
-                        self._temperature *= 0.7
+                        self._temperature *= _COOLING
                 return
             self._bound *= 2 if found.is_near else 4
             self._temperature /= 2 if found.is_near else 1

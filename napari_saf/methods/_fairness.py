@@ -237,7 +237,7 @@ class FairSetup(NamedTuple):
     """Where a fair clustering starts: first prototypes, log coordinates, fields of the method.
 
     `v` is None where a run starts near to the nearest of the `points`; `product` makes the product
-    with the weights of a cut.
+    with the weights of a cut. A run that goes on has made `n_before` iterations.
     """
 
     term: FairnessTerm
@@ -248,6 +248,7 @@ class FairSetup(NamedTuple):
     tolerance: float
     has_medoids: bool
     product: Callable[[], Averager]
+    n_before: int
 
 
 class AbstractFairState(AbstractState):
@@ -264,6 +265,11 @@ class AbstractFairState(AbstractState):
             squares = squared_distances(self.features, self._points)
             v = squares.mul_(-START_GAP / mean_gap(squares))
         self.move(v)
+
+    @property
+    def weight(self) -> float:
+        """The weight of the divergence, known once the run has begun."""
+        return self._term.weight
 
     @property
     def objective(self) -> float:

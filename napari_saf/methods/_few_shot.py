@@ -128,14 +128,11 @@ class AbstractFewShotMethod(AbstractMethod):
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
             raise InvalidInput(
-                "seeds: expected strokes of two or more classes, got none; mark a few pixels of "
-                "each"
+                "seeds: expected two or more classes, got none; paint strokes of each"
             )
         n_classes = count_classes(problem.seeds)
         if n_classes < 2:
-            raise InvalidInput(
-                "seeds: expected strokes of two or more classes, got one; mark another one"
-            )
+            raise InvalidInput("seeds: expected two or more classes, got one; paint another one")
         return n_classes
 
     def _n_extra_columns(self, problem: Problem, device: torch.device) -> tuple[float, float]:
@@ -271,6 +268,10 @@ class LaplacianShot(AbstractFewShotMethod):
 
     name: ClassVar[str] = "laplacianshot"
     title: ClassVar[str] = "LaplacianShot"
+    summary: ClassVar[str] = (
+        "Every pixel gets the class whose strokes are nearest in colour, or whatever describes it; "
+        "neighbours tend to the same class."
+    )
 
     # fmt: off
     laplacian_weight: float = parameter(

@@ -92,7 +92,8 @@ class Call:
     """One call of `iterate`, checked; it began at `began` by `time.perf_counter`.
 
     `features` are those of the problem less `offset`, on the device of the run; `offset`, in
-    float64 on the CPU, is what prototypes lack to be those of the problem's features.
+    float64 on the CPU, is what prototypes lack to be those of the problem's features. A run that
+    goes on has the outcome `before`, whose assignment is `initial`.
     """
 
     problem: Problem
@@ -104,6 +105,7 @@ class Call:
     offset: torch.Tensor = dataclasses.field(
         default_factory=lambda: torch.zeros(1, dtype=torch.float64)
     )
+    before: Segmentation | None = None
 
     @property
     def seeds(self) -> torch.Tensor | None:
@@ -128,12 +130,13 @@ class Caution(NamedTuple):
 class AbstractMethod(ABC):
     """A labelling method: a frozen dataclass of its parameters.
 
-    Subclasses set `name`, the key in `METHODS`, and `title`, the name in the app. Their state is
-    a field (n_nodes, n_columns) on a torch device.
+    Subclasses set `name`, the key in `METHODS`, `title`, the name in the app, and `summary`, a
+    sentence of what it does. Their state is a field (n_nodes, n_columns) on a torch device.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    summary: ClassVar[str]
     caution: ClassVar[Caution | None] = None
     """Set where, with strokes on pixels, a random forest on the same features does better."""
     accepts_any_initial: ClassVar[bool] = False
@@ -159,7 +162,7 @@ class AbstractMethod(ABC):
 
     @property
     def follows_seeds(self) -> bool:
-        """Whether the labels are the classes of the seeds and no others."""
+        """Whether the labels are the classes of the seeds, two or more, and no others."""
         return False
 
     @property
@@ -170,7 +173,7 @@ class AbstractMethod(ABC):
     def iterate(
         self,
         problem: Problem,
-        initial: ArrayLike | None = None,
+        initial: ArrayLike | Segmentation | None = None,
         *,
         max_iterations: int | None = None,
         cancelled: Callable[[], bool] = not_cancelled,
@@ -181,12 +184,14 @@ class AbstractMethod(ABC):
         ----------
         problem : Problem
             What to label.
-        initial : array of shape (n_nodes, n_columns), optional
+        initial : array of shape (n_nodes, n_columns) or Segmentation, optional
             Assignment to start from, rows summing to 1. In a flow a column that is 0 for every
-            node takes no part.
+            node takes no part. Or what this method left of this problem when it was stopped: the
+            run goes on from there; history, clock and the limit of steps count on. The state is
+            that of the assignment: step sizes, and slopes of earlier steps, are found anew.
         max_iterations : int, optional
-            >= 1; stop after so many recorded steps, whatever the method's own rule says. The
-            history has one record more, that of the start.
+            >= 1; stop after so many recorded steps, those before included, whatever the method's
+            own rule says. The history has one record more, that of the start.
         cancelled : callable
             Asked at every evaluation, from the thread that runs the method; once it returns True
             the run ends with what it has and `Status.CANCELLED`.
@@ -198,7 +203,11 @@ class AbstractMethod(ABC):
         ComputeError
             If memory or a device is missing.
         """
-        began = time.perf_counter()
+        before = initial if isinstance(initial, Segmentation) else None
+        if before is not None and len(before.history) < 2:
+            before = initial = None  # it had hardly begun
+        began = time.perf_counter() - (0.0 if before is None else before.seconds)
+        initial = initial.assignment if isinstance(initial, Segmentation) else initial
         if not isinstance(problem, Problem):
             raise InvalidInput(
                 "problem: expected a Problem, such as Problem.from_image makes of an image, "
@@ -224,13 +233,13 @@ class AbstractMethod(ABC):
                 offset = features.double().mean(dim=0)
                 features = features - offset.to(features.dtype)
             features = features.to(dtype).to(device)
-            call = Call(problem, features, initial, limit, cancelled, began, offset)
+            call = Call(problem, features, initial, limit, cancelled, began, offset, before)
             return (yield from self._iterate(call))
 
     def run(
         self,
         problem: Problem,
-        initial: ArrayLike | None = None,
+        initial: ArrayLike | Segmentation | None = None,
         max_iterations: int | None = None,
     ) -> Segmentation:
         """Label the nodes of a problem; see `iterate` for parameters and errors."""

@@ -71,6 +71,10 @@ class SLK(AbstractClustering):
 
     name: ClassVar[str] = "slk"
     title: ClassVar[str] = "Laplacian K-modes"
+    summary: ClassVar[str] = (
+        "Gathers pixels around the most typical ones, of which each stands for a label; neighbours "
+        "tend to the same label."
+    )
 
     # fmt: off
     prototypes: PrototypeUpdate = parameter(

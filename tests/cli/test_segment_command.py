@@ -251,6 +251,25 @@ def test_seeds_name_the_labels(cli, picture):
     assert (mask[:, 9:] == 1).all()
 
 
+def test_the_recipe_of_strokes_labels_a_folder(cli, picture, tmp_path):
+    """It holds what they taught; beside it strokes count as before."""
+    seeds = np.zeros((12, 16), np.uint8)
+    seeds[2:6, 2], seeds[2:6, 13] = 2, 1
+    np.save("s.npy", seeds)
+    assert cli("segment", picture(), "-o", "a.tif", "--method", "af", "--seeds", "s.npy").code == 0
+    (tmp_path / "in").mkdir()
+    others = [picture(f"in/{number}.npy", seed=number) for number in (1, 2)]
+    assert cli("segment", "in", "--recipe", "a.recipe.json", "-o", "out").code == 0
+    recipe = saf.load_recipe("a.recipe.json")
+    for number, other in enumerate(others, start=1):
+        expected = recipe.run(read_image(other).array).labels
+        np.testing.assert_array_equal(labels_of(f"out/{number}_labels.tif"), expected)
+        assert len(np.unique(expected)) == 2
+    again = ("segment", picture(), "-o", "b.tif", "--recipe", "a.recipe.json", "--seeds", "s.npy")
+    assert cli(*again).code == 0
+    np.testing.assert_array_equal(labels_of("a.tif"), labels_of("b.tif"))
+
+
 def test_a_mask_leaves_pixels_out(cli, picture):
     inside = np.zeros((12, 16), np.uint8)
     inside[:6] = 7

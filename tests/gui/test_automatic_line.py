@@ -27,7 +27,7 @@ def test_the_line_says_what_a_run_does(dock, run):
     result = run(dock)
     options, first = result.recipe["input"], result.history.label_shares[0]
     assert options["features"] == "texture" and options["weights"] == "contrast"
-    said = ["colour and texture", "similar pixels more", "the full size"]
+    said = ["colour and texture", "edges: by colour", "the full size"]
     assert before == [*said, f"scale {options['window']}"]
     assert words(dock) == [*before, f"{len(first)} labels at first"]
 
@@ -52,7 +52,7 @@ def test_nothing_is_said_of_neighbours_for_a_method_without_them(dock, run):
     dock.form.choose("fair")
     assert words(dock) == ["colour and texture", "the full size"]
     dock.form.choose("slk")
-    assert words(dock)[1:] == ["similar pixels more", "the full size", "scale 13"]
+    assert words(dock)[1:] == ["edges: by colour", "the full size", "scale 13"]
 
 
 def test_the_line_follows_the_plane_on_screen(viewer, dock):
@@ -63,7 +63,7 @@ def test_the_line_follows_the_plane_on_screen(viewer, dock):
     options = dock.input.job().options
     assert words(dock)[-1] == f"scale {options.window}" == "scale 7"
     dock.input.choose(extent="volume")
-    assert words(dock) == ["intensity or colour", "all count alike", "the full size", "scale 3"]
+    assert words(dock) == ["intensity or colour", "edges: ignore", "the full size", "scale 3"]
     viewer.layers.remove(image)
     assert words(dock)[0] == "colour and texture"
 

@@ -151,7 +151,7 @@ def test_bad_proportions_are_told(fair, qtbot):
     with qtbot.waitSignal(fair.controller.finished, timeout=TIMEOUT):
         fair.start()
     assert fair.status.is_error
-    assert "proportions" in fair.status.text
+    assert "Proportions: expected" in fair.status.text
 
 
 def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, run):

@@ -195,7 +195,7 @@ def test_strokes_beside_prototypes_are_of_their_labels(viewer, dock, run, number
 def test_af_without_prototypes_says_so(dock, run):
     dock.form.choose("af")
     assert run(dock) is None
-    assert dock.status.is_error and "prototypes" in dock.status.text
+    assert dock.status.is_error and "Prototypes: expected" in dock.status.text
 
 
 def test_the_device_is_named(dock):

@@ -284,7 +284,7 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
     dock.input.choose(mask=viewer.add_labels(np.ones((9, 9), int)))
     assert run(dock) is None
     assert run(dock, start=dock.status.action_button.click) is None
-    assert "mask: expected the image's shape" in dock.status.text
+    assert "Mask: expected the image's shape" in dock.status.text
 
 
 @pytest.mark.parametrize(
@@ -297,11 +297,11 @@ def test_nan_pixels_and_a_mask(viewer, dock, run):
         ),
         (
             lambda v, d: d.input.choose(mask=v.add_labels(np.ones((9, 9), int))),
-            "mask: expected the image's shape",
+            "Mask: expected the image's shape",
         ),
         (
             lambda v, d: d.input.choose(strokes=v.add_labels(np.ones((9, 9), int))),
-            "seeds: expected the image's shape (32, 32)",
+            "Strokes: expected the image's shape (32, 32)",
         ),
     ],
     ids=["constant", "empty mask", "mask shape", "strokes outside"],

@@ -10,12 +10,14 @@ import pytest
 import torch
 from gui_cases import ENDLESS, blocks
 from qtpy.QtCore import QEvent, QObject
-from qtpy.QtWidgets import QWidget
+from qtpy.QtWidgets import QApplication, QWidget
 
 from napari_saf import SelfAssignmentFlow, Status
+from napari_saf._gui.docks.run_dock import describe_error
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.layers.reading import ImageJob, Pixels
 from napari_saf._gui.runs.run import Run, RunStart, Task
+from napari_saf.errors import InvalidInput
 from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui
@@ -170,3 +172,27 @@ class Paintings(QObject):
     def eventFilter(self, watched, event):
         self.count += event.type() == QEvent.Type.Paint
         return False
+
+
+def test_status_is_copied_without_the_breaks_that_let_it_wrap(qtbot):
+    status = StatusArea()
+    qtbot.addWidget(status)
+    name = "a_very_long_file_name_that_does_not_fit_in_the_line.tif"
+    status.reset(f"saved {name}")
+    (action,) = [a for part in status.findChildren(QWidget) for a in part.actions()]
+    action.trigger()
+    assert QApplication.clipboard().text() == f"saved {name}"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        ("window: expected odd side lengths", "Scale: expected odd side lengths"),
+        ("stopping.max_steps: expected at most 9", "Most steps: expected at most 9"),
+        ("seeds: expected two or more classes", "Strokes: expected two or more classes"),
+        ("/tmp/a: b.tif: damaged", "/tmp/a: b.tif: damaged"),
+        ("not enough memory", "not enough memory"),
+    ],
+)
+def test_errors_are_told_in_the_words_of_the_forms(error, text):
+    assert describe_error(InvalidInput(error)) == text

@@ -235,3 +235,22 @@ def test_nothing_of_a_removed_layer_is_held(window, viewer, dock, run):
     viewer.layers.clear()
     gc.collect()
     assert pixels() is None
+
+
+def test_run_is_greyed_with_the_reason_where_it_can_only_fail(viewer, qtbot):
+    dock = SegmentWidget(viewer)
+    qtbot.addWidget(dock)
+    assert not dock._run_button.isEnabled() and "no image" in dock.status.text
+    viewer.add_image(blocks())
+    assert dock._run_button.isEnabled() and not dock.status.text
+    for method in ("af", "laplacianshot"):
+        dock.form.choose(method)
+        assert not dock._run_button.isEnabled()
+        assert "paint strokes of two classes first" in dock.status.text
+        assert dock._run_button.toolTip() == dock.status.text
+    strokes = np.zeros(blocks().shape[:2], dtype=int)
+    strokes[0, 0], strokes[-1, -1] = 1, 2
+    dock.input.choose(strokes=viewer.add_labels(strokes))
+    assert dock._run_button.isEnabled() and not dock.status.text
+    viewer.layers.clear()
+    assert not dock._run_button.isEnabled()

@@ -53,14 +53,15 @@ def test_no_strokes_yet_is_told(dock, strokes, qtbot):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.start()
     assert dock.status.is_error
-    assert "seeds" in dock.status.text
+    assert "Strokes" in dock.status.text
 
 
 def test_strokes_of_one_class_are_told(dock, strokes, run):
     strokes.data_setitem((np.arange(6, 10), np.full(4, 6)), 1)
     dock.form.choose("af")
     assert run(dock) is None
-    assert dock.status.is_error and "two or more classes, got one" in dock.status.text
+    assert dock.status.is_error
+    assert dock.status.text == "Strokes: expected two or more classes, got one; paint another one"
 
 
 def test_strokes_of_a_stack_count_in_their_slice(viewer, run):

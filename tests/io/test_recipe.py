@@ -10,7 +10,14 @@ from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.flow import GaussianAffinity, GeometricEuler, KernelAffinity
 from napari_saf.graph import GridGraph
 from napari_saf.input import PLAIN
-from napari_saf.io import Recipe, load_recipe, save_recipe, with_level
+from napari_saf.io import (
+    PrototypeSet,
+    Recipe,
+    load_recipe,
+    save_recipe,
+    with_level,
+    with_taught,
+)
 from napari_saf.methods import METHODS, AssignmentFlow, SelfAssignmentFlow
 from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
@@ -274,3 +281,66 @@ def test_a_size_larger_than_any_image_is_that_of_the_image(tmp_path):
 
 def test_a_mark_of_byte_order_is_left_out(tmp_path):
     assert load(tmp_path, "\ufeff" + json.dumps(GOOD)).options == PROBLEM.options
+
+
+@pytest.fixture
+def taught():
+    """A run from strokes whose class 2 is not the largest, what it taught, and the strokes."""
+    image = np.kron([[0.2, 0.2, 0.8]], np.ones((12, 6)))[:, :14] + IMAGE[..., 0] / 5
+    seeds = np.zeros(image.shape, dtype=np.uint8)
+    seeds[2:5, 2], seeds[2:5, 13] = 1, 2
+    result = AssignmentFlow().run(Problem.from_image(image, seeds=seeds, window=3, **PLAIN))
+    problem = Problem.from_image(image, window=3, **PLAIN)
+    found = PrototypeSet.from_labels(
+        problem, result.labels, names={2: "sky"}, colors={2: (0, 1, 0)}
+    )
+    return image, seeds, result, found
+
+
+def test_a_recipe_of_strokes_labels_images_without_them_by_what_they_taught(tmp_path, taught):
+    image, seeds, result, found = taught
+    save_recipe(tmp_path / "r.json", with_taught(result.recipe, found))
+    recipe = load_recipe(tmp_path / "r.json")
+    np.testing.assert_array_equal(recipe.taught.vectors, found.vectors)
+    assert recipe.taught.names == {2: "sky"} and recipe.taught.colors[2] == (0, 1, 0)
+    for other in (image, image[::-1, ::-1], 3 + image / 7):
+        labels = recipe.run(other).labels
+        np.testing.assert_array_equal(labels, found.recipe().run(other).labels)
+        assert set(np.unique(labels)) == {1, 2}
+        np.testing.assert_array_equal(recipe.for_others().run(other).labels, labels)
+    np.testing.assert_array_equal(recipe.run(image, seeds=seeds).labels, result.labels)
+    assert load_recipe(tmp_path / "r.json").raw == recipe.raw
+
+
+def test_a_recipe_without_what_was_taught_is_its_own_for_others():
+    recipe = Recipe.from_plain(GOOD)
+    assert recipe.taught is None and recipe.for_others() is recipe
+
+
+def test_a_recipe_of_regions_keeps_its_level_for_others(taught):
+    raw = with_level(with_taught(taught[2].recipe, taught[3]), 0.5)
+    other = Recipe.from_plain(raw).for_others()
+    assert other.level == 0.5 and Recipe.from_plain(other.raw).level == 0.5
+
+
+@pytest.mark.parametrize("features", ["position", "array"])
+def test_what_is_of_one_image_alone_is_not_taught(taught, features):
+    image, _, result, _ = taught
+    given = np.stack([image, image]).transpose(1, 2, 0) if features == "array" else features
+    problem = Problem.from_image(image, **PLAIN | {"features": given})
+    assert PrototypeSet.taught_by(problem, result.labels) is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([], "taught"),
+        ([{"label": 1}], "prototypes"),
+        ([{"label": 1, "prototypes": [[1.0]]}] * 2, "each label once"),
+        ([{"label": 0, "prototypes": [[1.0]]}], "label"),
+        ([{"label": 1, "prototypes": [[1.0]], "seeds": 1}], "seeds"),
+    ],
+)
+def test_wrong_entries_of_what_was_taught_are_named(tmp_path, entries, words):
+    with pytest.raises(FormatError, match=words):
+        load(tmp_path, GOOD | {"taught": entries})

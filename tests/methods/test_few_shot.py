@@ -419,8 +419,8 @@ def test_a_run_can_start_from_its_end(method):
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
-        (None, "seeds: expected strokes of two or more classes, got none"),
-        ([1, 1, 0, 0, 0], "seeds: expected strokes of two or more classes, got one"),
+        (None, "seeds: expected two or more classes, got none"),
+        ([1, 1, 0, 0, 0], "seeds: expected two or more classes, got one"),
         ([1, 3, 0, 0, 0], "seeds: expected classes 1 to 3, class 2 has none"),
     ],
 )

@@ -25,6 +25,7 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.image_input import with_side
 from napari_saf._gui.forms.layout import FormSection, fill_layout
+from napari_saf._gui.forms.method_form import described
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.run import without_gaps
@@ -75,9 +76,7 @@ class ComparisonChoice(QWidget):
         layout.addLayout(methods)
         fill_layout(layout, section, *self.rows)
         for name, box in self.boxes.items():
-            caution = METHODS[name].caution
-            reason = "" if caution is None else f" {caution.reason}"
-            box.setToolTip(f"Run this method ({name}).{reason}")
+            box.setToolTip(described(METHODS[name]))
             box.toggled.connect(self._on_methods_changed)
             methods.addWidget(box)
         next(iter(self.boxes.values())).setChecked(True)

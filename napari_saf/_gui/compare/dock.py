@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.choices import Choice, LayerChoice
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
@@ -50,6 +49,7 @@ class CompareWidget(RunDock):
         self._layers: ComparisonLayers | None = None
         self._is_adding = False
         self._progress: tuple[float, str] | None = None
+        self._why_not = ""
         self._scale_note = ""
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.truth = LayerChoice(viewer, Labels, none="none")
@@ -68,9 +68,8 @@ class CompareWidget(RunDock):
 
     def _lay_out_controls(self) -> None:
         key = self._key_of("run_or_stop")
-        self._run_button = create_button(
-            "Compare", f"Run every combination, one after another ({key}).", self.start
-        )
+        self._run_help = f"Run every combination, one after another ({key})."
+        self._run_button = create_button("Compare", self._run_help, self.start)
         self._stop_button.setToolTip(f"End with the results that are finished ({key}).")
         self._side_button = create_button(
             "Side by side",
@@ -200,11 +199,14 @@ class CompareWidget(RunDock):
         spreads = any(issubclass(method, SweepMethod) for method in self.choice.methods)
         self.input.show_row("groups", spreads)
         self._rows.show_row(self.input.scale, "window" not in self.choice.axis_names)
-        text = "Compare"
-        with contextlib.suppress(SafError):
+        n_runs, self._why_not = 0, ""
+        try:
             n_runs = len(self._job().variants)
-            text = f"Compare {n_runs} runs" if n_runs > 1 else text
-        self._run_button.setText(text)
+        except SafError as error:
+            if not self.choice.settings.value:  # those of another dock may be right by then
+                self._why_not = describe_error(error)
+        self._run_button.setText(f"Compare {n_runs} runs" if n_runs > 1 else "Compare")
+        self._update_enabled()
 
     def _on_reported(self, report: Any) -> None:
         if isinstance(report, Compared):
@@ -319,6 +321,7 @@ class CompareWidget(RunDock):
     def _update_enabled(self) -> None:
         super()._update_enabled()
         is_done = self.outcome is not None and not self.is_busy
-        self._run_button.setEnabled(not self.is_busy)
+        self._offer(self._run_button, self._why_not, self._run_help)
+        self._run_button.setEnabled(not self._why_not and not self.is_busy)
         self._side_button.setEnabled(is_done)
         self._save_button.setEnabled(is_done)

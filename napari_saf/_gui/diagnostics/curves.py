@@ -40,7 +40,8 @@ def curves_of(history: History) -> list[Curve]:
     curves = [
         Curve(
             "undecided",
-            "How undecided the labels are: mean entropy of the soft labels, in nats.",
+            "How undecided the labels are: mean entropy in nats, 0 where each pixel has one "
+            "label for sure, the logarithm of the number of labels where none is preferred.",
             history.entropy,
             "{:.3g} nats".format,
         ),

@@ -40,7 +40,8 @@ _RECONSTRUCTIONS = (
 _KINDS = {
     "Image": "The image alone.",
     "Labels": "The labels: which atom each pixel is like.",
-    "Rebuilt": "The image rebuilt from atoms.",
+    "Rebuilt": "The image rebuilt from atoms; how well is said in dB (peak signal-to-noise ratio): "
+    "more is better, at 20 details are lost, at 40 hardly a difference is seen.",
     "Error": "Where the rebuilt image differs from the image, pixel by pixel.",
 }
 LayerData = dict[str, tuple[NDArray[Any], dict[str, Any], str]]

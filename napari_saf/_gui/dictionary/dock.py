@@ -51,6 +51,7 @@ from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS
 
 _MOST_RECENT = 12
+_NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
 _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
@@ -70,12 +71,11 @@ class DictionaryWidget(RunDock):
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
         self.atoms, self.applying = AtomsSection(), ApplySection(viewer)
-        self.learn = create_button(
-            "Learn",
+        self._learn_help = (
             "Learn atoms from the ticked images; what is learned is shown live "
-            f"({self._key_of('run_or_stop')}).",
-            self.start,
+            f"({self._key_of('run_or_stop')})."
         )
+        self.learn = create_button("Learn", self._learn_help, self.start)
         section = self._section = FormSection()
         section.add_row("Learn from", self.images, "Tick one or several images.")
         section.add_row(
@@ -92,6 +92,7 @@ class DictionaryWidget(RunDock):
         atoms, applying = self.atoms, self.applying
         self._connect(
             (self.images.changed, self._offer_channels),
+            (self.images.changed, self._update_enabled),
             (atoms.view.chosen_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
             (atoms.load.clicked, self._on_load_clicked),
@@ -118,7 +119,7 @@ class DictionaryWidget(RunDock):
     def start(self) -> None:
         images = self.images.chosen()
         if not images:
-            self._show_error("no image: open an image and tick it first")
+            self._show_error(_NO_IMAGE)
             return
         with self._showing_errors():
             self.controller.start(self._create_job(images))
@@ -372,6 +373,7 @@ class DictionaryWidget(RunDock):
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
-        self.learn.setEnabled(self._task is None)
+        self._offer(self.learn, "" if self.images.chosen() else _NO_IMAGE, self._learn_help)
+        self.learn.setEnabled(self.learn.isEnabled() and self._task is None)
         self.atoms.set_enabled(not self.is_busy)
         self.applying.update_enabled(not self.is_busy and self.current is not None)

@@ -10,7 +10,7 @@ import napari
 from napari.utils.events import EventEmitter
 from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, Qt, QTimer
-from qtpy.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
@@ -19,7 +19,9 @@ from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
-from napari_saf.methods import AbstractMethod
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import describe
+from napari_saf.problem import ImageOptions
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 _RESCALE = "Scale this image by itself"
@@ -29,6 +31,11 @@ _MASK = "Mask them and run"
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 _CLOSING_SECONDS = 5.0
+_FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
+_LABELS = {
+    item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)
+} | {"seeds": "Strokes", "mask": "Mask", "image": "Image"}
+"""What forms call the parameters by the names that errors begin with."""
 _Callback = Callable[[Any], None]
 
 
@@ -55,6 +62,7 @@ class RunDock(QWidget):
         self._ending: set[Task] = set()
         self._events: list[tuple[EventEmitter, Callable[..., Any]]] = []
         self._finite_only = False
+        self._shown_reason = ""
         self.controller = RunController(viewer)
         self.status = StatusArea()
         key = self._key_of("run_or_stop")
@@ -247,6 +255,16 @@ class RunDock(QWidget):
     def _update_enabled(self) -> None:
         self._stop_button.setEnabled(self.is_busy)
 
+    def _offer(self, button: QPushButton, reason: str, tooltip: str) -> None:
+        """Enable the button of the dock's work, or say in the status line why that cannot be."""
+        button.setEnabled(not reason)
+        button.setToolTip(reason or tooltip)
+        if reason and not self.is_busy and not self.status.is_error:
+            self.status.reset(reason)
+        elif self.status.text == self._shown_reason:
+            self.status.reset()
+        self._shown_reason = reason
+
     @property
     def is_busy(self) -> bool:
         return self.controller.is_running or self._task is not None
@@ -338,14 +356,18 @@ class RunDock(QWidget):
         try:
             yield
         except SafError as error:
-            self._show_error(str(error))
+            self._show_error(describe_error(error))
 
 
 def describe_error(error: Exception) -> str:
-    """Return what to tell a person of an error."""
+    """Return what to tell a person of an error, in the words of the forms."""
     if isinstance(error, NotFinite):
         return str(error).split(";")[0]  # a button offers the rest
-    return str(error) if isinstance(error, SafError) else f"{type(error).__name__}: {error}"
+    if not isinstance(error, SafError):
+        return f"{type(error).__name__}: {error}"
+    name, colon, text = str(error).partition(": ")
+    label = _LABELS.get(name.rpartition(".")[2], name)
+    return f"{label}{colon}{text}"
 
 
 def count_labels(n_labels: int) -> str:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import (
+    QAction,
+    QApplication,
     QFileDialog,
     QHBoxLayout,
     QLabel,
@@ -129,6 +131,10 @@ class StatusArea(QWidget):
         self._bar.setRange(0, _STEPS)
         self._bar.setMaximumHeight(10)
         self._line.setWordWrap(True)
+        copy = QAction("Copy", self._line)
+        copy.triggered.connect(lambda: QApplication.clipboard().setText(self.text))
+        self._line.addAction(copy)
+        self._line.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.action_button.setToolTip("Do this, and then what was asked for.")
         self.action_button.clicked.connect(self.suggested_action_clicked)

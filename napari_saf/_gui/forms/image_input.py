@@ -188,7 +188,7 @@ class ImageInput(QObject):
         size = "the full size" if options.max_side is None else f"{options.max_side} px a side"
         texts = {
             "features": FEATURE_LABELS.get(options.features, ""),
-            "weights": _OPTIONS["weights"].choice_labels[options.weights],
+            "weights": f"edges: {_OPTIONS['weights'].choice_labels[options.weights]}",
             "max_side": size,
         }
         scale = [f"scale {max(sides)}"] * (self.scale.value is None and is_averaged)
@@ -237,7 +237,7 @@ class ImageInput(QObject):
             if len(axes) > 2 and self.choices["extent"].value != "slice":
                 plane = plane_on_screen(self._viewer, self.image, axes)
                 entries = [
-                    (f"slices along axis {self.image.axis_labels[axis]}", f"axis:{number}")
+                    (f"slices ({self.image.axis_labels[axis]})", f"axis:{number}")
                     for number, axis in enumerate(axes)
                     if axis not in plane
                 ]

@@ -56,7 +56,7 @@ class MethodForm(QObject):
         self._asks_prototypes, self._asks_start = asks_prototypes, asks_start
         self.box = Choice(_entries(methods, for_strokes))
         for method in self.box.values():
-            self.box.explain(method, _described(method))
+            self.box.explain(method, described(method))
         self.basic, self.advanced = FormSection(), FormSection()
         self.fields: dict[str, BaseValueWidget[Any]] = {}
         self._parameters: dict[str, Parameter] = {}
@@ -102,7 +102,7 @@ class MethodForm(QObject):
 
     def _create_fields(self) -> None:
         """Show the fields of the chosen method, at its defaults, in place of those there are."""
-        self.box.setToolTip(_described(self.method))
+        self.box.setToolTip(described(self.method))
         for section in (self.basic, self.advanced):
             for choice in section.findChildren(LayerChoice):
                 choice.disconnect_viewer()
@@ -166,8 +166,9 @@ def _entries(methods: Iterable[type[AbstractMethod]], for_strokes: bool) -> Entr
     return entries
 
 
-def _described(method: type[AbstractMethod]) -> str:
-    return method.title if method.caution is None else f"{method.title}. {method.caution.reason}"
+def described(method: type[AbstractMethod]) -> str:
+    """Return a sentence of what a method does, and another where it is not for strokes."""
+    return method.summary if method.caution is None else f"{method.summary} {method.caution.reason}"
 
 
 def _create_field(parameter: Parameter, viewer: napari.Viewer) -> BaseValueWidget[Any]:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QLabel
 
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.segment.fairness import FairnessSection
@@ -56,9 +57,8 @@ class SegmentWidget(RunDock):
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
         self.regions = RegionSection(viewer)
         key = self._key_of("run_or_stop")
-        self._run_button = create_button(
-            "Run", f"Label the image; the labels form on screen ({key}).", self.start
-        )
+        self._run_help = f"Label the image; the labels form on screen ({key})."
+        self._run_button = create_button("Run", self._run_help, self.start)
         self._device = QLabel()
         self._device.setToolTip(
             "Where the run is computed, and how precisely (Advanced: Device, Precision)."
@@ -90,6 +90,7 @@ class SegmentWidget(RunDock):
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
             (self.input.image_changed, self._forget_error),
+            (self.input.image_changed, self._update_enabled),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.fairness.sweep_clicked, self.start_sweep),
             (self.fairness.chosen, self._on_solution_chosen),
@@ -133,8 +134,27 @@ class SegmentWidget(RunDock):
 
     def _on_strokes_chosen(self) -> None:
         self.form.set_has_seeds(self.input.strokes is not None)
+        self._update_enabled()
+
+    def _update_enabled(self) -> None:
+        super()._update_enabled()
+        self._offer(self._run_button, self._why_not(), self._run_help)
+
+    def _why_not(self) -> str:
+        """Return why a run could only fail; empty if it may not."""
+        if self.input.image is None:
+            return NO_IMAGE
+        try:
+            method = self.form.read()
+        except SafError as error:
+            return describe_error(error)
+        if not method.follows_seeds or self.input.strokes is not None:
+            return ""
+        paint = "paint strokes of two classes first (Scribbles dock)"
+        return paint if self.form.prototypes_field is None else f"choose prototypes, or {paint}"
 
     def _on_form_changed(self) -> None:
+        self._update_enabled()
         try:
             values, uses_window = self.form.values(), self.form.read().uses_window
         except SafError:

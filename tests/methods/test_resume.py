@@ -1,0 +1,120 @@
+"""A run that was stopped goes on to where it would have ended."""
+
+import itertools
+
+import numpy as np
+import pytest
+from skimage.data import astronaut
+from skimage.transform import resize
+
+import napari_saf as saf
+from napari_saf.methods import run_to_end
+
+IMAGE = resize(astronaut(), (64, 64))
+SEEDS = np.zeros((64, 64), dtype=int)
+SEEDS[3:6, 50:60], SEEDS[20:30, 27:31], SEEDS[55:60, 20:30], SEEDS[50:55, 3:6] = 1, 2, 3, 4
+
+FLOWS = {
+    "saf": (saf.SelfAssignmentFlow(), {}),
+    "saf, s = 0.5": (saf.SelfAssignmentFlow(max_labels=8, s=0.5), {}),
+    "saf, features": (saf.SelfAssignmentFlow(max_labels=8, start="features"), {}),
+    "saf, spectral": (saf.SelfAssignmentFlow(max_labels=8, start="spectral"), {}),
+    "saf, euler": (saf.SelfAssignmentFlow(stepper=saf.GeometricEuler()), {}),
+    "saf, seeds": (saf.SelfAssignmentFlow(), {"seeds": SEEDS}),
+    "af": (saf.AssignmentFlow(), {"seeds": SEEDS}),
+    "af, one piece": (saf.AssignmentFlow(connected=True), {"seeds": SEEDS}),
+    "af, means": (saf.AssignmentFlow(n_nearest=None), {"seeds": SEEDS}),
+}
+FAIR = {
+    name: (saf.FairClustering(n_clusters=4, objective=name), {"groups": "channel:0"})
+    for name in ("kmeans", "kmedian", "ncut")
+}
+OTHERS = {
+    "slk": (saf.SLK(), {}),
+    "slk, ms": (saf.SLK(prototypes="ms"), {}),
+    "slk, means": (saf.SLK(prototypes="means"), {}),
+    "slk, seeds": (saf.SLK(), {"seeds": SEEDS}),
+    "laplacianshot": (saf.LaplacianShot(), {"seeds": SEEDS}),
+    "bavardage": (saf.Bavardage(max_iterations=50), {"seeds": SEEDS}),
+}
+CASES = FLOWS | FAIR | OTHERS
+
+
+@pytest.fixture(params=list(CASES))
+def case(request):
+    method, options = CASES[request.param]
+    return method, saf.Problem.from_image(IMAGE, max_side=None, **options)
+
+
+def run(method, problem, n_questions=None, initial=None):
+    """Return the outcome of a run, stopped after so many questions, and how often it asked."""
+    asked = itertools.count()
+    limit = float("inf") if n_questions is None else n_questions
+    steps = method.iterate(problem, initial, cancelled=lambda: next(asked) >= limit)
+    return run_to_end(steps), next(asked)
+
+
+def same(left, right):
+    """Return the share of pixels of the same column: labels of like sizes may change numbers."""
+    columns = [outcome.assignment.argmax(axis=1) for outcome in (left, right)]
+    return float(np.mean(columns[0] == columns[1]))
+
+
+def test_a_run_that_was_stopped_twice_ends_as_one_in_one_go(case):
+    method, problem = case
+    whole, n_asked = run(method, problem)
+    is_fair = method.name == "fair"
+    for share in (0.3, 0.7):
+        stopped, _ = run(method, problem, int(share * n_asked))
+        assert stopped.status is saf.Status.CANCELLED
+        again, _ = run(method, problem, max(3, n_asked // 4), stopped)
+        end, _ = run(method, problem, initial=again)
+        assert end.status is whole.status
+        assert same(end, whole) >= (0.96 if is_fair else 0.99)
+        last = end.history.objective[-1], whole.history.objective[-1]
+        assert last[0] == pytest.approx(last[1], rel=2e-3)
+
+
+def test_time_counts_and_records_go_on(case):
+    method, problem = case
+    whole, n_asked = run(method, problem)
+    shares = iter((0.6, 0.8, 0.9, 0.99))
+    n_before = 0
+    while n_before < 2:
+        stopped, _ = run(method, problem, int(next(shares) * n_asked))
+        n_before = len(stopped.history)
+    first = next(iter(method.iterate(problem, stopped)))
+    assert first.record.time == stopped.history.time[-1]
+    end, _ = run(method, problem, initial=stopped)
+    for name in ("time", "n_evaluations", "entropy", "objective", "label_shares"):
+        before = getattr(stopped.history, name)[: n_before - 1]
+        np.testing.assert_array_equal(getattr(end.history, name)[: n_before - 1], before)
+    assert (np.diff(end.history.time) >= 0).all()
+    assert (np.diff(end.history.n_evaluations) >= 0).all()
+    assert end.n_evaluations >= stopped.n_evaluations and end.seconds > stopped.seconds
+    assert end.assignment.shape == whole.assignment.shape
+    assert np.abs(end.uncertainty - whole.uncertainty).mean() < 0.05
+
+
+def test_the_recipe_is_that_of_the_run_in_one_go(case):
+    method, problem = case
+    _, n_asked = run(method, problem)
+    end, _ = run(method, problem, initial=run(method, problem, n_asked // 2)[0])
+    assert end.recipe == method.recipe(problem)
+
+
+def test_what_had_hardly_begun_begins_again(case):
+    method, problem = case
+    whole, _ = run(method, problem)
+    stopped, _ = run(method, problem, 1)
+    end, _ = run(method, problem, initial=stopped)
+    np.testing.assert_array_equal(end.labels, whole.labels)
+    np.testing.assert_array_equal(end.history.time, whole.history.time)
+
+
+def test_the_limit_of_steps_counts_those_before(case):
+    method, problem = case
+    part = method.run(problem, max_iterations=2)
+    end = method.run(problem, part, max_iterations=3)
+    whole = method.run(problem, max_iterations=3)
+    assert len(end.history) == len(whole.history) <= 4 and end.status is whole.status
