@@ -117,6 +117,14 @@ def test_results_of_all_docks_are_seen_on_their_image(open_on, model, settle, wa
     assert strokes == sorted(strokes)
 
 
+def test_new_strokes_are_ready_to_be_painted_on_an_image_that_was_hidden(open_on, model):
+    image = model.add_image(blocks(), name="blocks")
+    image.visible = False
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    assert image.visible and dock.strokes.layer.mode == "paint"
+
+
 def of(layer):
     """Return the id of the image of a layer, as it is stored."""
     entry = layer.metadata.get(METADATA_KEY, {})

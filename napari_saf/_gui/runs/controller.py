@@ -321,7 +321,7 @@ class RunRegistry:
 
     def reveal(self, image: Any, layer: Any) -> str:
         """Show a layer that is no result, and its image; see `uncover`."""
-        image.visible = layer.visible = True
+        _make_visible(image, layer)
         return self.uncover(image, layer)
 
     def uncover(self, image: Any, layer: Any) -> str:
@@ -354,9 +354,7 @@ class RunRegistry:
             other.hide()
         self._results = [r for r in self._results if r.layer() not in (None, layer)]
         self._results.append(result)
-        for shown in (result.image(), layer):
-            if shown is not None:
-                shown.visible = True
+        _make_visible(result.image(), layer)
 
     def _results_at(self, image: Any, fixed: frozenset[tuple[int, int]]) -> list[_Result]:
         return [r for r in self._results_of(image) if r.fixed <= fixed or fixed <= r.fixed]
@@ -400,14 +398,20 @@ def run_registry(viewer: Any) -> RunRegistry:
     return _REGISTRIES.setdefault(own, RunRegistry(ref(own)))
 
 
+def _make_visible(*layers: Any) -> None:
+    """Show those that are hidden; to others it would not be nothing: they lose their mode."""
+    for layer in layers:
+        if layer is not None and not layer.visible:
+            layer.visible = True
+
+
 def _show_together(image: Image, layers: list[Any]) -> None:
     """Show some layers once their image is shown again."""
 
     def on_visible(event: object) -> None:
         if image.visible:
             image.events.visible.disconnect(on_visible)
-            for layer in layers:
-                layer.visible = True
+            _make_visible(*layers)
 
     if layers:
         image.events.visible.connect(on_visible)
