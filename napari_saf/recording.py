@@ -262,7 +262,8 @@ class Recording:
             self._states.offer(step, seconds, lambda: _pack_state(at, step, read(), np.asarray))
 
     def finish(self, result: Segmentation) -> None:
-        """Record how the run ended."""
+        """Record how the run ended; if it goes on, record on."""
+        self._clock = None
         if not self._records:
             return
         step, at = len(self._records) - 1, self._records[-1].time

@@ -124,6 +124,11 @@ class RunController(QObject):
             self._run.recording = Recording()
         return self._run.recording
 
+    @property
+    def recording(self) -> Recording | None:
+        """The recording of the run, if there is one."""
+        return None if self._run is None else self._run.recording
+
     def stop_recording(self) -> None:
         if self._run is not None:
             self._run.recording = None

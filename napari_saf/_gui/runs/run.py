@@ -126,6 +126,11 @@ class RunStart:
     is_recorded: ClassVar[bool] = True
     continues: ClassVar[bool] = False
 
+    @property
+    def seconds(self) -> float:
+        """Time that was taken before."""
+        return 0.0
+
     def begin(self, problem: Problem, method: AbstractMethod) -> tuple[Problem, LabelMap]:
         """Return the problem to solve, and the labels on screen of its first columns."""
         if method.labels_are_given:
@@ -134,8 +139,8 @@ class RunStart:
 
     def initial(
         self, problem: Problem, classes: LabelMap, method: AbstractMethod
-    ) -> NDArray[np.float32] | None:
-        """Return the assignment to start from; None for the own start of the method."""
+    ) -> NDArray[np.float32] | Segmentation | None:
+        """Return what to start from, see `iterate`; None for the own start of the method."""
         return None
 
     def paint(self, columns: LabelImage, classes: LabelMap) -> LabelImage:
@@ -194,6 +199,20 @@ class RecordedStart(RunStart):
         return self.state.assignment()
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class StoppedStart(RunStart):
+    """What a run left when it was stopped: the run goes on, and so do its clock and counts."""
+
+    outcome: Segmentation
+
+    @property
+    def seconds(self) -> float:
+        return self.outcome.seconds
+
+    def initial(self, problem: Problem, classes: LabelMap, method: AbstractMethod) -> Segmentation:
+        return self.outcome
+
+
 def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
     """Return the problem with seeds 1, 2, ... and the labels that they had."""
     if problem.seeds is None:
@@ -227,6 +246,7 @@ class Run(Task):
         super().__init__(self._label)
         self._job, self._method, self._is_sweep = job, method, is_sweep
         self._start = start or RunStart()
+        self._began -= self._start.seconds
         self._reader = reader or ProblemReader()
         self._result: Segmentation | None = None
         self._has_labels = False

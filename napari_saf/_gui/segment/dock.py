@@ -20,16 +20,17 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.controller import RunJob
-from napari_saf._gui.runs.run import Frame
+from napari_saf._gui.runs.run import Frame, StoppedStart
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection, has_colours
+from napari_saf._gui.segment.resume import StoppedRun
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
 from napari_saf.problem import Problem
 from napari_saf.regions import RegionHierarchy, merge_regions
-from napari_saf.result import Segmentation
+from napari_saf.result import Segmentation, Status
 
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
@@ -55,7 +56,7 @@ class SegmentWidget(RunDock):
         has_seeds = self.input.strokes is not None
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
-        self.regions = RegionSection(viewer)
+        self.regions, self.stopped = RegionSection(viewer), StoppedRun(viewer)
         key = self._key_of("run_or_stop")
         self._run_help = f"Label the image; the labels form on screen ({key})."
         self._run_button = create_button("Run", self._run_help, self.start)
@@ -80,7 +81,7 @@ class SegmentWidget(RunDock):
                 create_fold("Features", self.input.features),
                 create_fold("Advanced", self.form.advanced),
             ],
-            [self._run_button, self._stop_button, self._device],
+            [self._run_button, self._stop_button, self.stopped.button, self._device],
             [self.swatches, self.regions],
         )
         self._connect(
@@ -91,6 +92,9 @@ class SegmentWidget(RunDock):
             (self.input.options_changed, self._show_automatic),
             (self.input.image_changed, self._forget_error),
             (self.input.image_changed, self._update_enabled),
+            (self.input.image_changed, self.stopped.forget),
+            (self.input.strokes_changed, self.stopped.forget),
+            (self.stopped.button.clicked, self._resume),
             (self.input.strokes_changed, self._on_strokes_chosen),
             (self.fairness.sweep_clicked, self.start_sweep),
             (self.fairness.chosen, self._on_solution_chosen),
@@ -122,6 +126,13 @@ class SegmentWidget(RunDock):
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
             self.controller.start(RunJob(image, job, method, place, is_sweep, strokes, note=note))
+
+    def _resume(self) -> None:
+        """Go on with the run that was stopped, as it was set then."""
+        job = self.stopped.check()
+        if job is not None:
+            self._was_sweep, self._finite_only = False, job.image_job.finite_only
+            self.controller.start(job)
 
     def start_sweep(self) -> None:
         self.start(is_sweep=True)
@@ -184,6 +195,7 @@ class SegmentWidget(RunDock):
     def _on_began(self) -> None:
         super()._on_began()
         self._shown = None
+        self.stopped.forget()
         self.fairness.reset()
         self._forget_regions()
         self.swatches.show_swatches([])
@@ -203,6 +215,14 @@ class SegmentWidget(RunDock):
         if problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)
             self._show_result(result)
+            if result.status is Status.CANCELLED and not request.is_sweep:
+                self.stopped.keep(request, live, result, self.controller.recording)
+
+    def _on_abandoned(self) -> None:
+        super()._on_abandoned()
+        job = self.controller.job
+        if job is not None and job.live is not None and isinstance(job.start, StoppedStart):
+            self.stopped.keep(job, job.live, job.start.outcome, job.recording)
 
     def _on_swept(self, found: TradeOff) -> None:
         if self.controller.problem is not None:
@@ -258,8 +278,10 @@ class SegmentWidget(RunDock):
 
     def _release(self) -> None:
         self.regions.reset()
+        self.stopped.forget()
 
     def _on_layer_removed(self, event: Any) -> None:
+        self.stopped.check()
         if self._shown is not None and event.value == self._shown[0].layer:
             self._shown = None
             self.fairness.reset()

@@ -3,6 +3,8 @@
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from napari.layers import Labels
+from skimage.data import astronaut
 from test_walk_2_strokes import leaf
 
 from napari_saf._gui.scribbles.strokes import ClassTable
@@ -44,3 +46,24 @@ def teach(hands, dock) -> None:
         hands.drag(strokes, [tuple(np.multiply(strokes.data.shape, place)) for place in way])
     hands.wait_until(lambda: dock.result is not None)
     hands.wait_for_end(dock)
+
+
+def test_a_stopped_run_is_resumed(hands, take_picture):
+    viewer = hands.viewer
+    viewer.add_image(astronaut(), name="astronaut")
+    dock = hands.open_dock("Segment")
+    dock.form.set_values({"stepper": "euler", "stepper.step": 0.05})  # there is time to stop
+    hands.press(dock, "Run")
+    hands.wait_until(lambda: len(viewer.layers) > 1)
+    hands.clicks = 0
+    hands.press(dock, "Stop")
+    hands.wait_until(lambda: not dock.controller.is_running)
+    assert dock.status.text.startswith("stopped")
+    take_picture(hands, "first_day_stopped")
+    (layer,) = (layer for layer in viewer.layers if isinstance(layer, Labels))
+    early = layer.data.copy()
+    hands.press(dock, "Resume")
+    assert hands.clicks == 2
+    hands.wait_for_end(dock)
+    assert dock.status.text.startswith(("converged", "settled"))
+    assert layer in viewer.layers and (layer.data != early).any()

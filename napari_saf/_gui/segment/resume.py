@@ -1,0 +1,80 @@
+"""A run that was stopped, and the button that goes on with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import napari
+from qtpy.QtCore import QObject
+
+from napari_saf._gui.forms.layout import create_button
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import metadata_of
+from napari_saf._gui.layers.reading import fingerprint
+from napari_saf._gui.layers.view import EventWatch
+from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.run import StoppedStart
+from napari_saf.recording import Recording
+from napari_saf.result import Segmentation
+
+_HELP = (
+    "Go on where the run was stopped, with the settings that it had, in the same layer. It ends as "
+    "if it had not been stopped, but for few pixels."
+)
+
+
+class StoppedRun(QObject):
+    """The job that goes on with a run that was stopped, and a button that is there while it can.
+
+    It cannot once the image or the result is gone, another run wrote to the result, or strokes
+    were changed.
+    """
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self._job: RunJob | None = None
+        self._outcome: Segmentation | None = None
+        self._checksum = 0
+        self.button = create_button("Resume", _HELP)
+        self.button.hide()
+        self._strokes = EventWatch(self, 100)
+        self._strokes.changed.connect(self.check)
+
+    def keep(
+        self, job: RunJob, live: LiveLayer, outcome: Segmentation, recording: Recording | None
+    ) -> None:
+        """Offer to go on from an outcome."""
+        self._outcome, self._checksum = outcome, _checksum(job)
+        self._job = dataclasses.replace(
+            job, live=live, start=StoppedStart(outcome), recording=recording
+        )
+        if job.strokes is not None:
+            self._strokes.watch((job.strokes.events.paint, job.strokes.events.set_data))
+        self.button.show()
+
+    def forget(self) -> None:
+        """Release the outcome, and offer nothing."""
+        self._job = self._outcome = None
+        self._strokes.watch()
+        self.button.hide()
+
+    def check(self, event: Any = None) -> RunJob | None:
+        """Return the job that goes on; None, and nothing is offered, where it cannot."""
+        job = self._job
+        if job is None or self._outcome is None:
+            return None
+        layers, live = self._viewer.layers, job.live
+        assert live is not None
+        is_there = job.image in layers and live.layer is not None and not live.is_lost
+        if job.strokes is not None:
+            is_there &= job.strokes in layers and _checksum(job) == self._checksum
+        if is_there and metadata_of(live.layer).get("history") is self._outcome.history:
+            return job
+        self.forget()
+        return None
+
+
+def _checksum(job: RunJob) -> int:
+    return 0 if job.strokes is None else fingerprint(job.strokes.data, None)
