@@ -178,6 +178,20 @@ def test_names_on_screen_say_what_differs_in_the_words_of_the_form(window, qtbot
     assert dock.table.columnViewportPosition(4) < dock.table.viewport().width()
 
 
+def test_results_are_shown_while_their_image_is_chosen(compare, qtbot, viewer):
+    run(qtbot, compare)
+    compare.table.choose(0)
+    kept = compare.table, compare.swatches
+    first, second = viewer.layers[0], viewer.add_image(IMAGE[::-1], name="second")
+    compare.input.choose(image=second)
+    assert not compare.status.text and all(part.isHidden() for part in kept)
+    assert not button(compare, "Save …").isEnabled()
+    compare.input.choose(image=first)
+    assert not any(part.isHidden() for part in kept) and button(compare, "Save …").isEnabled()
+    viewer.layers.remove(first)
+    assert not compare.status.text and all(part.isHidden() for part in kept)
+
+
 def test_columns_that_do_not_fit_are_hidden_and_told_by_rows(compare, qtbot, viewer):
     run(qtbot, compare)
     compare.truth.choose(viewer.add_labels(np.eye(16, dtype=np.uint8) + 1, name="truth"))

@@ -254,3 +254,37 @@ def test_run_is_greyed_with_the_reason_where_it_can_only_fail(viewer, qtbot):
     assert dock._run_button.isEnabled() and not dock.status.text
     viewer.layers.clear()
     assert not dock._run_button.isEnabled()
+
+
+def shown(dock):
+    """Return what a dock shows of a result."""
+    return dock.status.text, tooltips(dock.swatches), not dock.regions.isHidden()
+
+
+def test_what_is_shown_belongs_to_the_image_that_is_chosen(viewer, dock, run, long_run, qtbot):
+    first, second = viewer.layers[0], viewer.add_image(blocks()[::-1], name="second")
+    run(dock)
+    assert all(shown(dock))
+    dock.input.choose(image=second)
+    assert not any(shown(dock))
+    # A run under way keeps its status; what came of it then is no result of the image chosen.
+    before = dock.form.values()
+    long_run(dock)
+    dock.input.choose(image=first)
+    assert dock.status.text and tooltips(dock.swatches)
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        dock.controller.stop()
+    text, *results = shown(dock)
+    assert text.startswith("second: ") and not any(results)
+    # Nor is anything left of one that is removed, at rest or in a run.
+    dock.form.set_values(before)
+    dock.input.choose(image=second)
+    run(dock)
+    assert all(shown(dock))
+    viewer.layers.remove(second)
+    assert not any(shown(dock))
+    long_run(dock)
+    with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
+        viewer.layers.remove(first)
+    text, *results = shown(dock)
+    assert text.startswith("no image") and not any(results)

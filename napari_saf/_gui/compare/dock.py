@@ -235,6 +235,7 @@ class CompareWidget(RunDock):
         self._layers.finish(found, lambda: self._on_layers_done(outcome))
         count = len(found.results)
         text = [f"{count} result{'s' * (count != 1)} in {self._task.seconds:.1f} s"]
+        text[0] = text[0] if self._is_of_image else f"{self._layers.image.name}: {text[0]}"
         text += [self._scale_note] * bool(self._scale_note)
         text += [f"not run: {whole_name(one.variant)}: {one.error}" for one in found.failures]
         text += ["stopped before the others"] * (not found.is_complete)
@@ -246,6 +247,8 @@ class CompareWidget(RunDock):
             self.status.set_text(f"{self.status.text}\n{self._layers.note}")
         self._show_results(outcome)
         self._update_enabled()
+        if outcome.region.image not in self._viewer.layers:
+            self._forget_outcome()
         if len(outcome.comparison.results) > 1:
             self.show_side_by_side(True)
 
@@ -318,9 +321,21 @@ class CompareWidget(RunDock):
         if is_needed and self._task is not None:
             self._on_stop_clicked()
 
+    @property
+    def _is_of_image(self) -> bool:
+        """Whether the last comparison is of the image that is chosen."""
+        return self._layers is not None and self._layers.image == self.input.image
+
+    def _forget_outcome(self) -> None:
+        super()._forget_outcome()
+        self._update_enabled()
+
     def _update_enabled(self) -> None:
         super()._update_enabled()
-        is_done = self.outcome is not None and not self.is_busy
+        is_there = self.outcome is not None and self._is_of_image
+        for results in (self.table, self.swatches):
+            results.setVisible(is_there)
+        is_done = is_there and not self.is_busy
         self._offer(self._run_button, self._why_not, self._run_help)
         self._run_button.setEnabled(not self._why_not and not self.is_busy)
         self._side_button.setEnabled(is_done)

@@ -180,7 +180,6 @@ class ComparisonTable(QTableWidget):
                     item.setData(_RESULT_ROLE, place)
                     item.setToolTip("\n".join([whole, *known]))
                     self.setItem(place, number, item)
-            self.setVisible(bool(rows))
             self.setSortingEnabled(True)
             self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         # The style would leave room for an arrow beside every heading.

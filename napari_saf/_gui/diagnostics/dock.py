@@ -60,6 +60,7 @@ class DiagnosticsWidget(RunDock):
         self._create_controls()
         self._connect(
             (self._choice.layer_changed, self._show_chosen),
+            (self._choice.activated, self._on_image_changed),
             (self._slider.valueChanged, self._on_slider_moved),
             (self.plot.moved, self.go_to),
             (self._entropy.toggled, self._show_entropy),

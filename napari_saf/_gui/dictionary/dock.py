@@ -93,6 +93,7 @@ class DictionaryWidget(RunDock):
         self._connect(
             (self.images.changed, self._offer_channels),
             (self.images.changed, self._update_enabled),
+            (self.images.changed, self._on_image_changed),
             (atoms.view.chosen_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
             (atoms.load.clicked, self._on_load_clicked),
@@ -101,6 +102,7 @@ class DictionaryWidget(RunDock):
             (applying.compare.clicked, self.compare),
             (applying.apply_to_folder.clicked, self.apply_to_folder),
             (applying.target.layer_changed, self._update_enabled),
+            (applying.target.layer_changed, self._on_image_changed),
             (applying.source.changed, self._update_enabled),
             (applying.results.changed, self._update_enabled),
             (viewer.layers.events.removed, self._on_layer_removed),

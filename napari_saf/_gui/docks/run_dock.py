@@ -15,6 +15,7 @@ from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
+from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
@@ -51,11 +52,13 @@ class RunDock(QWidget):
 
     shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
     first_text: ClassVar[str] = "reading the image …"
+    input: ImageInput  # in docks that have one
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
         self._viewer = viewer
         self._frame: Frame | None = None
+        self._image_of_run: Any = None
         self._task: Task | None = None
         self._task_text = ""
         self._background: dict[str, Task] = {}
@@ -137,6 +140,8 @@ class RunDock(QWidget):
 
     def _lay_out(self, parts: list[QWidget], buttons: list[QWidget], below: list[QWidget]) -> None:
         """Put parts into a form that scrolls; right under it a row of buttons, status, the rest."""
+        if hasattr(self, "input"):
+            self._connect((self.input.image_changed, self._on_image_changed))
         content = QWidget()
         inner = QVBoxLayout(content)
         inner.setContentsMargins(8, 6, 8, 6)
@@ -178,6 +183,7 @@ class RunDock(QWidget):
 
     def _on_began(self) -> None:
         self._frame = None
+        self._image_of_run = None if self.controller.job is None else self.controller.job.image
         self._clock.start()
         self._update_enabled()
         self.status.reset(self.first_text)
@@ -223,6 +229,8 @@ class RunDock(QWidget):
         assert job is not None
         own = () if problem is None else problem.notes
         notes = [f"{job.image.name}: {note}" if note in own else note for note in result.notes]
+        is_other = hasattr(self, "input") and job.image != self.input.image
+        text = f"{job.image.name}: {text}" if is_other else text
         text = "\n".join(filter(None, [text, job.note, self.controller.note, *notes]))
         fraction = frame.fraction if frame is not None and result.status is Status.CANCELLED else 1
         self.status.show_progress(fraction, text, _RESCALE if own and self._can_run_again else "")
@@ -250,6 +258,9 @@ class RunDock(QWidget):
 
     def _on_finished(self) -> None:
         self._clock.stop()
+        if self._image_of_run is not None and self._image_of_run not in self._viewer.layers:
+            self._forget_outcome()
+        self._image_of_run = None
         self._update_enabled()
 
     def _update_enabled(self) -> None:
@@ -340,6 +351,14 @@ class RunDock(QWidget):
         for key in [key for key, task in self._background.items() if task.is_over]:
             self._background.pop(key).wait(_CLOSING_SECONDS)
         self._ending = {other for other in self._ending if not other.wait(0)}
+
+    def _on_image_changed(self, *changed: object) -> None:
+        """Say no more of what was chosen before; work under way keeps its status."""
+        if not self.is_busy:
+            self._forget_outcome()
+
+    def _forget_outcome(self) -> None:
+        self.status.reset()
 
     def _forget_error(self) -> None:
         """Say no more of an error, once what was wrong may be right."""

@@ -281,8 +281,7 @@ class ExportWidget(RunDock):
             path = None if self.image.layer is None else self.image.layer.source.path
             if path is not None and self.folder.path == Path.home():
                 self.folder.set_path(Path(path).absolute().parent)
-        if not self.is_busy:
-            self.status.reset()
+        self._on_image_changed()
         self._show_recipe()
 
     def _watch(self, layer: Any) -> None:

@@ -164,6 +164,7 @@ class PrototypesWidget(RunDock):
             if options is not None:
                 self.brightness.choose(options.rescale or options.scaling is None)
             self._show_rows()
+            self._on_image_changed()
         self._count_pixels()
         self._update_enabled()
 

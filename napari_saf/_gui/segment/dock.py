@@ -90,9 +90,7 @@ class SegmentWidget(RunDock):
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
-            (self.input.image_changed, self._forget_error),
             (self.input.image_changed, self._update_enabled),
-            (self.input.image_changed, self.stopped.forget),
             (self.input.strokes_changed, self.stopped.forget),
             (self.stopped.button.clicked, self._resume),
             (self.input.strokes_changed, self._on_strokes_chosen),
@@ -194,6 +192,14 @@ class SegmentWidget(RunDock):
 
     def _on_began(self) -> None:
         super()._on_began()
+        self._forget_result()
+
+    def _forget_outcome(self) -> None:
+        super()._forget_outcome()
+        self._forget_result()
+
+    def _forget_result(self) -> None:
+        """Show nothing of a result any more; its layers stay."""
         self._shown = None
         self.stopped.forget()
         self.fairness.reset()
@@ -212,7 +218,9 @@ class SegmentWidget(RunDock):
     def _on_returned(self, result: Segmentation) -> None:
         super()._on_returned(result)
         problem, live, request = self.controller.problem, self.controller.live, self.controller.job
-        if problem is not None and live is not None and request is not None:
+        if request is not None and request.image != self.input.image:
+            self._forget_result()
+        elif problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)
             self._show_result(result)
             if result.status is Status.CANCELLED and not request.is_sweep:
@@ -283,9 +291,7 @@ class SegmentWidget(RunDock):
     def _on_layer_removed(self, event: Any) -> None:
         self.stopped.check()
         if self._shown is not None and event.value == self._shown[0].layer:
-            self._shown = None
-            self.fairness.reset()
-            self._forget_regions()
+            self._forget_outcome()
         self.regions.take_removal(event.value)
 
     def _show_prototypes(
