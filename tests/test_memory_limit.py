@@ -178,7 +178,7 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert re.search(
-        r"error: in/a_large\.png: not enough memory.*it fits \(Work at, max_side\)", done.stderr
+        r"error: in/a_large\.png: not enough memory.*it fits \(Compute at, max_side\)", done.stderr
     )
     assert "Traceback" not in done.stderr
     assert (tmp_path / "out" / "b_small_labels.tif").exists()

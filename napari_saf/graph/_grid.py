@@ -275,7 +275,7 @@ class GridGraph(AbstractGraph):
         )
         if not k:
             return super().smaller(share)
-        return f"a smaller image: up to a longest side of {k} it fits (Work at, max_side)"
+        return f"a smaller image: up to a longest side of {k} it fits (Compute at, max_side)"
 
     def _inside(self, device: torch.device) -> Tensor | None:
         if self.mask is None:

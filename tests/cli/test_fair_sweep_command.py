@@ -89,7 +89,7 @@ def test_masks_that_are_there_are_not_replaced(cli, picture, tmp_path):
 def test_the_help_names_defaults_and_units(cli):
     words = " ".join(cli("fair-sweep", "--help").out.split())
     assert "or a label image. [default for several images: image]" in words
-    assert "--max-side auto|INT|none Work at a reduced size" in " ".join(
+    assert "--max-side auto|INT|none Compute at a reduced size" in " ".join(
         cli("segment", "-h").out.split()
     )
 

@@ -11,12 +11,14 @@ import pytest
 from gui_cases import blocks, stack
 from napari.components import ViewerModel
 from napari.layers import Labels
+from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QSlider
 
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.input import PLAIN
+from napari_saf.problem import ImageOptions
 
 pytestmark = pytest.mark.gui
 
@@ -430,3 +432,41 @@ def test_each_volume_of_a_series_by_itself(viewer, dock, run):
     np.testing.assert_array_equal(result.labels[0], result.labels[2])
     dock.input.choose(image=viewer.layers["blocks"])
     assert "volumes" not in dock.input.choices["extent"].values()
+
+
+@pytest.mark.parametrize(
+    ("typed", "side", "shown"),
+    [
+        ("300", 300, "300 px"),
+        ("0077 px", 77, "77 px"),
+        ("240", 240, "240 px"),
+        ("full", None, "full size"),
+        ("Auto", "auto", "automatic"),
+        ("0", 240, "240 px"),
+        ("large", 240, "240 px"),
+        ("", 240, "240 px"),
+    ],
+)
+def test_any_size_to_compute_at_can_be_typed(viewer, qtbot, typed, side, shown):
+    chosen = ImageInput(viewer, ImageOptions())
+    chosen.choose(max_side=240)
+    box = chosen.choices["max_side"]
+    qtbot.addWidget(chosen.features)
+    changes = []
+    chosen.options_changed.connect(lambda: changes.append(box.value))
+    box.lineEdit().selectAll()
+    qtbot.keyClicks(box.lineEdit(), typed)
+    if not typed:
+        box.lineEdit().clear()
+    qtbot.keyClick(box.lineEdit(), Qt.Key.Key_Return)
+    assert (box.value, box.currentText()) == (side, shown)
+    assert changes == ([] if side == 240 else [side])
+
+
+def test_a_size_that_is_not_in_the_list_is_chosen_for_other_docks(viewer, chosen):
+    sizes = list(chosen.choices["max_side"].values())
+    chosen.choose(max_side=77)
+    assert chosen.job().options.max_side == 77
+    chosen.choose(max_side=None)
+    assert chosen.job().options.max_side is None
+    assert set(chosen.choices["max_side"].values()) == {*sizes, 77}

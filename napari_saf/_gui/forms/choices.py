@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,39 @@ class Choice(QComboBox):
                 if value is HEADING:
                     self.model().item(row).setEnabled(False)
             self.setCurrentIndex(index)
+
+
+class SizeChoice(Choice):
+    """A size in pixels, chosen or typed; the entries before the sizes are other values."""
+
+    def __init__(self, others: Entries, sizes: Sequence[int]) -> None:
+        super().__init__([*others, *((f"{size} px", size) for size in sizes)])
+        self._others = list(others)
+        self.setEditable(True)
+        self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.setCompleter(None)
+        self.lineEdit().editingFinished.connect(self._on_typed)
+
+    def choose(self, value: object) -> None:
+        """Choose a value; a size that is not among the entries becomes one."""
+        if isinstance(value, int) and value not in self._values:
+            others = [other for _, other in self._others]
+            sizes = sorted({value, *(own for own in self._values if own not in others)})
+            with signals_blocked(self):
+                self._fill([*self._others, *((f"{size} px", size) for size in sizes)], 0)
+                self.setCurrentIndex(-1)
+        super().choose(value)
+
+    def _on_typed(self) -> None:
+        """Take a number, or the beginning of an entry; what is neither goes."""
+        typed = self.currentText().strip().lower()
+        number = re.fullmatch(r"0*([1-9]\d{0,5})\s*(px)?", typed)
+        meant = [value for text, value in self._others if typed and text.startswith(typed)]
+        if number is not None:
+            self.choose(int(number[1]))
+        elif meant:
+            self.choose(meant[0])
+        self.setEditText(self.itemText(self.currentIndex()))
 
 
 class LayerChoice(Choice):

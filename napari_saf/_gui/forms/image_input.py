@@ -10,7 +10,7 @@ import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice, choice_entries
+from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice, choice_entries
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection
 from napari_saf._gui.layers.metadata import is_given
@@ -69,7 +69,10 @@ _FEATURE_ROWS = {
         "size.",
     ),
     "weights": (_OPTIONS["weights"].label, _OPTIONS["weights"].help),
-    "max_side": (_OPTIONS["max_side"].label, _OPTIONS["max_side"].help),
+    "max_side": (
+        _OPTIONS["max_side"].label,
+        f"{_OPTIONS['max_side'].help} Choose a longest side, or type one.",
+    ),
     "mask": ("Mask", "Label only where this layer is not 0."),
 }
 
@@ -98,7 +101,6 @@ class ImageInput(QObject):
         self.scale = OddSlider(side, may_be_chosen=self._may_be_chosen)
         automatic = [("automatic", AUTO)] * self._may_be_chosen
         weights = [entry for entry in choice_entries(_OPTIONS["weights"]) if entry[1] != AUTO]
-        sides = [(f"at most {side} px a side", side) for side in _MAX_SIDES]
         self.choices: dict[str, Any] = {
             "image": LayerChoice(viewer, Image),
             "channels": Choice(),
@@ -109,7 +111,7 @@ class ImageInput(QObject):
             "groups": LayerChoice(viewer, Labels, none="none"),
             "features": LayerChoice(viewer, Image, self._may_be_features),
             "weights": Choice([*automatic, *weights]),
-            "max_side": Choice([*automatic, (_OPTIONS["max_side"].none, None), *sides]),
+            "max_side": SizeChoice([*automatic, (_OPTIONS["max_side"].none, None)], _MAX_SIDES),
             "mask": LayerChoice(viewer, Labels, none="none"),
         }
         self.section, self.features = FormSection(), FormSection()
