@@ -18,7 +18,7 @@ from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
-from napari_saf.io._masks import check_color, check_name
+from napari_saf.io._masks import check_color, check_name, count_labels
 from napari_saf.methods import METHODS, AbstractMethod, method_with_prototypes
 from napari_saf.parameters import from_plain, to_plain
 from napari_saf.points import sampled_means
@@ -26,6 +26,8 @@ from napari_saf.problem import Problem
 from napari_saf.regions import merge_regions
 from napari_saf.result import MOST_LABELS, Segmentation
 
+_MOST_TAUGHT = 256
+"""Prototypes in a recipe, unless there are more labels."""
 _OF_ONE_IMAGE = "position"
 """Features that say nothing of another image."""
 _GIVEN = "was given as an array, which a recipe cannot repeat"
@@ -178,11 +180,16 @@ class PrototypeSet:
 
     @classmethod
     def taught_by(cls, problem: Problem, labels: ArrayLike) -> PrototypeSet | None:
-        """Return `from_labels`, or None where the features are of this image alone."""
+        """Return `from_labels`, or None where the features are of this image alone.
+
+        Of many labels fewer means each, one at least: a recipe stays small, and 300 labels take no
+        longer than 32.
+        """
         options = problem.options
         if options is None or options.features not in FEATURES or options.features == _OF_ONE_IMAGE:
             return None
-        return cls.from_labels(problem, labels)
+        n_labels = max(1, len(count_labels(np.asarray(labels))[0]))
+        return cls.from_labels(problem, labels, max(1, min(8, _MOST_TAUGHT // n_labels)))
 
     @classmethod
     def from_entries(
@@ -267,7 +274,8 @@ class Recipe:
             return self
         options = dataclasses.replace(self.options, rescale=rescale)
         raw = self.raw | {"input": options.to_plain()}
-        return dataclasses.replace(self, options=options, raw=raw)
+        taught = self.taught and dataclasses.replace(self.taught, options=options)
+        return dataclasses.replace(self, options=options, raw=raw, taught=taught)
 
     def for_others(self) -> Recipe:
         """Return what labels images without strokes: by the prototypes that strokes taught.

@@ -83,5 +83,5 @@ def asked_for(form):
 
 def apply_to(scribbles, layer):
     """Label another image by what was taught."""
-    scribbles.other.choose(layer)
-    scribbles.buttons["apply"].click()
+    scribbles.applying.image.choose(layer)
+    scribbles.applying.button.click()

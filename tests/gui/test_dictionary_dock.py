@@ -52,7 +52,7 @@ def full(dock, learned, tmp_path, settle):
 @pytest.fixture
 def applied(full, qtbot, settle):
     """The dock after the dictionary was applied to the image."""
-    qtbot.mouseClick(full.applying.apply, LEFT)
+    qtbot.mouseClick(full.applying.button, LEFT)
     settle(full)
     return full
 
@@ -170,7 +170,7 @@ def test_the_axis_of_channels_is_that_axis_of_images_with_time_too(model, dock, 
     run(dock)
     settle(dock)
     model.dims.set_current_step(0, 1)
-    dock.applying.target.choose(series)
+    dock.applying.image.choose(series)
     dock.apply()
     settle(dock)
     assert model.layers["series [reconstruction]"].data.shape == (1, 3, 32, 32)
@@ -273,7 +273,7 @@ def test_a_click_shows_where_an_atom_is_used(applied, model, click, settle):
 
 def test_a_click_looks_at_the_image_that_is_selected(applied, model, click, settle):
     second = model.add_image(stripes(seed=2), name="second")
-    applied.applying.target.choose(second)
+    applied.applying.image.choose(second)
     applied.apply()
     settle(applied)
     first, other = named(model, "partition")
@@ -411,7 +411,7 @@ def test_applying_shows_what_python_computes(applied, model, learned):
 
 def test_one_of_the_layers_is_in_sight_at_a_time(applied, model, qtbot):
     kinds = {"Rebuilt": "reconstruction", "Error": "difference", "Labels": "partition"}
-    for button in applied.applying.kinds.values():
+    for button in applied.results.kinds.values():
         qtbot.mouseClick(button, LEFT)
         visible = {kind for kind in kinds.values() if named(model, kind)[0].visible}
         assert visible == {kinds[button.text()]} if button.text() in kinds else not visible
@@ -419,7 +419,7 @@ def test_one_of_the_layers_is_in_sight_at_a_time(applied, model, qtbot):
 
 def test_results_lie_over_their_image(full, model, settle):
     image = model.add_image(stripes(), name="moved", scale=(2, 3), translate=(5, 7))
-    full.applying.target.choose(image)
+    full.applying.image.choose(image)
     full.apply()
     settle(full)
     for kind in ("partition", "reconstruction", "difference"):
@@ -429,7 +429,7 @@ def test_results_lie_over_their_image(full, model, settle):
 
 
 def test_an_image_with_other_channels_is_told(full, model, settle):
-    full.applying.target.choose(model.add_image(blocks(), name="blocks"))
+    full.applying.image.choose(model.add_image(blocks(), name="blocks"))
     full.apply()
     settle(full)
     assert full.status.is_error and "channels" in full.status.text
@@ -437,9 +437,9 @@ def test_an_image_with_other_channels_is_told(full, model, settle):
 
 
 def test_stop_ends_an_application(full, model, qtbot, settle):
-    full.applying.target.choose(model.add_image(np.tile(stripes(), (12, 12)), name="large"))
-    qtbot.mouseClick(full.applying.apply, LEFT)
-    assert full.is_busy and not full.applying.apply.isEnabled()
+    full.applying.image.choose(model.add_image(np.tile(stripes(), (12, 12)), name="large"))
+    qtbot.mouseClick(full.applying.button, LEFT)
+    assert full.is_busy and not full.applying.button.isEnabled()
     qtbot.mouseClick(full._stop_button, LEFT)
     settle(full)
     assert full.status.text == "stopped" and not named(model, "partition")
@@ -447,7 +447,7 @@ def test_stop_ends_an_application(full, model, qtbot, settle):
 
 def test_removing_the_image_ends_its_application(full, model, settle):
     image = model.add_image(np.tile(stripes(), (12, 12)), name="large")
-    full.applying.target.choose(image)
+    full.applying.image.choose(image)
     full.apply()
     model.layers.remove(image)
     settle(full)
@@ -458,12 +458,12 @@ def test_comparing_tells_which_dictionary_is_closer(full, model, click, qtbot, s
     click(full, 0)
     qtbot.mouseClick(full.atoms.drop, LEFT)
     settle(full)
-    assert full.applying.other.value.dictionary.n_atoms == full.current.dictionary.n_atoms + 1
+    assert full.results.other.value.dictionary.n_atoms == full.current.dictionary.n_atoms + 1
     full.compare()
     settle(full)
     found = [
         dictionary.apply(stripes(), window=full.scale.value)
-        for dictionary in (full.current.dictionary, full.applying.other.value.dictionary)
+        for dictionary in (full.current.dictionary, full.results.other.value.dictionary)
     ]
     (layer,) = named(model, "compared")
     errors = [np.abs(one.difference) for one in found]
@@ -478,13 +478,12 @@ def test_a_folder_is_worked_off(full, tmp_path, settle):
     for k in range(3):
         np.save(source / f"image{k}.npy", stripes(seed=k))
     (source / "broken.npy").write_bytes(b"nothing")
-    full.applying.source.set_path(source)
-    full.applying.results.set_path(results)
-    full.apply_to_folder()
+    full.applying.choose_files(source, results)
+    full.apply()
     settle(full)
     assert "3 of 4 images done" in full.status.text and "broken.npy" in full.status.text
     assert len(list(results.glob("*_labels*"))) == 3
-    full.apply_to_folder()
+    full.apply()
     settle(full)
     assert "3 skipped" in full.status.text
 
@@ -494,9 +493,8 @@ def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
     source.mkdir()
     for k in range(30):
         np.save(source / f"image{k:02}.npy", stripes(seed=k))
-    full.applying.source.set_path(source)
-    full.applying.results.set_path(tmp_path / "out")
-    full.apply_to_folder()
+    full.applying.choose_files(source, tmp_path / "out")
+    full.apply()
     qtbot.waitUntil(lambda: " of 30: " in full.status.text, timeout=TIMEOUT)
     qtbot.mouseClick(full._stop_button, LEFT)
     settle(full)
@@ -504,10 +502,9 @@ def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
 
 
 def test_an_empty_folder_is_told(full, tmp_path, settle):
-    full.applying.source.set_path(tmp_path / "nothing")
-    full.applying.results.set_path(tmp_path / "out")
+    full.applying.choose_files(tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "nothing").mkdir()
-    full.apply_to_folder()
+    full.apply()
     settle(full)
     assert full.status.is_error
 

@@ -239,7 +239,9 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
     off = [box for box in dock.findChildren(QCheckBox) if not box.isEnabled()]
     assert [box.text() for box in off] == ["Prototypes", "Recipe"]
     assert all("not computed here" in box.toolTip() for box in off)
-    assert not dock.repeat.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()
+    assert (
+        not dock.applying.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()
+    )
     click_and_wait(qtbot, dock, dock.button)
     assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
 
@@ -347,7 +349,7 @@ def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, run, export, qtbot):
     qtbot.addWidget(dock, before_close_func=SegmentWidget.shut_down)
     run(dock)
     assert exporting.labels.layer.name == "blocks [SAF]"
-    assert exporting.repeat.button.isEnabled()
+    assert exporting.applying.button.isEnabled()
     exporting.choice.choose("recipe", True)
     exporting.choice.choose("prototypes", ".csv")
     assert exporting.choice.wanted.recipe and exporting.choice.wanted.prototypes == ".csv"
@@ -355,7 +357,7 @@ def test_a_run_under_way_gets_its_recipe_at_the_end(viewer, run, export, qtbot):
 
 def repeat(qtbot, dock):
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
-        dock.repeat.button.click()
+        dock.applying.button.click()
 
 
 @pytest.mark.parametrize("kind", ["rgb", "volume", "channels"])
@@ -372,7 +374,7 @@ def test_a_recipe_gives_the_labels_of_python(viewer, export, qtbot, kind):
     other = viewer.add_image(second, name="other")
     add_result(viewer, result)
     dock = export()
-    dock.repeat.image.choose(other)
+    dock.applying.image.choose(other)
     repeat(qtbot, dock)
     layer = viewer.layers["other [SAF]"]
     problem = Problem.from_image(second, channel_axis=axis, window=5)
@@ -388,17 +390,17 @@ def test_an_image_of_other_brightness_is_scaled_by_itself_if_that_is_wanted(
     result = result_of(stack(), window=5)
     add_result(viewer, result)
     dock = export()
-    dock.repeat.image.choose(viewer.add_image(stack() * 20 + 3.0, name="bright"))
-    dock.repeat.brightness.choose(False)
+    dock.applying.image.choose(viewer.add_image(stack() * 20 + 3.0, name="bright"))
+    dock.applying.brightness.choose(False)
     repeat(qtbot, dock)
     text = dock.status.text
     assert "bright: 1" in text and "of the values lie outside" in text, text
     assert dock.status.suggested_action == "Scale this image by itself"
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock.status.action_button.click()
-    assert dock.repeat.brightness.value and not dock.status.suggested_action
+    assert dock.applying.brightness.value and not dock.status.suggested_action
     for by_itself in (True, False):
-        dock.repeat.brightness.choose(by_itself)
+        dock.applying.brightness.choose(by_itself)
         dock.repeat.save_to(str(tmp_path / "r.json"))
         assert load_recipe(tmp_path / "r.json").options.rescale == by_itself
     np.testing.assert_array_equal(viewer.layers["bright [SAF] [1]"].data, result.labels)
@@ -408,7 +410,7 @@ def test_a_scale_larger_than_the_other_image_is_as_large_as_it(viewer, export, q
     add_result(viewer, result_of(stack(), window=5))
     other = viewer.add_image(stack()[1:4], name="other")
     dock = export()
-    dock.repeat.image.choose(other)
+    dock.applying.image.choose(other)
     repeat(qtbot, dock)
     recipe = viewer.layers["other [SAF]"].metadata["napari_saf"]["recipe"]
     assert recipe["input"]["window"] == (3, 5, 5)
@@ -421,7 +423,7 @@ def test_pixels_that_are_no_numbers_can_be_left_out(viewer, export, qtbot):
     holes[1, 3:6] = np.nan
     other = viewer.add_image(holes, name="other")
     dock = export()
-    dock.repeat.image.choose(other)
+    dock.applying.image.choose(other)
     repeat(qtbot, dock)
     assert "3 of 256 pixels" in dock.status.text
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
@@ -435,7 +437,7 @@ def test_a_recipe_of_a_plane_labels_the_slice_on_screen(viewer, export, qtbot):
     add_result(viewer, result)
     viewer.dims.set_current_step(0, 2)
     dock = export()
-    dock.repeat.image.choose(image)
+    dock.applying.image.choose(image)
     repeat(qtbot, dock)
     layer = viewer.layers["stack [SAF]"]
     assert layer.data.shape == (1, 16, 16) and layer.translate[0] == 2
@@ -445,7 +447,7 @@ def test_an_image_of_too_few_axes_is_told(viewer, export, qtbot):
     add_result(viewer, result_of(stack()))
     viewer.add_image(stack()[0])
     dock = export()
-    dock.repeat.button.click()
+    dock.applying.button.click()
     assert dock.status.is_error and "expected an image of 3 axes" in dock.status.text
 
 
@@ -460,7 +462,7 @@ def test_a_repeated_run_can_be_stopped(viewer, export, qtbot):
     viewer.add_image(blocks(), name="blocks")
     dock = export()
     with qtbot.waitSignal(dock.controller.advanced, timeout=TIMEOUT):
-        dock.repeat.button.click()
+        dock.applying.button.click()
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         dock._stop_button.click()
     assert dock.status.text.startswith("stopped: ")
@@ -481,7 +483,7 @@ def test_a_recipe_that_a_file_cannot_repeat_is_not_offered(viewer, export):
     viewer.add_labels(np.ones((32, 32), int), metadata={"napari_saf": {"recipe": recipe}})
     dock = export()
     assert "cannot repeat" in dock.repeat.summary.text()
-    assert not dock.repeat.button.isEnabled()
+    assert not dock.applying.button.isEnabled()
 
 
 def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
@@ -497,7 +499,7 @@ def test_the_dock_is_narrow_and_everything_has_a_tooltip(done, qtbot):
                 own = own.parentWidget()
                 parents.append(own)
             is_named = any(isinstance(p, QWidget) and p.toolTip() for p in parents)
-            is_fold = "Repeat this on" in getattr(control, "text", str)()
+            is_fold = "Apply to image" in getattr(control, "text", str)()
             is_suggested_action = control.isHidden()
             assert is_named or is_fold or is_suggested_action, control
 

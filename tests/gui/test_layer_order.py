@@ -56,7 +56,7 @@ def scribble(open_on, model, settle, image):
 
 def apply_strokes(open_on, model, settle, image):
     dock = scribble(open_on, model, settle, model.layers["first"])
-    dock.other.choose(image)
+    dock.applying.image.choose(image)
     model.layers["above"].visible = True
     dock.apply()
     settle(dock)
@@ -66,9 +66,9 @@ def apply_strokes(open_on, model, settle, image):
 def use_prototypes(open_on, model, settle, image):
     segment(open_on, model, settle, model.layers["first"])
     dock = open_on(model, PrototypesWidget)
-    dock.other_image.choose(image)
+    dock.applying.image.choose(image)
     model.layers["above"].visible = True
-    dock.use()
+    dock.apply()
     settle(dock)
     return dock
 
@@ -76,9 +76,9 @@ def use_prototypes(open_on, model, settle, image):
 def repeat(open_on, model, settle, image):
     segment(open_on, model, settle, model.layers["first"])
     dock = open_on(model, ExportWidget)
-    dock.repeat.image.choose(image)
+    dock.applying.image.choose(image)
     model.layers["above"].visible = True
-    dock.start_repeat()
+    dock.apply()
     settle(dock)
     return dock
 
@@ -89,7 +89,7 @@ def apply_dictionary(open_on, model, settle, image):
     saf.PatchDictionary.learn([blocks()], **options).save(apply_dictionary.path)
     dock.load(apply_dictionary.path)
     settle(dock)
-    dock.applying.target.choose(image)
+    dock.applying.image.choose(image)
     dock.apply()
     settle(dock)
     return dock

@@ -7,10 +7,10 @@ from gui_cases import TIMEOUT
 import napari_saf as saf
 from napari_saf._gui.export.source import labelling_reader
 from napari_saf._gui.layers.metadata import recipe_of
-from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
+from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
-from napari_saf._gui.prototypes.labels import FileSource, create_job
+from napari_saf._gui.prototypes.labels import FileSource, prototype_set
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.input import PLAIN
 from napari_saf.methods import not_cancelled
@@ -56,7 +56,7 @@ def label(empty_dock, qtbot, viewer):
 def repeated(viewer, labels, image):
     """Return the labels that repeating gives, and where they would lie."""
     recipe = recipe_of(labels)
-    request = repeat_job(viewer, recipe, image, len(labelled_axes(labels)), labels)
+    request = repeat_job(viewer, recipe, image, labels)
     result = request.method.run(request.image_job.read(not_cancelled))
     return request.placement.shape(result.labels.shape), result.labels
 
@@ -207,7 +207,7 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     layer = viewer.add_image(np.random.default_rng(1).random((12, 12)), name="a")
     viewer.dims.ndisplay = 3
     source = FileSource("p.json", saf.load_prototypes(tmp_path / "p.json"))
-    job = create_job(viewer, source, layer, None)
+    job = repeat_job(viewer, prototype_set(source).recipe(), layer)
     assert job.image_job.read(not_cancelled).n_nodes == 144
     assert image_region(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None
 

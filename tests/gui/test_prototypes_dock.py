@@ -211,7 +211,7 @@ def test_painted_labels_have_rows_and_say_what_they_lack(open_dock, press):
     for name in ("split", "refine"):
         assert not dock.buttons[name].isEnabled()
         assert "recipe" in dock.buttons[name].toolTip()
-    assert not dock.buttons["use"].isEnabled()
+    assert not dock.applying.button.isEnabled()
     press(dock, "delete", 1)
     np.testing.assert_array_equal(labels_of(dock), np.where(QUADRANTS == 1, 0, QUADRANTS))
     press(dock, "merge", 2, 3)
@@ -253,8 +253,8 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     dock.rename(1, "brick")
     press(dock, "merge", 1, 4)
     model.add_image(blocks()[:16], name="upper", rgb=True)
-    dock.other_image.choose(model.layers["upper"])
-    qtbot.mouseClick(dock.buttons["use"], LEFT)
+    dock.applying.image.choose(model.layers["upper"])
+    qtbot.mouseClick(dock.applying.button, LEFT)
     settle(dock)
     made = model.layers["upper [AF]"]
     assert (made.data == QUADRANTS[:16]).mean() > 0.98
@@ -265,8 +265,8 @@ def test_prototypes_label_another_image_in_the_scaling_of_the_first(
     assert "upper [AF]" not in model.layers
     press(dock, "redo")
     assert "upper [AF]" in model.layers
-    dock.other_image.choose(model.add_image(stack(1)[0], name="grey"))
-    dock.use()
+    dock.applying.image.choose(model.add_image(stack(1)[0], name="grey"))
+    dock.apply()
     assert dock.status.text == "grey: expected as many channels as the prototypes have (3), got 1"
 
 
@@ -274,8 +274,8 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, mod
     volume = stack()
     dock = open_dock(volume, 1 + (volume > 0.5).astype(np.uint8))
     few = model.add_image(volume[2:4], name="few", scale=(3, 1, 1))
-    dock.other_image.choose(few)
-    dock.use()
+    dock.applying.image.choose(few)
+    dock.apply()
     settle(dock)
     made = model.layers["few [AF]"]
     assert (made.data == 1 + (volume[2:4] > 0.5)).mean() > 0.95
@@ -285,8 +285,8 @@ def test_prototypes_label_a_volume_of_fewer_slices_than_the_scale(open_dock, mod
 def test_pixels_that_are_no_numbers_can_be_left_out(dock, model, settle):
     holes = blocks().astype(np.float32)
     holes[3, 5:9] = np.nan
-    dock.other_image.choose(model.add_image(holes, name="holes", rgb=True))
-    dock.use()
+    dock.applying.image.choose(model.add_image(holes, name="holes", rgb=True))
+    dock.apply()
     settle(dock)
     assert "4 of 1024 pixels" in dock.status.text
     dock.status.suggested_action_clicked.emit()
@@ -308,8 +308,8 @@ def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press,
     np.testing.assert_allclose(dock.table.rows[1].color[:3], layer.get_color(2)[:3], atol=1e-4)
     press(dock, "merge", 1, 4)
     assert [row.number for row in dock.table.rows] == [1, 2, 3]
-    dock.other_image.choose(model.layers["blocks"])
-    dock.use()
+    dock.applying.image.choose(model.layers["blocks"])
+    dock.apply()
     settle(dock)
     made = model.layers["blocks [AF]"]
     assert (made.data == np.where(QUADRANTS == 4, 1, QUADRANTS)).mean() > 0.98

@@ -456,7 +456,7 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     np.testing.assert_array_equal(again.regions, shown)
     assert read_image(tmp_path / "out_figure.png").array.size
 
-    run(export, export.start_repeat)
+    run(export, export.apply)
     settle(export)
     _, (_, repeated) = layers_of(viewer)
     np.testing.assert_array_equal(repeated.data, shown)

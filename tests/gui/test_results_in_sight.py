@@ -97,7 +97,7 @@ def test_a_repeated_run_hides_the_one_before(viewer, dock, run):
     export = viewer.window.add_plugin_dock_widget("napari-saf", "Export")[1]
     export.labels.choose(in_sight(viewer)[0])
     for _ in range(2):
-        run(export, start=export.start_repeat)
+        run(export, start=export.apply)
     assert len(in_sight(viewer)) == 1
 
 

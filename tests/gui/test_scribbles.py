@@ -319,7 +319,7 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
     apply_to(scribbles, model.layers["holes"])
     settle(scribbles)
     assert scribbles.status.suggested_action == "Mask them and run"
-    scribbles.other.choose(model.layers["holes"])
+    scribbles.applying.image.choose(model.layers["holes"])
     scribbles.status.suggested_action_clicked.emit()
     settle(scribbles)
     made = model.layers["holes [from strokes] [1]"]
@@ -329,8 +329,8 @@ def test_pixels_that_are_no_numbers_are_left_out_once_that_is_asked_for(
 def test_what_was_taught_is_applied_to_another_image(taught, model, settle):
     other = model.add_image(blocks()[::-1, ::-1].copy(), name="turned", scale=(2, 2))
     taught.input.choose(features="intensity")
-    taught.other.choose(other)
-    taught.buttons["apply"].click()
+    taught.applying.image.choose(other)
+    taught.applying.button.click()
     settle(taught)
     found = model.layers["turned [from strokes]"]
     assert (found.data == QUADRANTS[::-1, ::-1]).mean() > 0.95
@@ -348,17 +348,17 @@ def test_all_ways_to_another_image_give_the_same_labels(
     other = model.add_image(dim, name="dim", rgb=True)
     np.save(tmp_path / "dim.npy", dim)
     for by_itself in (True, False):
-        taught.brightness.choose(by_itself)
-        taught.save_prototypes(str(tmp_path / "t.json"))
+        taught.applying.brightness.choose(by_itself)
+        taught.save_classifier(str(tmp_path / "t.json"))
         apply_to(taught, other)
         settle(taught)
         applied = model.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
         prototypes = open_on(model, PrototypesWidget)
         prototypes.load_from(str(tmp_path / "t.json"))
-        prototypes.other_image.choose(other)
-        assert prototypes.brightness.value == by_itself
+        prototypes.applying.image.choose(other)
+        assert prototypes.applying.brightness.value == by_itself
         with qtbot.waitSignal(prototypes.controller.finished, timeout=TIMEOUT):
-            prototypes.use()
+            prototypes.apply()
         used = model.layers["dim [AF]" + " [1]" * (not by_itself)].data
         np.testing.assert_array_equal(used, applied)
         run = (tmp_path / "dim.npy", "-o", tmp_path / "m.npy", "--prototypes", tmp_path / "t.json")
@@ -369,7 +369,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
 
 def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.strokes.rename(2, "brick")
-    taught.save_prototypes(str(tmp_path / "taught.csv"))
+    taught.save_classifier(str(tmp_path / "taught.csv"))
     assert taught.status.text.startswith("saved taught.csv.json"), taught.status.text
     found = saf.load_prototypes(tmp_path / "taught.csv.json")
     assert found.names[2] == "brick"
@@ -379,20 +379,20 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.input.choose(features="position")
     taught.buttons["update_labels"].click()
     settle(taught)
-    taught.save_prototypes(str(tmp_path / "other.json"))
+    taught.save_classifier(str(tmp_path / "other.json"))
     assert taught.status.is_error and "positions" in taught.status.text
     assert not (tmp_path / "other.json").exists()
 
 
 def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path):
     scribbles.buttons["new_strokes"].click()
-    scribbles.save_prototypes(str(tmp_path / "a.json"))
+    scribbles.save_classifier(str(tmp_path / "a.json"))
     assert "no labels to learn from yet" in scribbles.status.text
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(scribbles, corner, number)
     scribbles.follow.setChecked(False)
     paint(scribbles, CORNERS[2], 3)
-    scribbles.save_prototypes(str(tmp_path / "a.json"))
+    scribbles.save_classifier(str(tmp_path / "a.json"))
     assert "press Update first" in scribbles.status.text
     assert not (tmp_path / "a.json").exists()
 

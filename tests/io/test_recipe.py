@@ -323,6 +323,16 @@ def test_a_recipe_of_regions_keeps_its_level_for_others(taught):
     assert other.level == 0.5 and Recipe.from_plain(other.raw).level == 0.5
 
 
+@pytest.mark.parametrize(("n_labels", "n_each"), [(4, 8), (42, 6), (168, 1)])
+def test_many_labels_are_taught_by_fewer_prototypes_each(n_labels, n_each):
+    labels = 1 + np.arange(168).reshape(12, 14) % n_labels
+    problem = Problem.from_image(np.repeat(np.repeat(IMAGE, 3, 0), 3, 1), **PLAIN)
+    labels = np.repeat(np.repeat(labels, 3, 0), 3, 1)
+    found = PrototypeSet.taught_by(problem, labels).by_label()
+    assert len(found) == n_labels
+    assert max(map(len, found.values())) == min(n_each, 168 // n_labels)
+
+
 @pytest.mark.parametrize("features", ["position", "array"])
 def test_what_is_of_one_image_alone_is_not_taught(taught, features):
     image, _, result, _ = taught

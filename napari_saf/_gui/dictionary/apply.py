@@ -1,20 +1,16 @@
-"""A dictionary applied to an image, compared with another, applied to a folder."""
+"""What comes of a dictionary that is applied to an image, or compared with another one."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Image, Layer
+from napari.layers import Layer
 from numpy.typing import NDArray
-from qtpy.QtWidgets import QCheckBox, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QVBoxLayout, QWidget
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice
-from napari_saf._gui.forms.controls import FolderField
+from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import (
     FormSection,
     create_button,
@@ -22,16 +18,13 @@ from napari_saf._gui.forms.layout import (
     create_row,
     fill_layout,
 )
-from napari_saf._gui.layers.metadata import METADATA_KEY, is_given
+from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import ImageRegion, lay_over, place
 from napari_saf._gui.runs.controller import run_registry
-from napari_saf.batch import DictionaryTask, run_batch
 from napari_saf.dictionary import PatchSegmentation
-from napari_saf.io import find_images
 
 _PERCENTILE = 99.5
 """Of the errors; larger ones have the same colour."""
-_MOST_NAMED = 3
 _RECONSTRUCTIONS = (
     ("closest atoms", "blended"),
     ("atoms of the labels", "matched"),
@@ -48,30 +41,19 @@ LayerData = dict[str, tuple[NDArray[Any], dict[str, Any], str]]
 """Layers as napari's plugins describe them, by kind: "Labels", "Rebuilt", "Error", "Gain"."""
 
 
-class ApplySection(QWidget):
-    """What to apply the dictionary to, and the buttons for it.
+class ResultsSection(QWidget):
+    """How images are rebuilt, what to compare with, and which of the results is in sight.
 
-    The buttons in `kinds` choose which one of the `layers` that were made is in sight.
+    The buttons in `kinds` choose which one of the `layers` that were made that is.
     """
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
-        self.target = LayerChoice(viewer, Image, is_given)
-        self.source = FolderField("The folder with the images")
-        self.results = FolderField("The folder for labels and rebuilt images")
-        self.overwrite = QCheckBox("redo what is there")
         self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice()
-        self.apply = create_button(
-            "Apply", "Label this image with the atoms, and rebuild it from them."
-        )
         self.compare = create_button(
             "Compare",
             "Rebuild the image from both dictionaries and show where this one is closer "
             "(green) and where the other one is (pink).",
-        )
-        self.apply_to_folder = create_button(
-            "Apply to folder",
-            "Label all images of the folder; one that fails does not stop the others.",
         )
         self.kinds = {kind: create_button(kind, tooltip) for kind, tooltip in _KINDS.items()}
         for kind, button in self.kinds.items():
@@ -83,13 +65,7 @@ class ApplySection(QWidget):
         self._region: ImageRegion | None = None
         self._kinds_row = create_row(*self.kinds.values())
         self._kinds_row.hide()
-        self._create_layout()
-
-    def _create_layout(self) -> None:
-        target = create_row(self.target, self.apply, stretch=0)
-        target.layout().setStretch(0, 1)
-        image, comparison, folder = FormSection(), FormSection(), FormSection()
-        image.add_row("Apply to", target, "An image layer, seen or not while learning.")
+        comparison = FormSection()
         comparison.add_row(
             "Rebuild with",
             self.reconstruction,
@@ -98,13 +74,8 @@ class ApplySection(QWidget):
         )
         comparison.add_row("Compare with", self.other, "A dictionary that was on screen before.")
         comparison.add_row("", self.compare, "On the image that is chosen above.")
-        folder.add_row("Images in", self.source, "All images of this folder.")
-        folder.add_row("Results in", self.results, "Labels, rebuilt images and a table.")
-        folder.add_row("", self.overwrite, "Without this, images that have results are skipped.")
-        folder.add_row("", self.apply_to_folder)
         options = create_fold("Compare, options", comparison)
-        apply_to_folder = create_fold("Apply to a folder", folder)
-        fill_layout(QVBoxLayout(self), image, self._kinds_row, options, apply_to_folder)
+        fill_layout(QVBoxLayout(self), self._kinds_row, options)
 
     def add_layers(self, region: ImageRegion, layers: dict[str, Layer]) -> str:
         """Let the buttons show and hide these too, or in place of earlier ones.
@@ -139,13 +110,6 @@ class ApplySection(QWidget):
             self.show_kind("Labels")
         run_registry(self._viewer).bring_back(layer)
         layer.visible = True
-
-    def update_enabled(self, may_apply: bool) -> None:
-        has_target = may_apply and self.target.layer is not None
-        has_folders = self.source.path is not None and self.results.path is not None
-        self.apply.setEnabled(has_target)
-        self.compare.setEnabled(has_target and self.other.value is not None)
-        self.apply_to_folder.setEnabled(may_apply and has_folders)
 
 
 def describe_results(found: PatchSegmentation, other: PatchSegmentation | None = None) -> str:
@@ -216,34 +180,6 @@ def _attributes(region: ImageRegion, title: str) -> dict[str, Any]:
     return own | region.placement.transform
 
 
-def apply_to_folder(
-    task: DictionaryTask,
-    source: Path,
-    report: Callable[[object], None],
-    cancelled: Callable[[], bool],
-) -> tuple[str, bool]:
-    """Do a task for the images of one folder; report a fraction and a text.
-
-    Return a summary with the names of images that failed, and whether any did.
-    """
-    paths, outcomes = find_images([source]), defaultdict(list)
-    n_images = len(paths)
-    report((0.0, f"0 of {n_images}"))
-    for k, outcome in enumerate(run_batch(task, task.plan(paths), cancelled=cancelled), start=1):
-        outcomes[outcome.state].append(outcome)
-        report((k / n_images, f"{k} of {n_images}: {outcome.job.title} {outcome.state}"))
-    done, skipped, failed = (outcomes[state] for state in ("done", "skipped", "failed"))
-    lines = [f"{len(done)} of {n_images} images done"]
-    psnrs = [outcome.result for outcome in done if outcome.result is not None]
-    if psnrs:
-        lines[0] += f", {sum(psnrs) / len(psnrs):.1f} dB on average"
-    if skipped:
-        lines.append(f"{len(skipped)} skipped: results were there")
-    n_left = n_images - len(done) - len(skipped) - len(failed)
-    if n_left:
-        lines.append(f"stopped, {n_left} left")
-    if failed:
-        named = ", ".join(outcome.job.title for outcome in failed[:_MOST_NAMED])
-        more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
-        lines.append(f"failed: {named}{more} ({failed[0].error})")
-    return "\n".join(lines), bool(failed)
+def describe_ratios(ratios: list[float]) -> str:
+    """Return how well images of a folder were rebuilt, as the end of a line."""
+    return f", {sum(ratios) / len(ratios):.1f} dB on average" if ratios else ""

@@ -15,20 +15,22 @@ from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.dictionary.apply import (
-    ApplySection,
     LayerData,
-    apply_to_folder,
+    ResultsSection,
     create_layers,
+    describe_ratios,
     describe_results,
 )
 from napari_saf._gui.dictionary.atoms import AtomsSection
 from napari_saf._gui.dictionary.layers import AtomLabelsList, ColoredDictionary, count_atoms
+from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, ImageList
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.placement import (
     ImageRegion,
     channel_axes,
@@ -53,6 +55,7 @@ from napari_saf.result import STATUS_TEXTS
 _MOST_RECENT = 12
 _NO_IMAGE = "no image: open an image and tick it first"
 _DEFAULT_WINDOW = 3
+_APPLY_HELP = "Label that image with the atoms, and rebuild it from them."
 _FILTER = f"Patch dictionaries (*{DICTIONARY_SUFFIX})"
 
 
@@ -70,7 +73,10 @@ class DictionaryWidget(RunDock):
         self.images = ImageList(viewer)
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
-        self.atoms, self.applying = AtomsSection(), ApplySection(viewer)
+        self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
+        self.applying = ApplySection(
+            viewer, _APPLY_HELP, self.apply, is_given, has_brightness=False
+        )
         self._learn_help = (
             "Learn atoms from the ticked images; what is learned is shown live "
             f"({self._key_of('run_or_stop')})."
@@ -87,9 +93,10 @@ class DictionaryWidget(RunDock):
             "Side of the window over which labels are averaged: small keeps detail, large smooths.",
         )
         fold = create_fold("Advanced", self.form.advanced)
-        widgets = [section, self.form.basic, fold, self.atoms, self.applying]
+        self._apply_fold = create_fold(APPLY_TITLE, self.applying)
+        widgets = [section, self.form.basic, fold, self.atoms, self._apply_fold, self.results]
         self._lay_out(widgets, [self.learn, self._stop_button], [])
-        atoms, applying = self.atoms, self.applying
+        atoms = self.atoms
         self._connect(
             (self.images.changed, self._offer_channels),
             (self.images.changed, self._update_enabled),
@@ -98,20 +105,16 @@ class DictionaryWidget(RunDock):
             (atoms.edited, self._on_edited),
             (atoms.load.clicked, self._on_load_clicked),
             (atoms.save.clicked, self._on_save_clicked),
-            (applying.apply.clicked, self.apply),
-            (applying.compare.clicked, self.compare),
-            (applying.apply_to_folder.clicked, self.apply_to_folder),
-            (applying.target.layer_changed, self._update_enabled),
-            (applying.target.layer_changed, self._on_image_changed),
-            (applying.source.changed, self._update_enabled),
-            (applying.results.changed, self._update_enabled),
+            (self.results.compare.clicked, self.compare),
+            (self.applying.changed, self._update_enabled),
+            (self.applying.image.layer_changed, self._on_image_changed),
             (viewer.layers.events.removed, self._on_layer_removed),
         )
         self._offer_channels()
         self._update_enabled()
 
     def _release(self) -> None:
-        self.applying.layers.clear()
+        self.results.layers.clear()
         self._atom_labels.known.clear()
 
     @property
@@ -253,16 +256,17 @@ class DictionaryWidget(RunDock):
     def _show_new(self, new: ColoredDictionary) -> None:
         self._atom_labels.highlight(())
         self.atoms.begin(new)
+        self._apply_fold.expand(animate=False)
         self._on_edited(new)
 
     def _on_edited(self, edited: ColoredDictionary) -> None:
         if edited not in self._recent:
             self._recent = [*self._recent, edited][-_MOST_RECENT:]
         others = [one for one in reversed(self._recent) if one is not edited]
-        self.applying.other.offer([(one.title, one) for one in others])
+        self.results.other.offer([(one.title, one) for one in others])
         for k, one in enumerate(others):
-            self.applying.other.setItemData(k, one.title, Qt.ItemDataRole.ToolTipRole)
-        self.applying.other.setCurrentIndex(0)
+            self.results.other.setItemData(k, one.title, Qt.ItemDataRole.ToolTipRole)
+        self.results.other.setCurrentIndex(0)
         self.run_in_background(
             "map",
             lambda stop: edited.dictionary.embedding(),
@@ -281,7 +285,7 @@ class DictionaryWidget(RunDock):
             self.status.reset("apply the dictionary to an image to see where its atoms are used")
             return
         layer, label = found
-        self.applying.show_labels(layer)
+        self.results.show_labels(layer)
         labels = np.asarray(layer.data)
 
         def center(pixel: tuple[int, ...] | None) -> None:
@@ -295,19 +299,23 @@ class DictionaryWidget(RunDock):
     def _options(self) -> dict[str, Any]:
         return {
             "window": self.scale.value,
-            "reconstruction": self.applying.reconstruction.value,
+            "reconstruction": self.results.reconstruction.value,
             "device": str(self.form.values().get("device", "auto")),
         }
 
     def apply(self) -> None:
-        self._apply_to_target([])
+        """Apply the dictionary to the chosen image, or to files."""
+        if self.applying.takes_files:
+            self._apply_to_files()
+        else:
+            self._apply_to_target([])
 
     def compare(self) -> None:
-        self._apply_to_target([self.applying.other.value])
+        self._apply_to_target([self.results.other.value])
 
     def _apply_to_target(self, others: list[ColoredDictionary]) -> None:
         """Apply the dictionary to the chosen image, and perhaps another one to compare with."""
-        target, current = self.applying.target.layer, self.current
+        target, current = self.applying.layer, self.current
         if target is None or current is None or self.is_busy:
             return
         region, options = self._region(target), self._options()
@@ -330,7 +338,7 @@ class DictionaryWidget(RunDock):
             layers = {kind: add(Layer.create(*layer)) for kind, layer in created.items()}
             if "Labels" in layers:
                 self._atom_labels.add(layers["Labels"], target, current)
-            note = self.applying.add_layers(region, layers)
+            note = self.results.add_layers(region, layers)
             self.status.show_progress(
                 1.0, "\n".join(filter(None, [f"{target.name}: {text}", note]))
             )
@@ -339,32 +347,17 @@ class DictionaryWidget(RunDock):
         verb = "comparing on" if others else "applying to"
         self.begin_task(f"{verb} {target.name}", calculate, show)
 
-    def apply_to_folder(self) -> None:
-        source, results = self.applying.source.path, self.applying.results.path
-        if source is None or results is None or self.current is None:
-            return
-        task = DictionaryTask(
-            dictionary=self.current.dictionary,
-            folder=results,
-            overwrite=self.applying.overwrite.isChecked(),
-            **self._options(),
-        )
-
-        def advance(progress: tuple[float, str]) -> None:
-            fraction, self._task_text = progress
-            self.status.show_progress(fraction, self._task_text)
-
-        def show(summary: tuple[str, bool]) -> None:
-            text, has_failed = summary
-            if has_failed:
-                self.status.show_error(text)
-            else:
-                self.status.show_progress(1.0, text)
-
-        self.begin_task("looking for images", partial(apply_to_folder, task, source), show, advance)
+    def _apply_to_files(self) -> None:
+        current, results = self.current, self.applying.results.path
+        if current is not None and results is not None:
+            with self._showing_errors():
+                redo = self.applying.overwrite.isChecked()
+                own = self._options() | {"folder": results, "overwrite": redo}
+                task = DictionaryTask(dictionary=current.dictionary, **own)
+                self.applying.start_files(self, task, task.plan, describe_ratios)
 
     def _on_layer_removed(self, event: Any) -> None:
-        self.applying.forget_layer(event.value)
+        self.results.forget_layer(event.value)
         self._atom_labels.forget(event.value)
         if self._task_layer is not None and event.value == self._task_layer:
             self._on_stop_clicked()
@@ -378,4 +371,8 @@ class DictionaryWidget(RunDock):
         self._offer(self.learn, "" if self.images.chosen() else _NO_IMAGE, self._learn_help)
         self.learn.setEnabled(self.learn.isEnabled() and self._task is None)
         self.atoms.set_enabled(not self.is_busy)
-        self.applying.update_enabled(not self.is_busy and self.current is not None)
+        none = "learn or load a dictionary first" if self.current is None else ""
+        why_not = BUSY if self.is_busy else none
+        self.applying.update_enabled(why_not)
+        may_compare = not why_not and self.applying.layer is not None
+        self.results.compare.setEnabled(may_compare and self.results.other.value is not None)

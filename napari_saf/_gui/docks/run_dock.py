@@ -307,6 +307,11 @@ class RunDock(QWidget):
         self._update_enabled()
         task.start()
 
+    def show_task(self, fraction: float, text: str) -> None:
+        """Show how far the task is, and in words where."""
+        self._task_text = text
+        self.status.show_progress(fraction, text)
+
     def run_in_background(
         self, key: str, function: Callable[[Callable[[], bool]], Any], then: _Callback
     ) -> None:

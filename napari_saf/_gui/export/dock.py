@@ -19,6 +19,7 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
+from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import labelling_reader, write_files
@@ -31,12 +32,11 @@ from napari_saf._gui.layers.metadata import (
     is_regions,
     labels_to_choose,
     prototypes_of,
-    raw_recipe,
     recipe_of,
+    stored_recipe,
 )
-from napari_saf._gui.layers.placement import image_region, labelled_axes, labelled_image
+from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.runs.controller import run_registry
-from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
     FIGURE_SUFFIXES,
@@ -82,6 +82,7 @@ _TICKED = ("masks", "regions")
 _ROWS = (("a row for each label", False), ("a row for each region", True))
 _ROWS_HELP = "Whether a label is measured as a whole, or each of its connected regions by itself."
 _LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
+_APPLY_HELP = "Label that image with the same method, parameters, features and scale."
 _HELP = "Write the ticked files. Before one is replaced, you are asked."
 _STOP_HELP = (
     "Finish the file that is being written, and leave out the others; end a run with the labels "
@@ -177,7 +178,8 @@ class ExportWidget(RunDock):
         self._watched: Any = None
         self._raw: object = None
         self._repeated: Recipe | None = None
-        self.choice, self.repeat = ExportChoice(), RepeatSection(viewer, self.status)
+        self.choice, self.applying = ExportChoice(), ApplySection(viewer, _APPLY_HELP, self.apply)
+        self.repeat = RepeatSection(self.applying, self.status)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
@@ -190,13 +192,12 @@ class ExportWidget(RunDock):
         rows.add_row("Image", self.image, "What was labelled: for brightness and the figure.")
         where.add_row("Name", self.file_name, "What the names of the files begin with.")
         where.add_row("Folder", self.folder, "Where the files go.")
-        fold = create_fold("Repeat this on …", self.repeat)
+        fold = create_fold(APPLY_TITLE, self.repeat)
         self._lay_out([rows, self.choice, where, fold], [self.button, self._stop_button], [])
         self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
             (self.button.clicked, self.start),
-            (self.repeat.button.clicked, self.start_repeat),
-            (self.repeat.image.layer_changed, self._update_enabled),
+            (self.applying.changed, self._update_enabled),
             (self.file_name.textChanged, self._update_enabled),
             (self.folder.changed, self._update_enabled),
             (self.choice.changed, self._update_enabled),
@@ -212,23 +213,13 @@ class ExportWidget(RunDock):
         """Stop the task that is running; the shortcut writes no files."""
         return self.is_busy and super().run_or_stop()
 
-    def start_repeat(self, finite_only: bool = False) -> None:
-        """Label another image by the recipe; perhaps without pixels that are not finite."""
+    def apply(self, finite_only: bool = False) -> None:
+        """Label another image, or files, by the recipe."""
         self._finite_only = finite_only
-        recipe, labels = self.repeat.recipe, self.labels.layer
-        if recipe is None or self._task is not None:
-            return
-        with self._showing_errors():
-            job = repeat_job(
-                self._viewer,
-                recipe,
-                self.repeat.image.layer,
-                len(labelled_axes(labels)),
-                labels,
-                self.repeat.brightness.value,
-            )
-            self._repeated = recipe
-            self.controller.start(job.masked() if finite_only else job)
+        recipe, self._repeated = self.repeat.recipe, self.repeat.recipe
+        if recipe is not None and self._task is None:
+            with self._showing_errors():
+                self.applying.start(self, recipe, self.labels.layer, finite_only=finite_only)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -293,13 +284,13 @@ class ExportWidget(RunDock):
             layer.events.set_data.connect(self._on_data_changed)
 
     def _on_data_changed(self, event: object = None) -> None:
-        if raw_recipe(self.labels.layer) is not self._raw:
+        if stored_recipe(self.labels.layer) is not self._raw:
             self._show_recipe()
 
     def _show_recipe(self) -> None:
         """Offer what the labels carry: prototypes and a recipe, to save and to repeat."""
         labels, recipe, why_not = self.labels.layer, None, "no labels are chosen"
-        self._raw = None if labels is None else raw_recipe(labels)
+        self._raw = None if labels is None else stored_recipe(labels)
         if labels is not None:
             try:
                 recipe, why_not = recipe_of(labels), ""
@@ -372,8 +363,8 @@ class ExportWidget(RunDock):
 
     def _run_again(self, *, rescale: bool) -> None:
         if rescale:
-            self.repeat.brightness.choose(True)
-        self.start_repeat(self._finite_only)
+            self.applying.brightness.choose(True)
+        self.apply(self._finite_only)
 
 
 def _named(paths: list[Path]) -> str:

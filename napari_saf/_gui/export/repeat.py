@@ -1,38 +1,38 @@
-"""Repeat the recipe of a result on another image, or keep it for a folder."""
+"""The recipe of a result: applied to other images, or kept for Python and the command line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import napari
-from napari.layers import Image
 from qtpy.QtWidgets import QFileDialog, QFrame, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
 
-from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
+from napari_saf._gui.docks.apply import BUSY, ApplySection
 from napari_saf._gui.forms.controls import StatusArea, json_path
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
-from napari_saf._gui.forms.layout import FormSection, create_button, fill_layout
+from napari_saf._gui.forms.layout import create_button, fill_layout
 from napari_saf.errors import SafError
 from napari_saf.io import Recipe, save_recipe
 from napari_saf.methods import METHODS
 
-_HELP = "Label this image with the same method, parameters, features and scale."
-_FOLDER_TEXT = "For a folder of images, save the recipe and type in a terminal:"
+_FOLDER_TEXT = "The same in a terminal, with the saved recipe:"
 _FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
+_TAUGHT = (
+    "Images without strokes are labelled by what the strokes taught, also the one that they were "
+    "painted on."
+)
+_NEEDS_STROKES = "the strokes taught nothing that holds for other images"
 _COMMAND_HEIGHT = 66
 """Four lines."""
 
 
 class RepeatSection(QWidget):
-    """What repeats a recipe: an image, its brightness and the button; or a file and a command."""
+    """What repeats a recipe: where it is applied; or a file and a command."""
 
-    def __init__(self, viewer: napari.Viewer, status: StatusArea) -> None:
+    def __init__(self, applying: ApplySection, status: StatusArea) -> None:
         super().__init__()
         self.recipe: Recipe | None = None
-        self._status, self._stem = status, ""
-        self.image = LayerChoice(viewer, Image)
-        self.brightness = Choice(BRIGHTNESS)
-        self.button = create_button("Repeat")
+        self._status, self._stem, self._why_not = status, "", ""
+        self._applying = applying
         self._save = create_button(
             "Save recipe …",
             "Save the recipe as a file, for Python and the command line.",
@@ -49,15 +49,12 @@ class RepeatSection(QWidget):
         self._command.setFixedHeight(_COMMAND_HEIGHT)
         self._command.setStyleSheet("font-family: monospace; font-size: 8pt;")
         self._command.setToolTip(_FOLDER_HELP)
-        rows = FormSection()
-        rows.add_row("On image", self.image, "The image to label in the same way.")
-        rows.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
-        widgets = (self.summary, rows, self.button, folder, self._save, self._command)
+        widgets = (self.summary, applying, folder, self._save, self._command)
         fill_layout(QVBoxLayout(self), *widgets)
 
     def show_recipe(self, recipe: Recipe | None, why_not: str, stem: str) -> None:
         """Offer to repeat a recipe, or say why nothing can be; files are called after `stem`."""
-        self._stem = stem
+        self._stem, self._why_not = stem, ""
         if recipe is None or recipe.options is None:
             self.recipe = None
             reason = why_not or "the run was on a graph, not on an image"
@@ -69,18 +66,23 @@ class RepeatSection(QWidget):
             scale = f", scale {sides}" if recipe.method.uses_window else ""
             features = FEATURE_LABELS.get(options.features, options.features)
             level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
-            self.summary.setText(f"{METHODS[recipe.method.name].title}, {features}{scale}{level}.")
-            self.brightness.choose(options.rescale or options.scaling is None)
+            text = f"{METHODS[recipe.method.name].title}, {features}{scale}{level}."
+            if recipe.taught is not None:
+                text = f"{text} {_TAUGHT}"
+            elif recipe.method.follows_seeds:
+                self._why_not = _NEEDS_STROKES
+                text = f"{text} Here {_NEEDS_STROKES}."
+            self.summary.setText(text)
+            self._applying.brightness.choose(options.rescale or options.scaling is None)
         self._command.setPlainText(
             f"napari-saf segment FOLDER --recipe {stem}.recipe.json -o OUT --jobs 4"
         )
 
     def update_enabled(self, is_free: bool) -> None:
-        """Enable what can be done; a run may be repeated while no other work is under way."""
-        has_recipe, has_image = self.recipe is not None, self.image.layer is not None
-        self.button.setEnabled(has_recipe and has_image and is_free)
-        text = _HELP if has_image else "Open an image first."
-        self.button.setToolTip(text if has_recipe else self.summary.text())
+        """Enable what can be done; a recipe is applied while no other work is under way."""
+        has_recipe = self.recipe is not None
+        why_not = self._why_not if has_recipe else self.summary.text().removesuffix(".")
+        self._applying.update_enabled(why_not or ("" if is_free else BUSY))
         self._save.setEnabled(has_recipe)
         self._command.setEnabled(has_recipe)
 
@@ -90,7 +92,7 @@ class RepeatSection(QWidget):
             return
         target = json_path(path, ".recipe.json")
         try:
-            save_recipe(target, self.recipe.with_rescale(self.brightness.value).raw)
+            save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).raw)
         except SafError as error:
             self._status.show_error(str(error))
         else:

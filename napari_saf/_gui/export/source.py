@@ -10,7 +10,7 @@ import napari
 import numpy as np
 from napari.layers import Image, Labels
 
-from napari_saf._gui.layers.metadata import class_names, metadata_of, points_of
+from napari_saf._gui.layers.metadata import class_names, points_of, raw_recipe
 from napari_saf._gui.layers.placement import (
     image_region,
     pixels_of,
@@ -55,7 +55,7 @@ def labelling_reader(
         axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in axes]),
         names=class_names(layer),
         prototypes=PrototypeSet.from_points(points) if points else None,
-        recipe=metadata_of(layer).get("recipe"),
+        recipe=raw_recipe(layer),
         plane=tuple(positions_on_screen(viewer, layer, axes[:-2]).values()),
         title="" if image is None else image.name,
         channel_axis=None if region is None else region[1],

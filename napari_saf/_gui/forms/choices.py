@@ -117,7 +117,7 @@ class LayerChoice(Choice):
 
     Entries that are no layers can be put before the layers: `set_others`. The first of them, which
     is `none` at first, is chosen until a person chooses; where there is none, the layer that is
-    active in the viewer.
+    active in the viewer. Those of `last` come after the layers.
     """
 
     layer_changed = Signal(object)
@@ -129,9 +129,10 @@ class LayerChoice(Choice):
         fits: Callable[[Any], bool] = lambda layer: True,
         *,
         none: str | None = None,
+        last: Entries = (),
     ) -> None:
         super().__init__()
-        self._viewer, self._kind, self._fits = viewer, kind, fits
+        self._viewer, self._kind, self._fits, self._last = viewer, kind, fits, last
         self._others: Entries = [] if none is None else [(none, None)]
         for event in list_events(viewer):
             event.connect(self.refresh)
@@ -151,7 +152,8 @@ class LayerChoice(Choice):
         before, active = self.value, self._viewer.layers.selection.active
         of_kind = [layer for layer in self._viewer.layers if isinstance(layer, self._kind)]
         layers = [(layer.name, layer) for layer in of_kind if self._fits(layer)]
-        entries = [*self._others, *layers]
+        none = [(_EMPTY, None)] if self._last and not (layers or self._others) else []
+        entries = [*none, *self._others, *layers, *self._last]
         values = [value for _, value in entries]
         chosen = before if before in values or self._others else active
         self._fill(entries, values.index(chosen) if chosen in values else 0)

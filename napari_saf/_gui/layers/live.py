@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import napari
@@ -11,10 +12,18 @@ from napari.utils.colormaps import Colormap, CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
-from napari_saf._gui.layers.metadata import LEVEL_KEY, METADATA_KEY, PARTS_KEY, raw_recipe
+from napari_saf._gui.layers.metadata import (
+    LEVEL_KEY,
+    METADATA_KEY,
+    NAMES_KEY,
+    PARTS_KEY,
+    colors_of,
+    metadata_of,
+    raw_recipe,
+)
 from napari_saf._gui.layers.placement import Placement, labelled_axes, lay_over
 from napari_saf.graph import AbstractGraph, GridGraph
-from napari_saf.io import with_level
+from napari_saf.io import PrototypeSet, with_level, with_taught
 from napari_saf.regions import RegionHierarchy
 from napari_saf.result import LabelImage, Segmentation
 
@@ -84,20 +93,12 @@ def colormap_of(colors: NDArray[np.floating]) -> CyclicLabelColormap:
     return CyclicLabelColormap(colors=colors, background_value=0)
 
 
-def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
-    # A colormap that shows the chosen label alone would leave the others black.
-    colormap = layer.colormap.model_copy(update={"use_selection": False})
-    found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
-    return np.asarray(np.clip(found, 0, 1))
-
-
 class LiveLayer:
     """A Labels layer that follows a run, made with the first labels.
 
     All methods are for the main thread. A layer that the person removed, or whose array was
     replaced, is left alone. The title stands in brackets in its name. Labels take the colours of
-    strokes, or those (256, 4) that are known before the run.
+    strokes, or those (256, 4) that are known before the run, and so names, by label.
     """
 
     def __init__(
@@ -108,8 +109,9 @@ class LiveLayer:
         placement: Placement,
         strokes: Labels | None = None,
         colors: NDArray[np.floating] | None = None,
+        names: Mapping[int, str] | None = None,
     ) -> None:
-        self.image = image
+        self.image, self._names = image, names
         self.layer: Any = None
         self.points: Any = None
         self.placement = placement
@@ -181,6 +183,14 @@ class LiveLayer:
         if result.exemplars is not None and isinstance(graph, GridGraph):
             self._mark(graph.positions(result.exemplars), result.columns)
 
+    def teach(self, taught: PrototypeSet) -> None:
+        """Keep what strokes taught with the result, to label other images by."""
+        entry = metadata_of(self.layer)
+        if not self.is_lost and isinstance(entry.get("recipe"), dict):
+            own = {PARTS_KEY: taught.by_label(), "recipe": with_taught(entry["recipe"], taught)}
+            self.layer.metadata[METADATA_KEY] = entry | own
+            self.layer.events.set_data()  # metadata have no event of their own
+
     def labels(self) -> LabelImage:
         """Return the labels on screen, in the shape of what was labelled."""
         assert self._pixels is not None
@@ -227,7 +237,8 @@ class LiveLayer:
             labels.reshape(self.placement.shape(labels.shape)).astype(kind),
             name=f"{self.image.name} [{self._title}]",
             colormap=colormap_of(self._colors),
-            metadata={METADATA_KEY: self.source},
+            metadata={METADATA_KEY: self.source}
+            | ({NAMES_KEY: dict(self._names)} if self._names else {}),
             **self.placement.transform,
         )
         self._pixels = self.layer.data

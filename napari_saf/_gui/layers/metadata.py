@@ -9,7 +9,7 @@ from napari.layers import Labels, Layer
 from numpy.typing import NDArray
 
 from napari_saf.errors import InvalidInput
-from napari_saf.io import Recipe
+from napari_saf.io import PrototypeSet, Recipe, with_taught
 from napari_saf.methods import METHODS
 
 METADATA_KEY = "napari_saf"
@@ -105,20 +105,38 @@ def labels_to_choose(viewer: Any) -> Any:
     return max(reversed(found), key=rank, default=None)
 
 
-def raw_recipe(layer: Any) -> object:
-    """Return what a layer carries as its recipe, unchecked, or None."""
+def colors_of(layer: Labels, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return the colours (r, g, b, a) of labels on a layer, of shape (n, 4)."""
+    # A colormap that shows the chosen label alone would leave the others black.
+    colormap = layer.colormap.model_copy(update={"use_selection": False})
+    found = np.asarray(colormap.map(numbers), dtype=float).reshape(-1, 4)
+    return np.asarray(np.clip(found, 0, 1))
+
+
+def stored_recipe(layer: Any) -> Any:
+    """Return what a layer carries as the recipe of its run, unchecked, or None."""
     return metadata_of(layer).get("recipe")
+
+
+def raw_recipe(layer: Any) -> Any:
+    """Return the same with what strokes taught as it is now: edited, named and coloured."""
+    raw, points = stored_recipe(layer), points_of(layer)
+    if not isinstance(raw, dict) or "taught" not in raw or not points:
+        return raw
+    colors = colors_of(layer, np.array([*points]))[:, :3].tolist()
+    own = dict(zip(points, colors, strict=True))
+    return with_taught(raw, PrototypeSet.from_points(points, names=class_names(layer), colors=own))
 
 
 def recipe_of(layer: Any) -> Recipe:
     """Return the recipe that a layer carries; InvalidInput where none can be repeated."""
-    raw = raw_recipe(layer)
+    raw = stored_recipe(layer)
     if raw is None:
         raise InvalidInput("these labels come without a recipe: they were not computed here")
     if isinstance(raw, dict) and str(raw.get("method")) not in METHODS:
         raise InvalidInput("what made these labels is repeated in its own dock")
     try:
-        return Recipe.from_plain(raw)
+        return Recipe.from_plain(raw_recipe(layer))
     except (TypeError, ValueError, ArithmeticError) as error:
         raise InvalidInput(f"the recipe cannot be repeated: {error}") from error
 

@@ -11,9 +11,10 @@ import napari
 from napari.layers import Image, Labels
 from qtpy.QtWidgets import QFileDialog
 
+from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import RunDock
-from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
@@ -29,7 +30,6 @@ from napari_saf._gui.prototypes.labels import (
     Source,
     UndoHistory,
     UndoStep,
-    create_job,
     prototype_set,
     rows_of,
 )
@@ -51,10 +51,10 @@ _HELP = {
     "split": "Divide the chosen label in two: by its features, then by the flow.",
     "delete": "Take the chosen labels away; the flow gives their pixels to the others.",
     "refine": "Let the flow go on from the labels as they are now; locked ones stay (W).",
-    "use": "Label that image with these prototypes, in the same features (f*).",
     "save": "Keep prototypes, names, colours, features and scaling in a small file.",
     "load": "Open prototypes from a file, to use them on an image.",
 }
+_APPLY_HELP = "Label that image with these prototypes, in the same features (f*)."
 _DELETE_TO_0 = "Take the chosen labels away; their pixels become 0."
 _EDITS = {
     "merge": (edits.merge, "merging", "merge"),
@@ -80,14 +80,12 @@ class PrototypesWidget(RunDock):
         self._watch = LayerWatch(self)
         self._labels = LayerChoice(viewer, Labels)
         self._image = LayerChoice(viewer, Image, self._fits_labels, none="none")
-        self.other_image = LayerChoice(viewer, Image)
-        self.brightness = Choice(BRIGHTNESS)
         self._add_controls()
         self._connect(
             (self._labels.layer_changed, self._on_labels_changed),
             (self._labels.currentIndexChanged, self._on_labels_changed),
             (self._image.layer_changed, self._update_enabled),
-            (self.other_image.layer_changed, self._update_enabled),
+            (self.applying.changed, self._update_enabled),
             (self._watch.changed, self._count_pixels),
             (self.table.selection_changed, self._on_selection_changed),
             (self.table.renamed, self.rename),
@@ -100,22 +98,21 @@ class PrototypesWidget(RunDock):
         self._on_labels_changed()
 
     def _add_controls(self) -> None:
-        choices, others = FormSection(), FormSection()
+        choices = FormSection()
         choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
         choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
-        others.add_row("Use on", self.other_image, "The image to label with these prototypes.")
-        others.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
         steps = {"undo": self.undo, "redo": self.redo}
         files = {"save": self._on_save_clicked, "load": self._on_load_clicked}
-        slots = {name: partial(self.edit, name) for name in _EDITS} | {"use": self.use}
-        texts = {"use": "Label it", "save": "Save …", "load": "Load …"}
+        slots = {name: partial(self.edit, name) for name in _EDITS}
+        texts = {"save": "Save classifier …", "load": "Load classifier …"}
         self.buttons = {
             name: create_button(texts.get(name, name.capitalize()), _HELP.get(name, ""), slot)
             for name, slot in (slots | files | steps).items()
         }
-        *edit_buttons, use, save, load, undo, redo = self.buttons.values()
-        others.layout().addWidget(create_row(use, save, load))
-        fold = create_fold("Use elsewhere, save, load", others)
+        *edit_buttons, save, load, undo, redo = self.buttons.values()
+        self.applying = ApplySection(self._viewer, _APPLY_HELP, self.apply)
+        self.applying.layout().addWidget(create_row(save, load))
+        fold = create_fold(APPLY_TITLE, self.applying)
         widgets = [choices, self.table, create_row(*edit_buttons), fold]
         self._lay_out(widgets, [undo, redo, self._stop_button], [])
 
@@ -162,7 +159,7 @@ class PrototypesWidget(RunDock):
                 self._image.choose(labelled_image(self._viewer, layer, self._fits_labels))
             options = None if source is None else source.options
             if options is not None:
-                self.brightness.choose(options.rescale or options.scaling is None)
+                self.applying.brightness.choose(options.rescale or options.scaling is None)
             self._show_rows()
             self._on_image_changed()
         self._count_pixels()
@@ -280,21 +277,22 @@ class PrototypesWidget(RunDock):
             self._pending = None
             self._count_pixels()
 
-    def use(self, finite_only: bool = False) -> None:
-        """Label another image with these prototypes; perhaps without pixels that are not finite."""
+    def apply(self, finite_only: bool = False) -> None:
+        """Label another image, or files, with these prototypes."""
         self._finite_only = finite_only
-        source, image = self.source, self.other_image.layer
-        if source is None or image is None or self.is_busy:
+        source, image = self.source, self.applying.layer
+        if source is None or self.is_busy:
             return
         with self._showing_errors():
-            job = create_job(self._viewer, source, image, self.brightness.value)
-            self._pending = (f"use on {image.name}", source, job)
-            self.controller.start(job.masked() if finite_only else job)
+            recipe = prototype_set(source).recipe()
+            self.applying.start(self, recipe, source.layer, finite_only=finite_only)
+            if self.controller.job is not None:
+                self._pending = (f"apply to {image.name}", source, self.controller.job)
 
     def save_to(self, path: str) -> None:
         if self.source is not None:
             with self._showing_errors():
-                found = prototype_set(self.source, self.brightness.value)
+                found = prototype_set(self.source, self.applying.brightness.value)
                 self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
 
     def load_from(self, path: str) -> None:
@@ -308,13 +306,13 @@ class PrototypesWidget(RunDock):
     def _on_save_clicked(self) -> None:
         title = "labels" if self.source is None else self.source.title
         start = str(Path.cwd() / f"{file_stem(title)}.prototypes.json")
-        path, _ = QFileDialog.getSaveFileName(self, "Save prototypes", start, PROTOTYPE_FILTER)
+        path, _ = QFileDialog.getSaveFileName(self, "Save classifier", start, PROTOTYPE_FILTER)
         if path:
             self.save_to(path)
 
     def _on_load_clicked(self) -> None:
         start = str(Path.cwd())
-        path, _ = QFileDialog.getOpenFileName(self, "Load prototypes", start, PROTOTYPE_FILTER)
+        path, _ = QFileDialog.getOpenFileName(self, "Load classifier", start, PROTOTYPE_FILTER)
         if path:
             self.load_from(path)
 
@@ -347,8 +345,8 @@ class PrototypesWidget(RunDock):
 
     def _run_again(self, *, rescale: bool) -> None:
         if rescale:
-            self.brightness.choose(True)
-        self.use(self._finite_only)
+            self.applying.brightness.choose(True)
+        self.apply(self._finite_only)
 
     def undo(self) -> None:
         self._restore(is_undo=True)
@@ -409,9 +407,11 @@ class PrototypesWidget(RunDock):
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
         source, layer = self.source, self._labels.layer
-        busy = "wait for the end, or stop" if self.is_busy else ""
+        busy = BUSY if self.is_busy else ""
         target = None if layer is None else EditTarget.of(layer, self._image.layer)
-        reasons = edits.why_not(source, target, self.table.selected(), self.other_image.layer)
+        reasons = edits.why_not(source, target, self.table.selected())
+        why_not_applied = reasons.pop("apply")
+        self.applying.update_enabled(busy or why_not_applied)
         for name, reason in reasons.items():
             to_0 = name == "delete" and target is not None and target.reason
             why_not = reason if name == "save" else busy or reason

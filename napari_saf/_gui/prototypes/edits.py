@@ -271,7 +271,7 @@ def free_number(taken: Collection[int], dtype: np.dtype[Any]) -> int:
 
 
 def why_not(
-    source: Source | None, target: EditTarget | None, selected: Sequence[int], other: Image | None
+    source: Source | None, target: EditTarget | None, selected: Sequence[int]
 ) -> dict[str, str]:
     """Return why each button has nothing to do; empty where it has."""
     common = "run Segment, open a Labels layer, or load prototypes" if source is None else ""
@@ -295,9 +295,7 @@ def why_not(
         "delete": common or ("" if selected else "choose a row") or locked,
         "refine": common or no_flow,
         "save": none,
-        "use": none
-        or ("" if has_features else "their features are not known")
-        or ("open an image first" if other is None else ""),
+        "apply": none or ("" if has_features else "their features are not known"),
     }
 
 

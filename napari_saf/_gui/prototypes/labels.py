@@ -6,27 +6,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import napari
 import numpy as np
-from napari.layers import Image, Labels
+from napari.layers import Labels
 from numpy.typing import NDArray
 
 from napari_saf._gui.docks.label_table import LabelRow
 from napari_saf._gui.forms.controls import fill_color
-from napari_saf._gui.layers.live import N_COLORS, LiveLayer, colors_of, label_colors
+from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,
     NAMES_KEY,
     PARTS_KEY,
     class_names,
+    colors_of,
     metadata_of,
     points_of,
-    raw_recipe,
     recipe_of,
+    stored_recipe,
 )
-from napari_saf._gui.layers.placement import labelled_axes
-from napari_saf._gui.runs.controller import RunJob
-from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet
@@ -135,7 +132,7 @@ class LayerSource:
     def state(self, state: LabelState) -> None:
         self.layer.metadata[_LOCKS_KEY] = state.locked
         self.layer.metadata[NAMES_KEY] = dict(state.names)
-        if raw_recipe(self.layer) is None:
+        if stored_recipe(self.layer) is None:
             return
         rows = None
         if state.prototypes:  # the mean of those of label l in row l - 1
@@ -285,24 +282,3 @@ def rows_of(source: Source, sizes: Mapping[int, int]) -> list[LabelRow]:
             row = replace(row, size=sizes[number], share=sizes[number] / total)
         rows.append(row)
     return rows
-
-
-def create_job(viewer: napari.Viewer, source: Source, image: Image, rescale: bool) -> RunJob:
-    """Return the run that labels an image with prototypes, in their colours.
-
-    InvalidInput if there are none, their features are not known, or the image has too few axes.
-    """
-    found = prototype_set(source)
-    if source.layer is not None:
-        n_axes = len(labelled_axes(source.layer))
-    elif found.options is not None and isinstance(found.options.window, tuple):
-        n_axes = len(found.options.window)
-    else:  # as on screen
-        has_channel_axis = getattr(found.options, "channel_axis", None) is not None
-        n_channel_axes = int(has_channel_axis and not image.rgb)
-        n_axes = min(int(viewer.dims.ndisplay), int(image.ndim) - n_channel_axes)
-    job = prototypes_job(viewer, found, image, n_axes, source.layer, rescale)
-    colors = np.zeros((N_COLORS + 1, 4), dtype=np.float32)
-    colors[1:] = source.colors(np.arange(1, N_COLORS + 1))
-    live = LiveLayer(viewer, image, job.method.name.upper(), job.placement, colors=colors)
-    return replace(job, live=live)

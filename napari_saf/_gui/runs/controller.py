@@ -20,6 +20,7 @@ from napari_saf._gui.layers.placement import Placement, layers_over
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.runs.run import Frame, Run, RunStart
 from napari_saf._gui.settings import current_settings
+from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod
 from napari_saf.problem import Problem
 from napari_saf.recording import Recording
@@ -167,6 +168,7 @@ class RunController(QObject):
             (run.first_labels, self._show_newest),
             (run.swept, self.swept),
             (run.returned, self._on_returned),
+            (run.taught, self._on_taught),
             (run.failed, self.failed),
             (run.abandoned, self.abandoned),
             (run.finished, self._on_finished),
@@ -240,6 +242,10 @@ class RunController(QObject):
         for watcher in self._registry.watchers:
             watcher.run_returned(self, result)
         self.returned.emit(result)
+
+    def _on_taught(self, taught: PrototypeSet) -> None:
+        if self._has_returned and self.live is not None and self.live.layer is not None:
+            self.live.teach(taught)
 
     def _on_finished(self) -> None:
         if self._run is not None:

@@ -1,4 +1,4 @@
-"""Runs that label another image as one was labelled: by a recipe, or by prototypes."""
+"""Runs that label another image as one was labelled, by a recipe."""
 
 from __future__ import annotations
 
@@ -6,41 +6,50 @@ import dataclasses
 from typing import Any
 
 import napari
-from napari.layers import Image
+from napari.layers import Image, Labels
 
+from napari_saf._gui.layers.live import N_COLORS, LiveLayer, label_colors
 from napari_saf._gui.layers.placement import (
     NO_IMAGE,
     ImageRegion,
     channel_axis_of,
     image_axes_of,
+    labelled_axes,
     pixels_of,
     positions_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import InvalidInput
-from napari_saf.io import PrototypeSet, Recipe
+from napari_saf.io import Recipe
 
 
 def repeat_job(
     viewer: napari.viewer.Viewer,
     recipe: Recipe,
     image: Image | None,
-    n_axes: int,
     labels: Any = None,
     rescale: bool | None = None,
+    *,
+    title: str = "",
+    strokes: Labels | None = None,
 ) -> RunJob:
-    """Return the run that repeats a recipe on an image layer.
+    """Return the run that repeats a recipe on an image layer, in the colours of what it knows.
 
-    Of an image with more axes than the `n_axes` (without channels) that were labelled, the slice on
-    screen is; one with the axes of the first image is cut as the `labels` that the recipe made.
-    `rescale` as for `Recipe.problem`. InvalidInput if there is no image, or it has too few axes.
+    One with the axes of the first image is cut as the `labels` that the recipe made; of another
+    with more axes than were labelled, the slice on screen is labelled. `rescale` as for
+    `Recipe.problem`; the new labels have the title, and lie below the strokes. InvalidInput if
+    there is no image, it is not known how it became features, or its axes or channels do not fit.
     """
     if image is None:
         raise InvalidInput(NO_IMAGE)
-    assert recipe.options is not None
+    recipe = recipe.for_others()
+    if recipe.options is None:
+        raise InvalidInput("it is not known what the prototypes are made of")
     has_channels = recipe.options.channel_axis is not None and not image.rgb
-    across, channel = _axes_like(labels, image, has_channels) or _last_axes(recipe, image, n_axes)
+    cut = _axes_like(labels, image, has_channels)
+    n_axes = _n_axes(viewer, recipe.options.window, image, labels, has_channels)
+    across, channel = cut or _last_axes(recipe, image, n_axes)
     region = ImageRegion(image, channel, positions_on_screen(viewer, image, across))
     n_channels = 3 if image.rgb else 1 if channel is None else pixels_of(image).shape[channel]
     own = recipe.options.resolve([region.shape], n_channels)
@@ -49,39 +58,34 @@ def repeat_job(
     options = dataclasses.replace(
         own.for_others(rescale), channel_axis=region.channel_axis_read, window=window
     )
-    note = note if recipe.method.uses_window else ""
-    job = ImageJob(region.pixels, options)
-    return RunJob(image, job, recipe.method, region.placement, note=note)
+    title, live = title or recipe.method.name.upper(), None
+    if recipe.taught is not None:
+        width = recipe.taught.vectors.shape[1]
+        expected = {"intensity": width, "lab": 3}.get(options.features)
+        if expected not in (None, n_channels):
+            raise InvalidInput(
+                f"{image.name}: expected as many channels as the prototypes have ({expected}), "
+                f"got {n_channels}"
+            )
+        colors = label_colors()
+        for label, color in recipe.taught.colors.items():
+            colors[(label - 1) % N_COLORS + 1, :3] = color
+        names, place = recipe.taught.names, region.placement
+        live = LiveLayer(viewer, image, title, place, strokes, colors=colors, names=names)
+    job, method = ImageJob(region.pixels, options), recipe.method
+    note = note if method.uses_window else ""
+    return RunJob(image, job, method, region.placement, strokes=strokes, live=live, note=note)
 
 
-def prototypes_job(
-    viewer: napari.viewer.Viewer,
-    found: PrototypeSet,
-    image: Image | None,
-    n_axes: int,
-    labels: Any = None,
-    rescale: bool | None = None,
-) -> RunJob:
-    """Return the run that labels an image layer by prototypes; see `repeat_job`.
-
-    InvalidInput, too, if it is not known what the prototypes are made of, or the image has other
-    channels.
-    """
-    request = repeat_job(viewer, found.recipe(), image, n_axes, labels, rescale)
-    options, image = request.image_job.options, request.image
-    expected = {"intensity": found.vectors.shape[1], "lab": 3}.get(options.features)
-    n_channels = 3 if image.rgb else 1
-    if options.channel_axis is not None and not image.rgb:
-        pixels = request.image_job.pixels
-        pairs = zip(pixels.index, pixels.data.shape, strict=True)
-        sides = [side for at, side in pairs if isinstance(at, slice)]
-        n_channels = sides[options.channel_axis]
-    if expected not in (None, n_channels):
-        raise InvalidInput(
-            f"{image.name}: expected as many channels as the prototypes have ({expected}), "
-            f"got {n_channels}"
-        )
-    return request
+def _n_axes(
+    viewer: napari.viewer.Viewer, window: Any, image: Image, labels: Any, has_channels: bool
+) -> int:
+    """Return how many axes were labelled; those on screen where nothing tells."""
+    if labels is not None:
+        return len(labelled_axes(labels))
+    if isinstance(window, tuple):
+        return len(window)
+    return min(int(viewer.dims.ndisplay), int(image.ndim) - has_channels)
 
 
 _Cut = tuple[tuple[int, ...], int | None]

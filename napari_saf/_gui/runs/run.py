@@ -19,6 +19,7 @@ from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
+from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedState, Recording
@@ -226,7 +227,8 @@ class Run(Task):
 
     The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
     asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
-    through the fairness weights sends `swept` before it returns its last solution.
+    through the fairness weights sends `swept` before it returns its last solution. What strokes
+    have `taught` is sent after the labels, which do not wait for it.
 
     A `recording` can be set while a run goes on, if it is recordable. The `problem` is what was
     read, with strokes numbered without gaps; the `classes` are the numbers of the strokes.
@@ -234,6 +236,7 @@ class Run(Task):
 
     first_labels = Signal()
     swept = Signal(object)
+    taught = Signal(object)
 
     def __init__(
         self,
@@ -249,6 +252,7 @@ class Run(Task):
         self._began -= self._start.seconds
         self._reader = reader or ProblemReader()
         self._result: Segmentation | None = None
+        self._finished: LabelImage | None = None
         self._has_labels = False
         self.mailbox: deque[Frame] = deque(maxlen=1)
         self.recording: Recording | None = None
@@ -287,8 +291,10 @@ class Run(Task):
         if self._start.continues and self.recording:
             # The history begins before the recorded state that the run started from.
             result = dataclasses.replace(result, history=self.recording.history())
-        self._result = result
-        return self._start.finish(result, self.classes)
+        self._result, finished = result, self._start.finish(result, self.classes)
+        if self._job.seeds is not None and not isinstance(finished.labels, list):
+            self._finished = finished.labels
+        return finished
 
     def _put(self, snapshot: Snapshot) -> None:
         """Put a frame into the mailbox if it is empty; record the step."""
@@ -315,5 +321,10 @@ class Run(Task):
 
     def _clean_up(self) -> None:
         result, self._result = self._result, None
+        labels, self._finished = self._finished, None
+        if labels is not None and self.problem is not None and not self.is_cancelled:
+            taught = PrototypeSet.taught_by(self.problem, labels)
+            if taught is not None:
+                self.taught.emit(taught)
         if result is not None and self.recording is not None:
             self.recording.finish(result)

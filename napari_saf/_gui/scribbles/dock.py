@@ -14,18 +14,16 @@ import numpy as np
 from napari.layers import Image, Labels
 from qtpy.QtWidgets import QCheckBox, QFileDialog
 
+from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
-from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf._gui.layers.placement import labelled_axes
 from napari_saf._gui.layers.view import EventWatch
 from napari_saf._gui.runs.controller import RunJob, run_registry
-from napari_saf._gui.runs.jobs import prototypes_job
 from napari_saf._gui.runs.run import Frame
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
@@ -51,8 +49,11 @@ _BUTTONS = {
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
     "suggest": ("Suggest spot", "Mark the place where the next stroke would help most ({spot})."),
     "update_labels": ("Update", "Label the image by the strokes that there are now ({run})."),
-    "apply": ("Apply", ""),
-    "save": ("Save …", ""),
+    "save": (
+        "Save classifier …",
+        "Keep what the classes look like in a small file, to label other images with: in the "
+        "Prototypes dock, or a folder of them on the command line.",
+    ),
 }
 """Text and help of a button by the method that it calls; keys stand for what is in braces."""
 _SCALE_HELP = (
@@ -70,21 +71,16 @@ _MORE_ROWS = {
         "Go on from the last labels: faster, but what was painted first then counts for more. "
         "Without it the same strokes give the same labels in whatever order.",
     ),
-    "other": ("Apply to", "Another image to label by what was taught here."),
-    "brightness": ("Brightness", BRIGHTNESS_HELP),
-    "apply": ("", "Label that image by what the classes look like in this one."),
-    "save": (
-        "For others",
-        "Keep what the classes look like in a small file, to label other images with: in the "
-        "Prototypes dock, or a folder of them on the command line.",
-    ),
 }
+_APPLY_HELP = (
+    "Label that image by what the classes look like in this one: an open image, or all of a folder."
+)
 
 
 class ScribblesWidget(RunDock):
     """Paint strokes of two or more classes; all other pixels follow after each stroke.
 
-    `base` are labels of an earlier run that become classes, `other` is another image to label.
+    `base` are labels of an earlier run that become classes.
     """
 
     shortcuts: ClassVar[Mapping[str, str]] = {
@@ -105,8 +101,7 @@ class ScribblesWidget(RunDock):
         self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
         self.automatic = AutomaticSettings(self.input, self.form)
         self.base = LayerChoice(viewer, Labels, none="nothing")
-        self.other = LayerChoice(viewer, Image, self._is_other, none="choose an image")
-        self.warm_start, self.brightness = QCheckBox(), Choice(BRIGHTNESS)
+        self.warm_start = QCheckBox()
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
         dims = viewer.dims.events
@@ -118,7 +113,7 @@ class ScribblesWidget(RunDock):
         self._connect(
             (self.uncertainty.toggled, self._show_uncertainty),
             (self.base.layer_changed, self._on_base_chosen),
-            (self.other.layer_changed, self._update_enabled),
+            (self.applying.changed, self._update_enabled),
             (self.form.changed, self._on_form_changed),
             (self.automatic.switched, self.start),
             (self.input.strokes_changed, self._on_strokes_chosen),
@@ -151,8 +146,12 @@ class ScribblesWidget(RunDock):
         self._method.add_row("Automatic", self.automatic, self.automatic.toolTip())
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         for name, (text, tooltip) in _MORE_ROWS.items():
-            more.add_row(text, buttons.get(name) or getattr(self, name), tooltip)
-        new, restore, add, erase, suggest, update, *_ = buttons.values()
+            more.add_row(text, getattr(self, name), tooltip)
+        new, restore, add, erase, suggest, update, save = buttons.values()
+        self.applying = ApplySection(
+            self._viewer, _APPLY_HELP, self.apply, self._is_other, none="choose an image"
+        )
+        self.applying.layout().addWidget(save)
         sections = [
             self.input.section,
             create_row(new, restore, add, erase),
@@ -160,7 +159,8 @@ class ScribblesWidget(RunDock):
             create_row(self.follow, self.uncertainty, suggest),
             self._method,
             self.form.basic,
-            create_fold("Start from labels, apply elsewhere", more),
+            create_fold("Start from labels", more),
+            create_fold(APPLY_TITLE, self.applying),
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]
@@ -248,7 +248,7 @@ class ScribblesWidget(RunDock):
             if strokes != self.input.strokes:
                 self.input.choose(strokes=strokes)
         self._index = self._results.index
-        self.other.refresh()
+        self.applying.image.refresh()
         self._update_enabled()
         self._show_result(self._results.current)
 
@@ -405,7 +405,7 @@ class ScribblesWidget(RunDock):
 
     def _run_again(self, *, rescale: bool) -> None:
         if rescale:
-            self.brightness.choose(True)
+            self.applying.brightness.choose(True)
         if rescale or self._other_failed:
             self.apply(self._finite_only)
         else:
@@ -413,33 +413,31 @@ class ScribblesWidget(RunDock):
             self.start()
 
     def apply(self, finite_only: bool = False) -> None:
-        """Label another image by the class prototypes of this one."""
-        self._finite_only, other, labels = finite_only, self.other.layer, self.result
+        """Label another image, or files, by what the strokes taught."""
+        self._finite_only = finite_only
         with self._showing_errors():
-            found = self._results.prototypes(self.brightness.value)
-            job = prototypes_job(self._viewer, found, other, len(labelled_axes(labels)), labels)
-            live = LiveLayer(self._viewer, other, TITLE, job.placement, self.input.strokes)
-            job = dataclasses.replace(job, strokes=self.input.strokes, live=live)
-            self.controller.start(job.masked() if finite_only else job)
+            look = {"title": TITLE, "strokes": self.input.strokes, "finite_only": finite_only}
+            self.applying.start(self, self._results.classifier(), self.result, **look)
 
-    def save_prototypes(self, path: str) -> None:
+    def save_classifier(self, path: str) -> None:
         with self._showing_errors():
-            found = self._results.prototypes(self.brightness.value)
+            found = self._results.classifier().with_rescale(self.applying.brightness.value).taught
+            assert found is not None
             name = save_prototypes(json_path(path), found).name
             self.status.reset(f"saved {name}: load it in the Prototypes dock to label others")
 
     def save(self) -> None:
         start = str(Path.cwd() / "taught.prototypes.json")
-        path, _ = QFileDialog.getSaveFileName(self, "Save what was taught", start, PROTOTYPE_FILTER)
+        path, _ = QFileDialog.getSaveFileName(self, "Save classifier", start, PROTOTYPE_FILTER)
         if path:
-            self.save_prototypes(path)
+            self.save_classifier(path)
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
         buttons, has_strokes = self.buttons, self.input.strokes is not None
         for name in ("erase_class", "update_labels", "suggest", "save"):
             buttons[name].setEnabled(has_strokes)
-        buttons["apply"].setEnabled(has_strokes and self.other.layer is not None)
+        self.applying.update_enabled("" if has_strokes else "paint strokes of two classes first")
         image, restore = None if has_strokes else self.input.image, buttons["restore_strokes"]
         saved = None if image is None else last_saved(image, self.input.region().whole()[1])
         self._saved_strokes = saved

@@ -16,7 +16,7 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
-from napari_saf._gui.layers.metadata import NAMES_KEY
+from napari_saf._gui.layers.metadata import NAMES_KEY, recipe_of, stored_recipe
 from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
@@ -24,8 +24,7 @@ from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import WarmStart
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.features import FEATURES
-from napari_saf.io import PrototypeSet, count_labels
+from napari_saf.io import Recipe, count_labels
 from napari_saf.methods import not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Status
@@ -232,31 +231,23 @@ class StrokeResults:
         except SafError as error:
             return str(error)
 
-    def prototypes(self, rescale: bool) -> PrototypeSet:
-        """Return the class prototypes, to label other images with.
+    def classifier(self) -> Recipe:
+        """Return what labels other images by what the strokes taught.
 
-        With `rescale` those are scaled by their own values, else as this one was. InvalidInput if
-        labels do not follow the strokes, or the features are of this image alone.
+        InvalidInput if labels do not follow the strokes, or the features are of this image alone.
         """
-        current, strokes = self.current, self._strokes
+        current = self.current
         if current is None or current.last is None:
             raise InvalidInput("there are no labels to learn from yet: press Update")
         if current.checksum != self.checksum() or self._controller.is_running:
             raise InvalidInput("strokes were painted since the last labels: press Update first")
-        problem, result = current.last
-        assert not isinstance(result.labels, list)
-        features = "" if problem.options is None else problem.options.features
-        if features not in FEATURES or features == "position":
+        if "taught" not in (stored_recipe(current.live.layer) or {}):
             raise InvalidInput(
                 "features: those of a layer, and positions, are known for one image only; choose "
                 "others under Features first, such as perceived colour"
             )
-        colors = {number: strokes.color(number)[:3].tolist() for number in strokes.classes()}
-        labels, names = result.labels, strokes.names
-        found = PrototypeSet.from_labels(problem, labels, names=names, colors=colors)
-        assert found.options is not None
-        options = dataclasses.replace(found.options, rescale=rescale)
-        return dataclasses.replace(found, options=options)
+        self.name_labels()
+        return recipe_of(current.live.layer)
 
     def suggest(self, result: StrokeResult) -> bool:
         """Put a ring where the next stroke helps most, in view; return whether anywhere."""

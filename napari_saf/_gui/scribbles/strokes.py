@@ -23,8 +23,8 @@ from qtpy.QtGui import QKeyEvent
 from qtpy.QtWidgets import QAbstractItemView, QColorDialog
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable, to_qcolor
-from napari_saf._gui.layers.live import N_COLORS, colormap_of, colors_of, label_colors
-from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY
+from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
 from napari_saf._gui.layers.placement import Placement, lay_over
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.runs.run import Task

@@ -8,6 +8,7 @@ from skimage.data import astronaut
 from test_walk_2_strokes import leaf
 
 from napari_saf._gui.scribbles.strokes import ClassTable
+from napari_saf.io import read_labels
 
 pytestmark = pytest.mark.gui
 
@@ -23,7 +24,7 @@ def test_what_strokes_taught_is_seen_on_the_other_image(hands, take_picture, tmp
     hands.press(dock, "New")
     teach(hands, dock)
     hands.open_file(tmp_path / "after.png")
-    hands.press(dock, "Start from labels, apply elsewhere")
+    hands.press(dock, "Apply to image …")
     for name in ("before", "after"):
         hands.choose(hands.field(dock, "Apply to"), name)
         hands.press(dock, "Apply")
@@ -34,6 +35,53 @@ def test_what_strokes_taught_is_seen_on_the_other_image(hands, take_picture, tmp
         assert layers.index(result) == layers.index(name) + 1
         shown = [layer for layer in layers if layer.visible]
         assert shown[-2:] == [layers[name], result]
+
+
+def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_picture, tmp_path):
+    dock, inside = taught_on_the_leaf(hands, tmp_path)
+    n_before, layers = hands.clicks, hands.viewer.layers
+    hands.press(dock, "Apply to image …")
+    hands.choose(hands.field(dock, "Apply to"), "other")
+    hands.press(dock, "Apply")
+    assert hands.clicks - n_before == 3
+    hands.wait_until(lambda: "other [from strokes]" in layers)
+    hands.wait_for_end(dock)
+    take_picture(hands, "first_day_apply_image")
+    assert (layers["other [from strokes]"].data == 1)[inside[::-1]].mean() > 0.9
+    assert (layers["other [from strokes]"].data == 2)[~inside[::-1]].mean() > 0.9
+
+
+def test_what_strokes_taught_labels_a_folder_in_4_clicks(hands, take_picture, tmp_path):
+    """Each file gets the labels that the image would get in the window."""
+    dock, inside = taught_on_the_leaf(hands, tmp_path)
+    (tmp_path / "photos").mkdir()
+    for number in (1, 2):
+        iio.imwrite(tmp_path / "photos" / f"{number}.png", np.rot90(leaf()[0], number))
+    n_before = hands.clicks
+    hands.press(dock, "Apply to image …")
+    hands.choose(hands.field(dock, "Apply to"), "a file or folder …")
+    hands.type(hands.field(dock, "Images in"), str(tmp_path / "photos"))
+    hands.press(dock, "Apply")
+    assert hands.clicks - n_before == 4
+    hands.wait_until(lambda: dock.status.text == "2 of 2 images done, in photos_labels")
+    hands.wait_for_end(dock)
+    take_picture(hands, "first_day_apply_folder")
+    for number in (1, 2):
+        mask = read_labels(tmp_path / "photos_labels" / f"{number}_labels.tif").array
+        truth = np.rot90(inside, number)
+        assert (mask == 1)[truth].mean() > 0.9 and (mask == 2)[~truth].mean() > 0.9
+
+
+def taught_on_the_leaf(hands, folder):
+    """Open two images and paint on one; return the dock and where the leaf is."""
+    image, inside = leaf()
+    for name, pixels in (("other", image[::-1]), ("taught", image)):
+        iio.imwrite(folder / f"{name}.png", pixels)
+        hands.open_file(folder / f"{name}.png")
+    dock = hands.open_dock("Scribbles")
+    hands.press(dock, "New")
+    teach(hands, dock)
+    return dock, inside
 
 
 def teach(hands, dock) -> None:

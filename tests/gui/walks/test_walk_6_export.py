@@ -1,4 +1,4 @@
-"""Take the result away: mask, table, figure, recipe; and repeat the recipe on another layer."""
+"""Take the result away: mask, table, figure, recipe; and apply the recipe to another layer."""
 
 import csv
 
@@ -41,9 +41,9 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
     hands.press(dock, "Export")
     hands.wait_until(lambda: dock.status.text.startswith("saved"))
 
-    hands.press(dock, "Repeat this on …")
-    hands.choose(hands.field(dock, "On image"), "others")
-    hands.press(dock, "Repeat")
+    hands.press(dock, "Apply to image …")
+    hands.choose(hands.field(dock, "Apply to"), "others")
+    hands.press(dock, "Apply")
     hands.wait_until(lambda: "others [SAF]" in layers)
     hands.wait_for_end(dock)
     hands.go_home()

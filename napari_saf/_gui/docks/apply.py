@@ -1,0 +1,192 @@
+"""Apply to image: what labels an open image, or the images of a folder, as one was labelled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import napari
+from napari.layers import Image
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QCheckBox
+
+from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
+from napari_saf._gui.forms.controls import FolderField
+from napari_saf._gui.forms.layout import FormSection, create_button, enable
+from napari_saf._gui.runs.jobs import repeat_job
+from napari_saf.batch import Job, LabelTask, plan_jobs, run_batch
+from napari_saf.errors import InvalidInput
+from napari_saf.io import MASK_SUFFIXES, Recipe, find_images
+
+APPLY_TITLE = "Apply to image …"
+BUSY = "wait for the end, or stop"
+_FILES = object()
+_FILES_TEXT = "a file or folder …"
+_REDO = "redo what is there"
+_MOST_NAMED = 3
+_FILE_ROWS = {
+    "source": ("Images in", "A folder, all images of which are labelled, or one file."),
+    "results": ("Results in", "The folder for the labels; it is made if need be."),
+    "overwrite": ("", "Without this, images that have labels from here are skipped."),
+}
+
+
+class ApplySection(FormSection):
+    """What to apply something to, an open image or a file or folder, and the button for it.
+
+    Images are offered that fit; `none` is the text for no choice, if there is to be none at first.
+    The help is that of the button, below which others may stand. With brightness, it is asked which
+    values count as black and white.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        help: str,
+        on_clicked: Callable[[], object],
+        fits: Callable[[Any], bool] = lambda layer: True,
+        *,
+        none: str | None = None,
+        has_brightness: bool = True,
+    ) -> None:
+        super().__init__()
+        self._viewer = viewer
+        self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
+        self.brightness = Choice(BRIGHTNESS)
+        self.source, self.results = FolderField(_FILE_ROWS["source"][1]), FolderField("Results")
+        self.overwrite = QCheckBox(_REDO)
+        self.button, self._help = create_button("Apply", help, lambda: on_clicked()), help
+        self._suggested: Path | None = None
+        self.add_row("Apply to", self.image, "An open image, or files.")
+        for name, (text, tooltip) in _FILE_ROWS.items():
+            self.add_row(text, getattr(self, name), tooltip)
+        if has_brightness:
+            self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
+        self.layout().addWidget(self.button)
+        self.image.currentIndexChanged.connect(self._on_chosen)
+        self.image.activated.connect(lambda: self.source.setFocus())
+        self.image.layer_changed.connect(self._on_chosen)
+        self.source.changed.connect(self._suggest_results)
+        self.results.changed.connect(self.changed)
+        self._on_chosen()
+
+    @property
+    def layer(self) -> Any:
+        return self.image.layer
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether a file or folder is to be labelled, and no layer."""
+        return self.image.value is _FILES
+
+    def choose_files(self, source: Path, results: Path | None = None) -> None:
+        self.image.choose(_FILES)
+        self.source.set_path(source)
+        if results is not None:
+            self.results.set_path(results)
+
+    def update_enabled(self, why_not: str) -> None:
+        """Enable the button, or say why nothing can be applied."""
+        missing = "" if self.layer is not None or self.takes_files else "choose an image first"
+        if self.takes_files and None in (self.source.path, self.results.path):
+            missing = "choose a folder first"
+        enable(self.button, why_not or missing, self._help)
+
+    def start(
+        self,
+        dock: RunDock,
+        recipe: Recipe,
+        labels: Any = None,
+        *,
+        finite_only: bool = False,
+        **look: Any,
+    ) -> None:
+        """Label what is chosen by a recipe, in a run or a task of the dock; see `repeat_job`."""
+        rescale, results = self.brightness.value, self.results.path
+        if self.takes_files and results is not None:
+            own = {"mask": "finite" if finite_only else None, "rescale": rescale}
+            task = LabelTask.repeating(recipe, overwrite=self.overwrite.isChecked(), **own)
+            plan = partial(plan_jobs, out=results, suffix=MASK_SUFFIXES[0], together=False)
+            self.start_files(dock, task, plan)
+            return
+        job = repeat_job(self._viewer, recipe, self.layer, labels, rescale, **look)
+        dock.controller.start(job.masked() if finite_only else job)
+
+    def start_files(
+        self,
+        dock: RunDock,
+        task: Any,
+        plan: Callable[[list[Path]], list[Job]],
+        summarize: Callable[[list[Any]], str] = lambda results: "",
+    ) -> None:
+        """Do a batch task for the files, as a task of the dock; their results end its summary."""
+        source, results = self.source.path, self.results.path
+        if source is None or results is None:
+            return
+
+        def show(summary: tuple[str, bool]) -> None:
+            text, has_failed = summary
+            if has_failed:
+                dock.status.show_error(text)
+            else:
+                dock.status.show_progress(1.0, text)
+
+        work = partial(_apply_to_files, task, plan, source, f"in {results.name}", summarize)
+        dock.begin_task("looking for images", work, show, lambda step: dock.show_task(*step))
+
+    def _on_chosen(self, *changed: object) -> None:
+        for name in _FILE_ROWS:
+            self.show_row(getattr(self, name), self.takes_files)
+        self.changed.emit()
+
+    def _suggest_results(self) -> None:
+        """Suggest a folder beside that of the images, unless another was chosen."""
+        source = self.source.path
+        if source is not None and self.results.path in (None, self._suggested):
+            beside = source.with_name(f"{source.name}_labels") if source.name else source
+            self._suggested = source.parent if source.is_file() else beside
+            self.results.set_path(self._suggested)
+        self.changed.emit()
+
+
+def _apply_to_files(
+    task: Any,
+    plan: Callable[[list[Path]], list[Job]],
+    source: Path,
+    where: str,
+    summarize: Callable[[list[Any]], str],
+    report: Callable[[object], None],
+    cancelled: Callable[[], bool],
+) -> tuple[str, bool]:
+    """Do a task for the images of a folder, or one file; report a fraction and a text.
+
+    Return a summary with the names of images that failed, and whether any did.
+    """
+    paths, outcomes = find_images([source]), defaultdict(list)
+    n_images = len(paths)
+    report((0.0, f"0 of {n_images}"))
+    try:
+        for k, outcome in enumerate(run_batch(task, plan(paths), cancelled=cancelled), start=1):
+            outcomes[outcome.state].append(outcome)
+            report((k / n_images, f"{k} of {n_images}: {outcome.job.title} {outcome.state}"))
+    except InvalidInput as error:
+        raise InvalidInput(str(error).replace("--overwrite", f"*{_REDO}*")) from error
+    done, skipped, failed = (outcomes[state] for state in ("done", "skipped", "failed"))
+    results = [outcome.result for outcome in done if outcome.result is not None]
+    lines = [f"{len(done)} of {n_images} images done, {where}{summarize(results)}"]
+    if skipped:
+        lines.append(f"{len(skipped)} skipped: results were there")
+    n_left = n_images - len(done) - len(skipped) - len(failed)
+    if n_left:
+        lines.append(f"stopped, {n_left} left")
+    if failed:
+        named = ", ".join(outcome.job.title for outcome in failed[:_MOST_NAMED])
+        more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
+        lines.append(f"failed: {named}{more} ({failed[0].error})")
+    return "\n".join(lines), bool(failed)

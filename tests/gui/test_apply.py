@@ -1,0 +1,194 @@
+"""Apply to image: what strokes taught labels other images alike by every way."""
+
+import shlex
+
+import numpy as np
+import pytest
+from gui_cases import apply_to, blocks, rename
+from qtpy.QtWidgets import QPlainTextEdit
+
+import napari_saf as saf
+from napari_saf._gui.docks.apply import ApplySection
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf.cli import main
+from napari_saf.io import read_labels
+
+pytestmark = pytest.mark.gui
+
+CORNERS = {3: (6, 6), 1: (6, 22), 7: (22, 6), 2: (22, 22)}
+"""Where classes are painted, by number: none is that of its size."""
+
+
+@pytest.fixture
+def taught(model, open_on, settle, qtbot):
+    """The Scribbles dock with labels of four classes."""
+    model.add_image(blocks(), name="blocks")
+    dock = open_on(model, ScribblesWidget)
+    dock.follow.setChecked(False)
+    dock.buttons["new_strokes"].click()
+    for number, (row, column) in CORNERS.items():
+        rows = np.arange(row, row + 4)
+        dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
+    teach(dock, settle)
+    rename(dock.classes, 7, "sky")
+    return dock
+
+
+@pytest.fixture
+def other(model):
+    """Another image: the first one turned, and dimmer."""
+    return model.add_image((blocks()[::-1, ::-1] / 3 + 20).astype(np.uint8), name="other", rgb=True)
+
+
+@pytest.fixture
+def folder(tmp_path, other):
+    (tmp_path / "images").mkdir()
+    np.save(tmp_path / "images" / "other.npy", other.data)
+    return tmp_path / "images"
+
+
+def teach(dock, settle):
+    dock.buttons["update_labels"].click()
+    settle(dock)
+
+
+def labels_applied(dock, image, settle):
+    """Return what Apply of the Scribbles dock makes of an image."""
+    before = list(dock._viewer.layers)
+    apply_to(dock, image)
+    settle(dock)
+    (layer,) = [layer for layer in dock._viewer.layers if layer not in before]
+    return np.asarray(layer.data)
+
+
+@pytest.mark.parametrize("method", ["af", "laplacianshot", "saf"])
+def test_the_printed_command_the_recipe_and_export_label_as_apply_does(
+    taught, other, folder, model, open_on, settle, tmp_path, monkeypatch, method
+):
+    taught.automatic.setChecked(False)
+    taught.form.choose(method)
+    teach(taught, settle)
+    applied, source = labels_applied(taught, other, settle), taught.result
+    assert len(np.unique(applied)) == 4
+
+    export = open_on(model, ExportWidget)
+    export.labels.choose(source)
+    assert "by what the strokes taught" in export.repeat.summary.text()
+    (shown,) = export.findChildren(QPlainTextEdit)
+    typed = shlex.split(shown.toPlainText().replace("FOLDER", "images").replace("OUT", "masks"))
+    monkeypatch.chdir(tmp_path)
+    export.repeat.save_to(typed[typed.index("--recipe") + 1])
+    assert typed[0] == "napari-saf" and main(typed[1:]) == 0
+    np.testing.assert_array_equal(read_labels(tmp_path / "masks/other_labels.tif").array, applied)
+
+    recipe = saf.load_recipe(typed[typed.index("--recipe") + 1])
+    assert recipe.taught.names[7] == "sky" and recipe.method.name == method
+    np.testing.assert_array_equal(recipe.run(other.data).labels, applied)
+
+    export.applying.image.choose(other)
+    export.applying.button.click()
+    settle(export)
+    layer = export.labels.layer
+    assert layer != source and layer.metadata["class_names"][7] == "sky"
+    np.testing.assert_array_equal(layer.data, applied)
+    for number in CORNERS:
+        np.testing.assert_allclose(layer.get_color(number), source.get_color(number), atol=1e-3)
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_folder_is_labelled_as_an_open_image(
+    taught, other, folder, model, open_on, settle, by_itself
+):
+    applied = {}
+    for dock in (taught, open_on(model, PrototypesWidget), open_on(model, ExportWidget)):
+        for choice in ("_labels", "labels"):
+            box = getattr(dock, choice, None)
+            if hasattr(box, "choose"):
+                box.choose(taught.result)
+        dock.applying.brightness.choose(by_itself)
+        dock.applying.image.choose(other)
+        before = list(model.layers)
+        dock.applying.button.click()
+        settle(dock)
+        (layer,) = [layer for layer in model.layers if layer not in before]
+        dock.applying.choose_files(folder)
+        assert dock.applying.results.path == folder.with_name("images_labels")
+        dock.applying.overwrite.setChecked(True)
+        dock.applying.button.click()
+        settle(dock)
+        assert dock.status.text == "1 of 1 images done, in images_labels"
+        (mask,) = folder.with_name("images_labels").glob("*.tif")
+        applied[dock] = read_labels(mask).array
+        np.testing.assert_array_equal(applied[dock], layer.data)
+    first, *others = applied.values()
+    for one in others:
+        np.testing.assert_array_equal(one, first)
+
+
+def test_edits_of_what_was_taught_come_with_the_recipe(taught, model, open_on, settle, other):
+    source = taught.result
+    prototypes = open_on(model, PrototypesWidget)
+    prototypes.choose(source)
+    settle(prototypes)
+    prototypes.table.select((3, 7))
+    prototypes.edit("merge")
+    settle(prototypes)
+    export = open_on(model, ExportWidget)
+    export.labels.choose(source)
+    found = export.repeat.recipe.taught
+    assert set(found.labels) == set(np.unique(source.data)) and len(set(found.labels)) == 3
+    assert set(np.unique(export.repeat.recipe.run(other.data).labels)) == set(found.labels)
+
+
+def test_what_is_of_one_image_alone_is_told(taught, model, open_on, settle, other):
+    taught.automatic.setChecked(False)
+    taught.input.choose(features="position")
+    teach(taught, settle)
+    apply_to(taught, other)
+    assert taught.status.is_error and "positions" in taught.status.text
+    export = open_on(model, ExportWidget)
+    export.labels.choose(taught.result)
+    export.applying.image.choose(other)
+    assert not export.applying.button.isEnabled()
+    assert "taught nothing" in export.applying.button.toolTip()
+    assert "taught nothing" in export.repeat.summary.text()
+
+
+def test_files_in_the_way_are_named(taught, folder, settle):
+    results = folder.with_name("images_labels")
+    results.mkdir()
+    np.save(folder / "wrong.npy", np.zeros(3))
+    taught.applying.choose_files(folder)
+    taught.applying.button.click()
+    settle(taught)
+    assert taught.status.is_error and "failed: wrong.npy" in taught.status.text
+    for path in results.glob("*.tif"):
+        path.write_bytes(b"mine")
+        (results / "other_labels.recipe.json").unlink()
+    taught.applying.button.click()
+    settle(taught)
+    assert taught.status.is_error and "redo what is there" in taught.status.text
+
+
+def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, qtbot, tmp_path):
+    section = ApplySection(model, "help", lambda: None)
+    qtbot.addWidget(section)
+    (tmp_path / "one.npy").touch()
+    section.choose_files(tmp_path / "a")
+    assert section.results.path == tmp_path / "a_labels"
+    section.source.set_path(tmp_path / "one.npy")
+    assert section.results.path == tmp_path
+    section.results.set_path(tmp_path / "mine")
+    section.source.set_path(tmp_path / "b")
+    assert section.results.path == tmp_path / "mine"
+
+
+def test_without_an_image_none_is_chosen_and_files_can_be(model, qtbot):
+    section = ApplySection(model, "help", lambda: None)
+    qtbot.addWidget(section)
+    section.update_enabled("")
+    assert not section.takes_files and not section.button.isEnabled()
+    image = model.add_image(blocks(), name="blocks")
+    assert section.layer == image
