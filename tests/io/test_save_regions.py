@@ -205,3 +205,25 @@ def test_large_numbers_measure_as_small_ones(large, connected):
     assert found["label"].tolist() == [large if x == 4 else x for x in small["label"]]
     for name in small.keys() - {"label", "name"}:
         np.testing.assert_array_equal(found[name], small[name])
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((9, 12), "yx"), ((4, 9, 12), "zyx"), ((4, 9, 12), "tyx")]
+)
+def test_a_brief_table_is_a_part_of_the_whole(shape, axes, connected):
+    rng = np.random.default_rng(len(axes))
+    labels = rng.integers(0, 4, shape) * 1000
+    image = rng.normal(size=(*shape, 2))
+    options = {"scale": rng.uniform(0.5, 2, len(shape)), "units": "um", "axes": axes}
+    options |= {"connected": connected, "min_pixels": 2, "names": {1000: "sky"}}
+    whole = region_table(labels, image, **options)
+    brief = region_table(labels, image, brief=True, **options)
+    kept = ["frame", "label", "name", "region", "pixels", "share", "area_um2", "volume_um3"]
+    kept += ["intensity_mean_0", "intensity_mean_1"]
+    assert list(brief) == [name for name in whole if name in kept]
+    for name, column in brief.items():
+        if name == "name":
+            assert column.tolist() == whole[name].tolist()
+        else:
+            np.testing.assert_allclose(column, whole[name])
