@@ -35,12 +35,14 @@ from .graph import (
     GridGraph as GridGraph,
 )
 from .io import (
+    Labelling as Labelling,
     PrototypeSet as PrototypeSet,
     load_prototypes as load_prototypes,
     load_recipe as load_recipe,
     number_regions as number_regions,
     read_image as read_image,
     read_labels as read_labels,
+    read_mask as read_mask,
     region_table as region_table,
     save_binary_masks as save_binary_masks,
     save_figure as save_figure,

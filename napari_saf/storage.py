@@ -36,6 +36,7 @@ __all__ = [
     "hidden_name",
     "load_tensors",
     "make_folder",
+    "parse_json",
     "read_json",
     "read_limited",
     "remove_leftovers",
@@ -236,7 +237,7 @@ def read_limited(file: Path, n_bytes: int) -> bytes:
     return content
 
 
-def _parse_json(content: bytes | str) -> object:
+def parse_json(content: bytes | str) -> object:
     """Return the values in a JSON text in UTF-8, with or without a byte order mark.
 
     InvalidInput for a number that is not finite.
@@ -252,7 +253,7 @@ def _parse_json(content: bytes | str) -> object:
 
 def read_json(file: Path) -> object:
     """Return the values in a JSON file of at most 16 MiB."""
-    return _parse_json(read_limited(file, _MOST_JSON_BYTES))
+    return parse_json(read_limited(file, _MOST_JSON_BYTES))
 
 
 def write_json(path: Path, text: str, *, overwrite: bool = True) -> None:
@@ -287,4 +288,4 @@ def load_tensors(
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
     if _KEY not in metadata:
         raise InvalidInput(f"expected an entry {_KEY!r} in the header: no file of napari-saf")
-    return tensors, validated(model, _parse_json(metadata[_KEY]))
+    return tensors, validated(model, parse_json(metadata[_KEY]))

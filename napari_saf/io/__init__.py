@@ -6,7 +6,7 @@ only when it is complete.
 
 from __future__ import annotations
 
-from napari_saf.io._export import Export, Labelling, Wanted
+from napari_saf.io._export import Export, Wanted
 from napari_saf.io._figure import (
     displayed_plane,
     save_figure,
@@ -14,6 +14,7 @@ from napari_saf.io._figure import (
     thinned,
 )
 from napari_saf.io._image import ImageFile, read_image, read_labels
+from napari_saf.io._labelling import Labelling, is_own_mask, read_mask
 from napari_saf.io._masks import (
     color_labels,
     color_table,
@@ -25,6 +26,7 @@ from napari_saf.io._masks import (
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,
+    MASK_MARK,
     MASK_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
@@ -47,12 +49,20 @@ from napari_saf.io._recipe import (
     with_level,
     with_taught,
 )
-from napari_saf.io._regions import number_regions, region_table, save_regions, write_csv
+from napari_saf.io._regions import (
+    number_regions,
+    region_table,
+    save_regions,
+    save_table,
+    table_text,
+    write_csv,
+)
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
 
 __all__ = [
     "FIGURE_SUFFIXES",
     "LABELS_MARK",
+    "MASK_MARK",
     "MASK_SUFFIXES",
     "PROTOTYPE_SUFFIXES",
     "TABLE_SUFFIXES",
@@ -71,6 +81,7 @@ __all__ = [
     "file_state",
     "file_stem",
     "find_images",
+    "is_own_mask",
     "is_zarr",
     "load_prototypes",
     "load_recipe",
@@ -83,6 +94,7 @@ __all__ = [
     "read_array",
     "read_image",
     "read_labels",
+    "read_mask",
     "region_table",
     "save_binary_masks",
     "save_figure",
@@ -91,8 +103,10 @@ __all__ = [
     "save_recipe",
     "save_regions",
     "save_strokes",
+    "save_table",
     "show_image",
     "table_cell",
+    "table_text",
     "thinned",
     "with_level",
     "with_taught",

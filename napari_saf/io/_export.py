@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,33 +13,20 @@ from numpy.typing import NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io._figure import save_figure
-from napari_saf.io._masks import binary_paths, map_labels, save_binary_masks, save_masks
+from napari_saf.io._labelling import Labelling
+from napari_saf.io._masks import (
+    binary_paths,
+    label_axes,
+    map_labels,
+    save_binary_masks,
+    save_masks,
+)
+from napari_saf.io._note import note_path, write_note
 from napari_saf.io._prototypes import save_prototypes
 from napari_saf.io._recipe import PrototypeSet, save_recipe
-from napari_saf.io._regions import number_regions, save_regions
+from napari_saf.io._regions import number_regions, save_table
 from napari_saf.problem import ImageOptions
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Labelling:
-    """A label image with what is known of it, in the terms of `save_masks` and `save_figure`.
-
-    Names and colours are also those of the prototypes; the recipe repeats the run that made the
-    labels; `plane` and `title` are for the figure.
-    """
-
-    labels: NDArray[Any]
-    image: NDArray[Any] | None = None
-    channel_axis: int | None = None
-    scale: Sequence[float] | None = None
-    units: Sequence[str] | None = None
-    axes: str | None = None
-    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
-    prototypes: PrototypeSet | None = None
-    recipe: dict[str, Any] | None = None
-    plane: tuple[int, ...] | None = None
-    title: str = ""
+from napari_saf.storage import write_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,12 +85,11 @@ def _steps(
     stem: Path, given: Labelling, wanted: Wanted
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the paths of each kind of file that is wanted, and what writes them."""
-    labels, names, image = given.labels, {"names": _names(given)}, given.image
+    labels, names, image = given.labels, {"names": given.all_names}, given.image
     placed: dict[str, Any] = {"scale": given.scale, "units": given.units, "axes": given.axes}
     styled, channels = placed | names | {"colors": given.colors}, given.channel_axis
     if wanted.masks:
-        path = Path(f"{stem}{wanted.masks}")
-        yield [path], partial(save_masks, path, labels, **styled)
+        yield from _mask_steps(Path(f"{stem}{wanted.masks}"), given, placed)
     if wanted.binary:
         path = Path(f"{stem}{wanted.binary}")
         paths = list(binary_paths(path, map_labels(labels, given.names)).values())
@@ -111,9 +97,7 @@ def _steps(
             yield paths, partial(save_binary_masks, path, labels, **styled)
     if wanted.regions:
         path = Path(f"{stem}_regions{wanted.regions}")
-        which = {"connected": wanted.connected, "min_pixels": wanted.min_pixels}
-        options = placed | names | which | {"channel_axis": channels}
-        yield [path], partial(save_regions, path, labels, image, **options)
+        yield [path], partial(_save_table, path, given, wanted)
     if wanted.numbered:
         path = Path(f"{stem}_regions{wanted.numbered}")
         yield [path], partial(_save_numbered, path, labels, wanted.min_pixels, placed)
@@ -131,11 +115,20 @@ def _steps(
         yield [path], partial(save_recipe, path, given.recipe)
 
 
-def _names(given: Labelling) -> Mapping[int, str]:
-    """Return the names of labels; regions are called so."""
-    if not (given.recipe or {}).get("regions"):
-        return given.names
-    return {n: f"region {n}" for n in range(1, int(given.labels.max()) + 1)} | dict(given.names)
+def _mask_steps(
+    path: Path, given: Labelling, placed: dict[str, Any]
+) -> Iterator[tuple[list[Path], Callable[[], object]]]:
+    """Yield the path of the label image, and that of its note where it holds none."""
+    own: dict[str, Any] = {"names": given.names, "colors": given.colors}
+    own |= {"prototypes": given.prototypes, "recipe": given.recipe}
+    yield [path], partial(save_masks, path, given.labels, **placed, **own)
+    if path.suffix == ".npy":
+        note = write_note(label_axes(given.labels.ndim, **placed), **own)
+        yield [note_path(path)], partial(write_json, note_path(path), note)
+
+
+def _save_table(path: Path, given: Labelling, wanted: Wanted) -> None:
+    save_table(path, given.table(wanted.connected, wanted.min_pixels))
 
 
 def _save_numbered(

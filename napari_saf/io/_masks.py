@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import colorsys
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,7 @@ from napari_saf.arrays import as_dict, as_labels, as_list, own_floats
 from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.io._image import PNG_MARK
+from napari_saf.io._note import NOTE_KEY, TIFF_KEY, check_color, check_name, write_note
 from napari_saf.io._paths import (
     MASK_SUFFIXES,
     check_suffix,
@@ -27,8 +29,11 @@ from napari_saf.io._paths import (
     mask_suffix,
     printable,
 )
-from napari_saf.result import Color, LabelMap
+from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
+
+if TYPE_CHECKING:
+    from napari_saf.io._recipe import PrototypeSet
 
 Labels = NDArray[np.unsignedinteger[Any]]
 _GOLDEN = 0.618034
@@ -89,23 +94,6 @@ def map_labels(
         own = colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95)
         all_colors[n] = check_color(given_colors.get(n, own))
     return LabelMap(present, all_names, all_colors)
-
-
-def check_name(label: int, name: object) -> str:
-    """Return the name of a label without blanks around it; raise InvalidInput if it is none."""
-    if not isinstance(name, str) or not name.strip():
-        raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
-    return name.strip()
-
-
-def check_color(given: object) -> Color:
-    """Return a colour with alpha 1; raise InvalidInput if it is none."""
-    color = np.asarray(given)
-    is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
-    if not is_color or not ((color >= 0) & (color <= 1)).all():
-        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
-    red, green, blue = map(float, color[:3])
-    return red, green, blue, 1.0
 
 
 def color_table(label_map: LabelMap) -> NDArray[np.uint8]:
@@ -181,6 +169,7 @@ class _Mask:
     name: str
     axes: Axes
     label_map: LabelMap
+    note: str
 
 
 def save_masks(
@@ -192,11 +181,14 @@ def save_masks(
     axes: str | None = None,
     names: Mapping[int, str] | None = None,
     colors: Mapping[int, Sequence[float]] | None = None,
+    prototypes: PrototypeSet | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Save a label image in the format that the suffix names, and return what was written.
 
     The smallest unsigned type that holds the labels is used. A file of that name is replaced
-    once the new one is complete; if anything fails, the old one stays.
+    once the new one is complete; if anything fails, the old one stays. `read_mask` gives back what
+    is said of the labels, but of ``.npy``, which holds the array alone.
 
     Parameters
     ----------
@@ -208,16 +200,20 @@ def save_masks(
         Label image, 0 for no label. The images of a list go to ``stem-1.tif``,
         ``stem-2.tif``, ...
     scale : sequence of float, optional
-        Size of a pixel along each axis. TIFF and OME-Zarr keep it.
+        Size of a pixel along each axis.
     units : str or sequence of str, optional
         Unit of the scale, for all axes or each.
     axes : str, optional
         A letter an axis, such as ``"zyx"``.
     names : mapping of int to str, optional
-        Names of the labels. OME-Zarr keeps them.
+        Names of the labels.
     colors : mapping of int to sequence of float, optional
-        Red, green and blue in [0, 1] of the labels. OME-Zarr, PNG and, for ImageJ, TIFF keep
-        them up to label 255; without them every label gets one of its own.
+        Red, green and blue in [0, 1] of the labels, kept up to label 255; without them every
+        label gets one of its own.
+    prototypes : PrototypeSet, optional
+        What the labels stand for.
+    recipe : mapping, optional
+        What repeats the run that made the labels, see `Segmentation.recipe`.
 
     Raises
     ------
@@ -237,7 +233,9 @@ def save_masks(
     for given, one in zip(labels, targets, strict=True):
         array = _checked(np.asarray(given), one, suffix)
         placed = label_axes(array.ndim, axes, scale, units)
-        masks.append(_Mask(array, mask_stem(one), placed, map_labels(array, names, colors)))
+        label_map = map_labels(array, names, colors)
+        note = write_note(placed, names, colors, prototypes, recipe)
+        masks.append(_Mask(array, mask_stem(one), placed, label_map, note))
     for mask, one in zip(masks, targets, strict=True):
         with atomic_write(one) as temporary:
             _WRITERS[suffix](temporary, mask)
@@ -314,6 +312,7 @@ def _write_png(path: Path, mask: _Mask) -> None:
     if mask.labels.dtype == np.uint8:
         image.putpalette(_palette(mask.label_map).tobytes())
         notes.add_text(*PNG_MARK)
+    notes.add_text(NOTE_KEY, mask.note)
     with path.open("wb") as file:
         image.save(file, format="PNG", pnginfo=notes)
 
@@ -356,6 +355,7 @@ def _write_zarr(path: Path, mask: _Mask) -> None:
         "properties": [{"label-value": n, "name": label_map.names[n]} for n in label_map.names],
     }
     group.attrs["ome"] = group.attrs["ome"] | {"image-label": described}
+    group.attrs[NOTE_KEY] = json.loads(mask.note)
 
 
 def _write_tiff(path: Path, mask: _Mask) -> None:
@@ -371,8 +371,8 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
     density = [value if 1e-6 < value < 1e6 else 1.0 for value in density]
     image_description, make, ascii_text = 270, 271, 2
     extra: list[Any] = [(make, ascii_text, 0, _imagej_description(labels, axes), True)]
-    if labels.dtype == np.uint8:
-        extra += tifffile.imagej_metadata_tag({"LUTs": [_palette(mask.label_map).T]}, "<")
+    luts = {"LUTs": [_palette(mask.label_map).T]} if labels.dtype == np.uint8 else {}
+    extra += tifffile.imagej_metadata_tag({TIFF_KEY: mask.note} | luts, "<")
     with tifffile.TiffWriter(path, ome=True, bigtiff=labels.nbytes > 2**31, byteorder="<") as file:
         file.write(
             labels,

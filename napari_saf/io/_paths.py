@@ -15,8 +15,10 @@ FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 PROTOTYPE_SUFFIXES = (".npy", ".csv", ".json")
 LABELS_MARK = "_labels"
 """What the name of a mask has after that of its image."""
+MASK_MARK = ".labels"
+"""What the name of a mask that napari opens as labels has before its suffix."""
 _IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
-_RESULT_MARKS = (LABELS_MARK, "_reconstruction")
+_RESULT_MARKS = (LABELS_MARK, MASK_MARK, "_reconstruction")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 

@@ -1,0 +1,166 @@
+"""What a mask says of itself: names, colours, sizes, prototypes and recipe, as JSON in the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from napari_saf import storage
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.io._paths import mask_stem, mask_suffix, printable
+from napari_saf.result import Color
+
+if TYPE_CHECKING:
+    from napari_saf.io._masks import Axes
+    from napari_saf.io._recipe import PrototypeSet
+
+NOTE_KEY = "napari-saf"
+"""Name of the text in a PNG file, and of the attribute of an OME-Zarr, that holds the note."""
+TIFF_KEY = "Info"
+"""Entry of ImageJ's metadata that does, in a TIFF file; ImageJ keeps it and shows it."""
+_IMAGEJ_METADATA = 50839
+_KIND = "labels"
+_MOST_CHARACTERS = 2**24
+_MOST_COLORS = 255
+"""Colours of larger labels repeat on screen."""
+
+
+class LabelNote(storage.FileModel):
+    """What is known of a label."""
+
+    label: Annotated[int, Field(gt=0)]
+    name: storage.Text = ""
+    color: list[float] = Field(default_factory=list)
+    prototypes: list[list[float]] = Field(default_factory=list)
+
+
+class MaskNote(storage.VersionedModel):
+    """Entries of a note; the recipe is checked by whoever repeats it."""
+
+    kind: Literal["labels"]
+    axes: str
+    scale: list[float] | None = None
+    units: list[str] | None = None
+    labels: list[LabelNote]
+    recipe: dict[str, Any] | None = None
+
+
+def write_note(
+    axes: Axes,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+    prototypes: PrototypeSet | None = None,
+    recipe: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the note of a mask, in ASCII; arguments are those of `save_masks`.
+
+    Without prototypes and recipe where it would be too long, or the recipe is not for JSON.
+    """
+    rows: dict[int, dict[str, object]] = {}
+    for entry in [] if prototypes is None else prototypes.entries():
+        rows[entry["label"]] = entry
+    for label, name in (names or {}).items():
+        rows.setdefault(label, {"label": int(label)})["name"] = printable(check_name(label, name))
+    for label, color in (colors or {}).items():
+        if label <= _MOST_COLORS:
+            values = [round(value, 4) for value in check_color(color)[:3]]
+            rows.setdefault(label, {"label": int(label)})["color"] = values
+    note = {
+        "schema": 1,
+        "kind": _KIND,
+        "axes": axes.names,
+        "scale": [axes.scale[name] for name in axes.names] if axes.scale else None,
+        "units": [axes.units[name] for name in axes.names] if axes.units else None,
+        "labels": [rows[label] for label in sorted(rows)],
+        "recipe": recipe,
+    }
+    try:
+        text = json.dumps(note, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        if recipe is None:
+            raise
+        return write_note(axes, names, colors, prototypes)
+    if len(text) > _MOST_CHARACTERS and (prototypes or recipe):
+        return write_note(axes, names, colors)
+    return text
+
+
+def check_name(label: int, name: object) -> str:
+    """Return the name of a label without blanks around it; raise InvalidInput if it is none."""
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
+    return name.strip()
+
+
+def check_color(given: object) -> Color:
+    """Return a colour with alpha 1; raise InvalidInput if it is none."""
+    color = np.asarray(given)
+    is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
+    if not is_color or not ((color >= 0) & (color <= 1)).all():
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
+    red, green, blue = map(float, color[:3])
+    return red, green, blue, 1.0
+
+
+def note_path(path: Path) -> Path:
+    """Return the JSON file that holds the note of a ``.npy`` mask, which has no room for one."""
+    return path.with_name(f"{mask_stem(path)}.json")
+
+
+def read_note(path: Path) -> MaskNote | None:
+    """Return the note of a mask, None for other files; FormatError if it cannot be read."""
+    read = {".tif": _of_tiff, ".tiff": _of_tiff, ".png": _of_png, ".npy": _of_npy}
+    suffix = mask_suffix(path)
+    try:
+        plain = _of_zarr(path) if path.is_dir() else read[suffix](path) if suffix in read else None
+    except Exception as error:  # whatever a library raises for a damaged file
+        fault = " ".join(str(error).split())[:200]
+        raise FormatError(f"{path}: cannot be read as a label image: {fault}") from error
+    if not isinstance(plain, dict) or plain.get("kind") != _KIND:
+        return None
+    with storage.format_errors(path, "a label image"):
+        return storage.validated(MaskNote, plain)
+
+
+def _parsed(text: object) -> object:
+    """Return what a text says that may be a note, None if it is none."""
+    if not isinstance(text, str) or not text.startswith("{") or len(text) > _MOST_CHARACTERS:
+        return None
+    try:
+        return storage.parse_json(text)
+    except ValueError:  # of another program
+        return None
+
+
+def _of_tiff(path: Path) -> object:
+    import tifffile
+
+    with tifffile.TiffFile(path) as file:
+        tag = file.pages[0].tags.get(_IMAGEJ_METADATA)
+        if tag is None or tag.count > 4 * _MOST_CHARACTERS:
+            return None
+        return _parsed(tag.value.get(TIFF_KEY)) if isinstance(tag.value, dict) else None
+
+
+def _of_png(path: Path) -> object:
+    from PIL import Image
+
+    with Image.open(path, formats=["PNG"]) as picture:
+        return _parsed(picture.info.get(NOTE_KEY))
+
+
+def _of_npy(path: Path) -> object:
+    note = note_path(path)
+    return storage.read_json(note) if note.is_file() else None
+
+
+def _of_zarr(path: Path) -> object:
+    file = path / "zarr.json"
+    plain = storage.read_json(file) if file.is_file() else None
+    attributes = plain.get("attributes") if isinstance(plain, dict) else None
+    return attributes.get(NOTE_KEY) if isinstance(attributes, dict) else None

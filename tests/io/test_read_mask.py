@@ -1,0 +1,204 @@
+"""Masks come back with all that was said of them; files of others are none of ours."""
+
+import json
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import tifffile
+import zarr
+
+import napari_saf as saf
+from napari_saf.errors import FormatError
+from napari_saf.io import (
+    Export,
+    Labelling,
+    PrototypeSet,
+    Wanted,
+    find_images,
+    is_own_mask,
+    read_mask,
+    save_masks,
+)
+from napari_saf.io._note import NOTE_KEY, note_path, read_note
+
+SUFFIXES = (".tif", ".png", ".npy", ".ome.zarr")
+RECIPE = {"schema": 1, "method": "saf", "parameters": {"s": 0.5}, "regions": {"level": 0.25}}
+
+
+def a_labelling(seed, shape, most=6):
+    """Return labels with random names, colours and prototypes of some of them."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, most + 1, shape)
+    labels.ravel()[:2] = 0, most
+    numbers = np.unique(labels[labels > 0]).tolist()
+    n_axes = len(shape)
+    return Labelling(
+        labels,
+        scale=tuple(rng.uniform(0.1, 3, n_axes).tolist()),
+        units=("µm",) * n_axes,
+        axes="zyx"[-n_axes:],
+        names={numbers[0]: "sky ☁", most + 3: "=1+1"},
+        colors={n: tuple(rng.uniform(size=3)) for n in numbers},
+        prototypes=PrototypeSet.from_points(
+            {n: rng.normal(size=(1 + n % 2, 3)).astype(np.float32) for n in numbers}
+        ),
+        recipe=RECIPE,
+    )
+
+
+def write(folder, labelling, suffix):
+    Export(folder, "a", labelling, Wanted(masks=f".labels{suffix}")).write()
+    return folder / f"a.labels{suffix}"
+
+
+def assert_equal_points(one, other):
+    found, expected = one.by_label(), other.by_label()
+    assert found.keys() == expected.keys()
+    for n in found:
+        np.testing.assert_array_equal(found[n], expected[n])
+
+
+@pytest.mark.parametrize("shape", [(7, 9), (3, 7, 9)])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_all_that_was_said_of_a_mask_comes_back(tmp_path, suffix, shape):
+    if suffix == ".png" and len(shape) > 2:
+        return
+    given = a_labelling(len(suffix), shape)
+    path = write(tmp_path, given, suffix)
+    assert is_own_mask(path)
+    found = read_mask(path)
+    np.testing.assert_array_equal(found.labels, given.labels)
+    assert found.names == given.names and found.recipe == given.recipe and found.axes == given.axes
+    np.testing.assert_allclose(found.scale, given.scale)
+    assert {unit.replace("micrometer", "µm") for unit in found.units} == {"µm"}
+    assert found.colors.keys() == given.colors.keys()
+    for n, color in given.colors.items():
+        np.testing.assert_allclose(found.colors[n][:3], color, atol=1e-4)
+    assert_equal_points(found.prototypes, given.prototypes)
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".npy", ".ome.zarr"])
+def test_many_labels_come_back_with_the_colours_that_a_layer_has(tmp_path, suffix):
+    given = a_labelling(1, (40, 50), most=700)
+    found = read_mask(write(tmp_path, given, suffix))
+    np.testing.assert_array_equal(found.labels, given.labels)
+    assert set(found.colors) == {n for n in given.colors if n <= 255}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_recipe_that_json_cannot_hold_is_left_out(tmp_path, suffix):
+    labels = np.array([[0, 1], [2, 2]])
+    for recipe in ({"method": np.ones(3)}, {"method": float("nan")}):
+        path = write(tmp_path, Labelling(labels, names={1: "sky"}, recipe=recipe), suffix)
+        found = read_mask(path)
+        assert found.recipe is None and found.names == {1: "sky"}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_note_that_is_too_long_is_cut_and_the_mask_read(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr("napari_saf.io._note._MOST_CHARACTERS", 1000)
+    given = a_labelling(3, (7, 9))
+    found = read_mask(write(tmp_path, given, suffix))
+    assert found.prototypes is None and found.recipe is None and found.names == given.names
+
+
+def test_images_of_others_are_none_of_ours(tmp_path):
+    image = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    names = ("a.tif", "a.png", "a.npy", "a.labels.tif", "b.jpg")
+    for name in names:
+        if name.endswith(".npy"):
+            np.save(tmp_path / name, image)
+        else:
+            iio.imwrite(tmp_path / name, image)
+    for text in ("plain words", "{not json", '{"kind": "labels of others"}', '{"a": NaN}', "[1]"):
+        tifffile.imwrite(tmp_path / "j.tif", image, imagej=True, metadata={"Info": text})
+        assert not is_own_mask(tmp_path / "j.tif")
+    zarr.save(tmp_path / "b.zarr", image)
+    saf.save_recipe(tmp_path / "a.recipe.json", {"schema": 1, "method": "saf"})
+    (tmp_path / "broken.tif").write_bytes(b"II*\0 and no more")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG")
+    (tmp_path / "a.json").write_text('{"schema": 1}')
+    for name in (*names[:3], *names[4:], "b.zarr", "broken.tif", "broken.png", "missing.tif"):
+        assert not is_own_mask(tmp_path / name), name
+
+
+@pytest.mark.parametrize("name", ["photo_labels", "photo.labels"])
+def test_a_recipe_beside_a_file_that_is_called_like_a_mask_makes_it_one(tmp_path, name):
+    labels = np.array([[0, 1], [2, 2]], np.uint8)
+    np.save(tmp_path / f"{name}.npy", labels)
+    assert not is_own_mask(tmp_path / f"{name}.npy")
+    saf.save_recipe(tmp_path / f"{name}.recipe.json", {"schema": 1, "method": "saf"})
+    assert is_own_mask(tmp_path / f"{name}.npy")
+    found = read_mask(tmp_path / f"{name}.npy")
+    assert found.recipe["method"] == "saf" and found.prototypes is None
+    np.testing.assert_array_equal(found.labels, labels)
+
+
+def test_masks_beside_images_are_not_taken_for_images(tmp_path):
+    iio.imwrite(tmp_path / "a.png", np.zeros((4, 4), np.uint8))
+    write(tmp_path, a_labelling(0, (4, 4)), ".png")
+    assert [path.name for path in find_images([tmp_path])] == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schema": 2},
+        {"labels": [{"label": 0}]},
+        {"labels": [{"label": 4_000_000_000, "prototypes": [[1.0]]}]},
+        {"labels": [{"label": 1, "prototypes": [[1.0], [1.0, 2.0]]}]},
+        {"labels": [{"label": 1, "prototypes": [[]]}]},
+        {"labels": [{"label": 1, "color": [1.0, 2.0, 3.0]}]},
+        {"labels": [{"label": 1, "name": 3}]},
+        {"scale": ["x", 1.0]},
+        {"labels": [{"label": 1, "prototypes": [["x"]]}]},
+        {"recipe": [1]},
+        {"unknown": 1},
+    ],
+)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_note_that_is_wrong_is_told_with_its_file(tmp_path, suffix, wrong):
+    path = write(tmp_path, Labelling(np.array([[0, 1], [2, 2]])), suffix)
+    note = read_note(path).model_dump(by_alias=True) | wrong
+    rewrite(path, note)
+    with pytest.raises(FormatError, match=path.name.partition(".")[0]):
+        read_mask(path)
+
+
+@pytest.mark.parametrize("scale", [[0.0, 1.0], [-1.0, 1.0], [1.0]])
+def test_a_size_that_no_pixel_has_is_told(tmp_path, scale):
+    path = write(tmp_path, Labelling(np.array([[0, 1], [2, 2]])), ".npy")
+    rewrite(path, read_note(path).model_dump(by_alias=True) | {"scale": scale})
+    with pytest.raises(FormatError, match="scale"):
+        read_mask(path)
+
+
+def rewrite(path, note):
+    """Put another note into a mask."""
+    text = json.dumps(note)
+    labels = np.array([[0, 1], [2, 2]], np.uint8)
+    if path.is_dir():
+        zarr.open_group(path, mode="a").attrs[NOTE_KEY] = note
+    elif path.suffix == ".npy":
+        note_path(path).write_text(text)
+    elif path.suffix == ".tif":
+        tags = tifffile.imagej_metadata_tag({"Info": text}, "<")
+        tifffile.imwrite(path, labels, byteorder="<", extratags=tags)
+    else:
+        from PIL import Image
+        from PIL.PngImagePlugin import PngInfo
+
+        info = PngInfo()
+        info.add_text(NOTE_KEY, text)
+        Image.fromarray(labels).save(path, pnginfo=info)
+
+
+def test_a_mask_of_python_is_one_of_ours_and_a_plain_label_image_can_be_read(tmp_path):
+    labels = np.array([[0, 1], [2, 2]])
+    save_masks(tmp_path / "a.tif", labels, names={2: "sea"})
+    assert is_own_mask(tmp_path / "a.tif") and read_mask(tmp_path / "a.tif").names == {2: "sea"}
+    iio.imwrite(tmp_path / "b.png", labels.astype(np.uint8))
+    found = read_mask(tmp_path / "b.png")
+    np.testing.assert_array_equal(found.labels, labels)
+    assert not found.names and found.recipe is None
