@@ -130,6 +130,9 @@ def make_export_picture() -> None:
         wait_until(lambda: not export.is_busy)
         take(viewer, "export_dock.png")
         keep(Image.open(next(Path("results").glob("*.png"))), "export_figure.png")
+        export.findChild(QCollapsible).expand(animate=False)
+        wait_until(lambda: export.table.model.rowCount() > 0)
+        take(viewer, "export_table.png")
     viewer.close()
 
 

@@ -49,8 +49,10 @@ def no_thread_left():
 
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path, monkeypatch):
-    """Settings of the plugin that are of this test alone, in a file of its own."""
+    """Settings of the plugin that are of this test alone, in a file; those of napari in none."""
     napari.settings._clear_plugin_settings_cache()
+    own = napari.settings.NapariSettings(config_path=None)
+    monkeypatch.setattr(napari.settings, "_SETTINGS", own)
     monkeypatch.setattr(napari.settings, "_CFG_PATH", str(tmp_path / "settings.yaml"))
     yield
     napari.settings._clear_plugin_settings_cache()

@@ -89,10 +89,10 @@ def names(folder):
 
 def test_a_click_saves_mask_and_table(done, qtbot, tmp_path, viewer):
     click_and_wait(qtbot, done, done.button)
-    assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
-    assert done.status.text.startswith("saved blocks_SAF.tif, blocks_SAF_regions.csv in ")
+    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
+    assert done.status.text.startswith("saved blocks_SAF.labels.tif, blocks_SAF_regions.csv in ")
     np.testing.assert_array_equal(
-        read_labels(tmp_path / "out" / "blocks_SAF.tif").array, viewer.layers[1].data
+        read_labels(tmp_path / "out" / "blocks_SAF.labels.tif").array, viewer.layers[1].data
     )
 
 
@@ -130,7 +130,7 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
     assert least.text() == "regions of 2 pixels or more"
     click_and_wait(qtbot, dock, dock.button)
     out = tmp_path / "out"
-    assert names(out) == ["found.tif", "found_regions.csv", "found_regions.tif"]
+    assert names(out) == ["found.labels.tif", "found_regions.csv", "found_regions.tif"]
     regions = read_labels(out / "found_regions.tif").array
     np.testing.assert_array_equal(regions, [[1, 1, 0, 0], [0, 0, 2, 0], [2, 2, 0, 0]])
     with open(out / "found_regions.csv", encoding="utf-8") as file:
@@ -149,7 +149,7 @@ def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):
     click_and_wait(qtbot, dock, dock.button)
     from PIL import Image
 
-    with Image.open(tmp_path / "out" / "LABELS.png") as image:
+    with Image.open(tmp_path / "out" / "LABELS.labels.png") as image:
         shown = np.asarray(image.convert("RGB"))
     layer.show_selected_label = False
     for k, label in ((1, 1), (3, 2)):
@@ -159,15 +159,15 @@ def test_colours_are_those_of_the_layer(viewer, export, qtbot, tmp_path):
 def test_files_that_are_there_are_asked_about(done, qtbot, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "blocks_SAF.tif").write_bytes(b"precious")
+    (out / "blocks_SAF.labels.tif").write_bytes(b"precious")
     click_and_wait(qtbot, done, done.button)
     assert done.status.suggested_action == "Replace it"
-    assert "blocks_SAF.tif is there already" in done.status.text
-    assert (out / "blocks_SAF.tif").read_bytes() == b"precious"
-    assert names(out) == ["blocks_SAF.tif"]
+    assert "blocks_SAF.labels.tif is there already" in done.status.text
+    assert (out / "blocks_SAF.labels.tif").read_bytes() == b"precious"
+    assert names(out) == ["blocks_SAF.labels.tif"]
     (button,) = [b for b in done.findChildren(QPushButton) if b.text() == "Replace it"]
     click_and_wait(qtbot, done, button)
-    assert read_labels(out / "blocks_SAF.tif").array.shape == (32, 32)
+    assert read_labels(out / "blocks_SAF.labels.tif").array.shape == (32, 32)
     assert done.status.suggested_action == ""
 
 
@@ -199,14 +199,14 @@ def test_a_disk_that_fails_is_told_and_the_old_file_stays(done, qtbot, tmp_path,
 
     out = tmp_path / "out"
     click_and_wait(qtbot, done, done.button)
-    before = (out / "blocks_SAF.tif").read_bytes()
+    before = (out / "blocks_SAF.labels.tif").read_bytes()
     monkeypatch.setitem(_masks._WRITERS, ".tif", full)
     click_and_wait(qtbot, done, done.button)
     (button,) = [b for b in done.findChildren(QPushButton) if b.text() == "Replace these 2"]
     click_and_wait(qtbot, done, button)
     assert done.status.is_error and "No space left on device" in done.status.text
-    assert (out / "blocks_SAF.tif").read_bytes() == before
-    assert names(out) == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
+    assert (out / "blocks_SAF.labels.tif").read_bytes() == before
+    assert names(out) == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
     assert done.button.isEnabled()
 
 
@@ -243,7 +243,7 @@ def test_foreign_labels_have_neither_prototypes_nor_recipe(viewer, export, qtbot
         not dock.applying.button.isEnabled() and "Nothing to repeat" in dock.repeat.summary.text()
     )
     click_and_wait(qtbot, dock, dock.button)
-    assert names(tmp_path / "out") == ["mine.tif", "mine_regions.csv"]
+    assert names(tmp_path / "out") == ["mine.labels.tif", "mine_regions.csv"]
 
 
 def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
@@ -256,14 +256,14 @@ def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
 def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
     tick(qtbot, done, "Figure")
     begun, clicked = threading.Event(), threading.Event()
-    save = _export.save_regions
+    save = _export.save_table
 
     def save_slowly(*arguments, **options):
         begun.set()
         clicked.wait(TIMEOUT / 1000)
         return save(*arguments, **options)
 
-    monkeypatch.setattr(_export, "save_regions", save_slowly)
+    monkeypatch.setattr(_export, "save_table", save_slowly)
     assert not done._stop_button.isEnabled()
     click(qtbot, done.button)
     assert begun.wait(TIMEOUT / 1000)
@@ -271,7 +271,7 @@ def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, mo
     clicked.set()
     qtbot.waitUntil(lambda: not done.is_busy, timeout=TIMEOUT)
     assert done.status.text.startswith("stopped: saved") and not done._stop_button.isEnabled()
-    assert names(tmp_path / "out") == ["blocks_SAF.tif", "blocks_SAF_regions.csv"]
+    assert names(tmp_path / "out") == ["blocks_SAF.labels.tif", "blocks_SAF_regions.csv"]
 
 
 def test_stop_while_the_labels_are_read_saves_nothing(done, qtbot, tmp_path, monkeypatch):
@@ -299,7 +299,7 @@ def test_scale_units_and_axes_of_the_layer_are_kept(viewer, export, qtbot, tmp_p
     viewer.add_labels(volume, name="v", scale=(2, 0.5, 0.25), units=("µm",) * 3)
     dock = export()
     click_and_wait(qtbot, dock, dock.button)
-    image = read_image(tmp_path / "out" / "v.tif")
+    image = read_image(tmp_path / "out" / "v.labels.tif")
     assert (image.axes, image.scale) == ("zyx", (2.0, 0.5, 0.25))
     with open(tmp_path / "out" / "v_regions.csv", encoding="utf-8") as file:
         row = next(csv.DictReader(file))

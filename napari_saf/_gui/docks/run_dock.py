@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import napari
@@ -17,6 +18,7 @@ from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
+from napari_saf._gui.layers.masks import show_as_labels
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf.errors import NotFinite, SafError
@@ -81,7 +83,10 @@ class RunDock(QWidget):
             (self.status.suggested_action_clicked, self._on_suggested_action_clicked),
             (self.controller.began, self._on_began),
             (self.controller.advanced, self._on_advanced),
+            (viewer.layers.events.inserted, self._on_opened),
         )
+        for layer in viewer.layers:
+            self._on_opened(layer)
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
 
     def start(self) -> None:
@@ -109,6 +114,12 @@ class RunDock(QWidget):
     def shut_down(self) -> None:
         """End the run and let go of the viewer; the widget is of no use after."""
         self._lifetime.end()
+
+    def _on_opened(self, opened: Any) -> None:
+        """Show a mask that napari opened as an image as labels, once it is done with it."""
+        layer = getattr(opened, "value", opened)
+        if layer.source.path is not None:
+            QTimer.singleShot(0, partial(show_as_labels, self._viewer, layer))
 
     def _on_gone(self) -> None:
         for task in (*self._background.values(), *filter(None, [self._task])):

@@ -3,87 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtCore import Signal
+from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import (
-    QCheckBox,
-    QGridLayout,
+    QFileDialog,
     QLineEdit,
     QPushButton,
-    QSizePolicy,
-    QSpinBox,
-    QWidget,
 )
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
-from napari_saf._gui.export.source import labelling_reader, write_files
-from napari_saf._gui.forms.choices import Choice, LayerChoice
+from napari_saf._gui.export.source import labelling_reader, measure, write_files
+from napari_saf._gui.export.table import TableSection
+from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import FolderField
-from napari_saf._gui.forms.layout import FormSection, create_fold, create_row
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.live import RegionsLayer
+from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,
+    class_names,
     is_regions,
     labels_to_choose,
+    points_of,
     prototypes_of,
     recipe_of,
     stored_recipe,
 )
 from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf._gui.layers.reader import get_reader, prefer_reader
 from napari_saf._gui.runs.controller import run_registry
 from napari_saf.errors import InvalidInput
 from napari_saf.io import (
-    FIGURE_SUFFIXES,
-    MASK_SUFFIXES,
-    PROTOTYPE_SUFFIXES,
-    TABLE_SUFFIXES,
     Recipe,
-    Wanted,
     file_stem,
 )
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
-_FORMAT_WIDTH = 124
-_INDENT = 23
-_LARGEST_LEAST = 10_000_000
 _MOST_NAMED = 3
-_KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "masks": (
-        "Label image", tuple(suffix for suffix in MASK_SUFFIXES if suffix != ".tiff"),
-        "All labels in one image. TIFF: for ImageJ and OME, with pixel sizes; PNG: in the "
-        "colours of the labels; NPY: for Python; OME-Zarr: with names and colours."),
-    "binary": (
-        "A mask for each label", (".tif", ".png", ".npy"),
-        "An image for each label: 255 inside, 0 outside."),
-    "regions": (
-        "Table of regions", TABLE_SUFFIXES,
-        "Size, place, shape and brightness, in the units of the layer. Parquet needs pyarrow."),
-    "numbered": (
-        "Numbered regions", (".tif", ".png", ".npy", ".ome.zarr"),
-        "An image in which each connected region has a number of its own, that of its row in "
-        "the table: to count things, and to find them again."),
-    "figure": (
-        "Figure", FIGURE_SUFFIXES,
-        "Image, labels and legend side by side; of a stack the slice on screen."),
-    "prototypes": (
-        "Prototypes", PROTOTYPE_SUFFIXES,
-        "The mean features of each label, to label other images with (f*)."),
-    "recipe": ("Recipe", (), "A file that repeats the run from Python or a terminal (.json)."),
-}  # fmt: skip
-"""The kinds of files by their name in `Wanted`: label, formats, help."""
-_TICKED = ("masks", "regions")
-_ROWS = (("a row for each label", False), ("a row for each region", True))
-_ROWS_HELP = "Whether a label is measured as a whole, or each of its connected regions by itself."
-_LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
 _HELP = "Write the ticked files. Before one is replaced, you are asked."
+_OPEN_HELP = (
+    "Open a mask as labels, with the names, colours, recipe and prototypes that it was saved with; "
+    "of an OME-Zarr choose the file zarr.json."
+)
+_OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
+_ZARR_FILE = "zarr.json"
+_PATIENCE = 400
+"""Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
     "Finish the file that is being written, and leave out the others; end a run with the labels "
     "that there are."
@@ -96,80 +71,6 @@ _REASONS = (_NO_LABELS, _NOTHING, _NO_NAME, _NO_FOLDER)
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
-class ExportChoice(QWidget):
-    """A tick and a format for each kind of file."""
-
-    changed = Signal()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ticks: dict[str, QCheckBox] = {}
-        self._formats: dict[str, Choice] = {}
-        self._rows, self._least = Choice(_ROWS), QSpinBox()
-        self._rows.setToolTip(_ROWS_HELP)
-        self._rows.currentIndexChanged.connect(self._on_changed)
-        self._least.setRange(1, _LARGEST_LEAST)
-        self._least.setSpecialValueText("regions of any size")
-        self._least.setPrefix("regions of ")
-        self._least.setSuffix(" pixels or more")
-        self._least.setToolTip(_LEAST_HELP)
-        self._least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        below: dict[str, QWidget] = {"regions": self._rows, "numbered": self._least}
-        layout = QGridLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setVerticalSpacing(4)
-        layout.setColumnStretch(0, 1)
-        for name, (label, suffixes, tooltip) in _KINDS.items():
-            row = layout.rowCount()
-            tick = self._ticks[name] = QCheckBox(label)
-            tick.setChecked(name in _TICKED)
-            tick.setToolTip(tooltip)
-            tick.toggled.connect(self._on_changed)
-            layout.addWidget(tick, row, 0)
-            if suffixes:
-                box = self._formats[name] = Choice([(suffix, suffix) for suffix in suffixes])
-                box.setToolTip(tooltip)
-                box.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-                box.setFixedWidth(_FORMAT_WIDTH)
-                layout.addWidget(box, row, 1)
-            if name in below:
-                indented = create_row(below[name])
-                indented.layout().setContentsMargins(_INDENT, 0, 0, 0)
-                layout.addWidget(indented, row + 1, 0, 1, 2)
-        self._on_changed()
-
-    @property
-    def wanted(self) -> Wanted:
-        """What is ticked and may be."""
-        found: dict[str, Any] = {
-            name: self._formats[name].value if name in self._formats else True
-            for name, tick in self._ticks.items()
-            if tick.isEnabled() and tick.isChecked()
-        }
-        least = self._least.value() if self._least.isEnabled() else 1
-        return Wanted(**found, connected=self._rows.value, min_pixels=least)
-
-    def offer(self, name: str, reason: str) -> None:
-        """Enable a kind of file, or disable it with a reason as tooltip."""
-        self._ticks[name].setEnabled(not reason)
-        self._ticks[name].setToolTip(reason or _KINDS[name][2])
-        self._on_changed()
-
-    def choose(self, name: str, suffix: str | bool) -> None:
-        """Tick a kind of file, in a format; an empty one takes the tick away."""
-        self._ticks[name].setChecked(bool(suffix))
-        if name in self._formats:
-            self._formats[name].choose(suffix)
-
-    def _on_changed(self, *changed: object) -> None:
-        for name, box in self._formats.items():
-            box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
-        self._rows.setEnabled(self._formats["regions"].isEnabled())
-        has_rows = self._rows.isEnabled() and self._rows.value
-        self._least.setEnabled(has_rows or self._formats["numbered"].isEnabled())
-        self.changed.emit()
-
-
 class ExportWidget(RunDock):
     """Save labels for other programs, and repeat what made them."""
 
@@ -178,6 +79,10 @@ class ExportWidget(RunDock):
         self._watched: Any = None
         self._raw: object = None
         self._repeated: Recipe | None = None
+        self._measuring = QTimer(self)
+        self._measuring.setSingleShot(True)
+        self._measuring.setInterval(_PATIENCE)
+        self.table = TableSection(self.status)
         self.choice, self.applying = ExportChoice(), ApplySection(viewer, _APPLY_HELP, self.apply)
         self.repeat = RepeatSection(self.applying, self.status)
         self.labels = LayerChoice(viewer, Labels)
@@ -186,6 +91,7 @@ class ExportWidget(RunDock):
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
         self.button = QPushButton("Export")
+        self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
         self._stop_button.setToolTip(_STOP_HELP)
         rows, where = FormSection(), FormSection()
         rows.add_row("Labels", self.labels, "The Labels layer to save.")
@@ -193,7 +99,9 @@ class ExportWidget(RunDock):
         where.add_row("Name", self.file_name, "What the names of the files begin with.")
         where.add_row("Folder", self.folder, "Where the files go.")
         fold = create_fold(APPLY_TITLE, self.repeat)
-        self._lay_out([rows, self.choice, where, fold], [self.button, self._stop_button], [])
+        self._table_fold = create_fold("Table", self.table)
+        buttons = [self.button, self.open_button, self._stop_button]
+        self._lay_out([rows, self.choice, where, self._table_fold, fold], buttons, [])
         self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
             (self.button.clicked, self.start),
@@ -201,6 +109,11 @@ class ExportWidget(RunDock):
             (self.file_name.textChanged, self._update_enabled),
             (self.folder.changed, self._update_enabled),
             (self.choice.changed, self._update_enabled),
+            (self.choice.changed, self._measuring.start),
+            (self.image.layer_changed, self._measuring.start),
+            (self._table_fold.toggled, self._measuring.start),
+            (self._measuring.timeout, self._measure),
+            (self.table.label_chosen, self._on_label_chosen),
             (viewer.layers.events.inserted, self._on_layer_inserted),
         )
         self._on_labels_changed()
@@ -208,6 +121,36 @@ class ExportWidget(RunDock):
     def start(self) -> None:
         """Write what is ticked."""
         self._write(may_replace=False)
+
+    def open_mask(self, path: Path) -> None:
+        """Open a label image, of a folder by the file zarr.json in it, as a Labels layer."""
+        path = path.parent if path.name == _ZARR_FILE else path
+        if get_reader(str(path)):
+            prefer_reader()
+        self.begin_task(
+            "opening the mask", lambda report, cancelled: read_layer(path), self._on_mask_read
+        )
+
+    def _on_open_clicked(self) -> None:
+        folder = self.folder.path or Path.home()
+        place = str(folder if folder.is_dir() else folder.parent)
+        path, _ = QFileDialog.getOpenFileName(self, "Open mask", place, _OPEN_FILTER)
+        if path:
+            self.open_mask(Path(path))
+
+    def _on_mask_read(self, found: LayerData) -> None:
+        pixels, arguments, _ = found
+        layer = self._viewer.add_labels(pixels, **arguments)
+        self.labels.choose(layer)
+        if self.image.layer is not None:
+            run_registry(self._viewer).show_result(self.image.layer, layer)
+        carried = [text for text, own in (
+            ("names", class_names(layer)),
+            ("recipe", stored_recipe(layer)),
+            ("prototypes", points_of(layer)),
+        ) if own]  # fmt: skip
+        ending = f" with {', '.join(carried)}" if carried else ""
+        self.status.show_progress(1.0, f"opened {layer.name}{ending}")
 
     def run_or_stop(self) -> bool:
         """Stop the task that is running; the shortcut writes no files."""
@@ -248,6 +191,7 @@ class ExportWidget(RunDock):
 
     def _release(self) -> None:
         self._watch(None)
+        self._measuring.stop()
         self._raw = self.repeat.recipe = self._repeated = None
 
     def _fits(self, image: Image) -> bool:
@@ -284,6 +228,7 @@ class ExportWidget(RunDock):
             layer.events.set_data.connect(self._on_data_changed)
 
     def _on_data_changed(self, event: object = None) -> None:
+        self._measuring.start()
         if stored_recipe(self.labels.layer) is not self._raw:
             self._show_recipe()
 
@@ -303,11 +248,36 @@ class ExportWidget(RunDock):
         self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
         self._update_enabled()
 
+    def _measure(self) -> None:
+        """Show what is labelled, if somebody looks."""
+        labels = self.labels.layer
+        if not self._table_fold.isExpanded():
+            return
+        if labels is None:
+            self.table.show_reason(f"{_NO_LABELS}.")
+            return
+        read = labelling_reader(self._viewer, labels, self.image.layer)
+        self.table.path = (self.folder.path or Path.home()) / self.file_name.text()
+        task = partial(measure, read, self.choice.wanted)
+        self.run_in_background("table", task, self._on_measured)
+
+    def _on_measured(self, found: tuple[Any, Any]) -> None:
+        table, colors = found
+        if isinstance(table, str):
+            self.table.show_reason(table)
+        else:
+            self.table.show_table(table, colors)
+
+    def _on_label_chosen(self, label: int) -> None:
+        if self.labels.layer is not None:
+            self.labels.layer.selected_label = label
+
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
         reason = self._reason()
         self.button.setEnabled(not reason and not self.is_busy)
         self.button.setToolTip(reason or _HELP)
+        self.open_button.setEnabled(not self.is_busy)
         self.repeat.update_enabled(self._task is None)
         if reason and not self.is_busy:
             self.status.reset(reason)
@@ -346,6 +316,8 @@ class ExportWidget(RunDock):
             self.status.show_error(f"{_named(in_the_way)} {are} there already", text)
             return
         assert self._task is not None
+        if any(get_reader(str(path)) for path in written):
+            prefer_reader()
         text = f"saved {_named(written)}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")

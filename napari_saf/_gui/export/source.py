@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import napari
 import numpy as np
 from napari.layers import Image, Labels
+from numpy.typing import NDArray
 
 from napari_saf._gui.layers.metadata import class_names, points_of, raw_recipe
 from napari_saf._gui.layers.placement import (
@@ -72,6 +74,20 @@ def labelling_reader(
             return dataclasses.replace(known, labels=own, image=shown, colors=named)
 
     return read
+
+
+def measure(
+    read: Callable[[Callable[[], bool]], Labelling],
+    wanted: Wanted,
+    cancelled: Callable[[], bool],
+) -> tuple[Mapping[str, NDArray[Any]] | str, Mapping[int, Sequence[float]]]:
+    """Return the table of a layer, or why there is none, and the colours of its labels."""
+    try:
+        labelling = read(cancelled)
+        table = labelling.table(wanted.connected, wanted.min_pixels, brief=True)
+        return table, labelling.colors
+    except SafError as error:
+        return f"{error}.", {}
 
 
 def write_files(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,17 @@ def points_of(layer: Any) -> dict[int, NDArray[np.floating]]:
         for label, own in several.items()
         if label in points and isinstance(own, np.ndarray) and own.shape[1:] == width and len(own)
     }
+
+
+def prototype_entries(points: Mapping[int, NDArray[np.floating]]) -> dict[str, Any]:
+    """Return entries of a result for the prototypes (n_own, n_features) of labels."""
+    rows = None
+    if points:  # the mean of those of label l in row l - 1
+        width = next(iter(points.values())).shape[1]
+        rows = np.full((max(points), width), np.nan, dtype=np.float32)
+        for number, own in points.items():
+            rows[number - 1] = own.mean(axis=0)
+    return {"prototypes": rows, PARTS_KEY: {n: own for n, own in points.items() if len(own) > 1}}
 
 
 def is_result(layer: object) -> bool:

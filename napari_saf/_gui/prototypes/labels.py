@@ -16,11 +16,11 @@ from napari_saf._gui.layers.live import N_COLORS, label_colors
 from napari_saf._gui.layers.metadata import (
     METADATA_KEY,
     NAMES_KEY,
-    PARTS_KEY,
     class_names,
     colors_of,
     metadata_of,
     points_of,
+    prototype_entries,
     recipe_of,
     stored_recipe,
 )
@@ -134,17 +134,8 @@ class LayerSource:
         self.layer.metadata[NAMES_KEY] = dict(state.names)
         if stored_recipe(self.layer) is None:
             return
-        rows = None
-        if state.prototypes:  # the mean of those of label l in row l - 1
-            width = next(iter(state.prototypes.values())).shape[1]
-            rows = np.full((max(state.prototypes), width), np.nan, dtype=np.float32)
-            for number, own in state.prototypes.items():
-                rows[number - 1] = own.mean(axis=0)
-        self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | {
-            "prototypes": rows,
-            PARTS_KEY: {n: own for n, own in state.prototypes.items() if len(own) > 1},
-            _EDITS_KEY: state.edits,
-        }
+        entries = prototype_entries(state.prototypes) | {_EDITS_KEY: state.edits}
+        self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | entries
 
     @property
     def options(self) -> ImageOptions | None:

@@ -3,10 +3,12 @@
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from gui_cases import blocks
 from napari.layers import Labels
 from skimage.data import astronaut
 from test_walk_2_strokes import leaf
 
+from napari_saf._gui.layers.metadata import points_of, stored_recipe
 from napari_saf._gui.scribbles.strokes import ClassTable
 from napari_saf.io import read_labels
 
@@ -115,3 +117,37 @@ def test_a_stopped_run_is_resumed(hands, take_picture):
     hands.wait_for_end(dock)
     assert dock.status.text.startswith(("converged", "settled"))
     assert layer in viewer.layers and (layer.data != early).any()
+
+
+def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_path):
+    """By the button of the dock, and by the menu of napari, which asks no question."""
+    iio.imwrite(tmp_path / "tiles.png", blocks())
+    hands.open_file(tmp_path / "tiles.png")
+    layers, segment = hands.viewer.layers, hands.open_dock("Segment")
+    hands.press(segment, "Run")
+    hands.wait_until(lambda: "tiles [SAF]" in layers)
+    hands.wait_for_end(segment)
+    dock, mask = hands.open_dock("Export"), tmp_path / "tiles_SAF.labels.tif"
+    hands.clicks = 0
+    hands.press(dock, "Export")
+    hands.wait_until(mask.exists)
+    hands.wait_for_end(dock)
+    with hands.answer(mask):
+        hands.press(dock, "Open mask …")
+    in_the_dialog = 2  # the file, and Open
+    assert hands.clicks + in_the_dialog == 4
+    hands.wait_until(lambda: dock.status.text.startswith("opened"))
+    found, own = dock.labels.layer, layers["tiles [SAF]"]
+    assert isinstance(found, Labels) and found is not own
+    np.testing.assert_array_equal(found.data, own.data)
+    assert (
+        stored_recipe(found) == stored_recipe(own)
+        and points_of(found).keys() == points_of(own).keys()
+    )
+    hands.open_file(mask)
+    assert isinstance(layers[-1], Labels) and points_of(layers[-1]).keys() == points_of(own).keys()
+    hands.press(dock, "Table")
+    hands.wait_until(lambda: dock.table.model.rowCount() > 0)
+    hands.click_cell(dock.table.view, 1, 0)
+    assert dock.labels.layer.selected_label == dock.table.model.table["label"][1]
+    take_picture(hands, "first_day_export")

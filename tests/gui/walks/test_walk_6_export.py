@@ -54,9 +54,9 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
 
 def check_files(out) -> None:
     """Read each file and hold it against the picture."""
-    names = ["tiles.recipe.json", "tiles.tif", "tiles_figure.png", "tiles_regions.csv"]
+    names = ["tiles.labels.tif", "tiles.recipe.json", "tiles_figure.png", "tiles_regions.csv"]
     assert sorted(path.name for path in out.iterdir()) == names
-    labels = read_labels(out / "tiles.tif").array
+    labels = read_labels(out / "tiles.labels.tif").array
     assert share_told_apart(labels, QUADRANTS) > 0.95
     with open(out / "tiles_regions.csv", encoding="utf-8") as file:
         sizes = {int(row["label"]): int(row["pixels"]) for row in csv.DictReader(file)}

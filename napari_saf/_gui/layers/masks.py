@@ -1,0 +1,80 @@
+"""Masks from files as Labels layers, with all that a fresh result has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from napari.layers import Image, Labels
+
+from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.metadata import (
+    LEVEL_KEY,
+    METADATA_KEY,
+    NAMES_KEY,
+    prototype_entries,
+)
+from napari_saf._gui.layers.reader import NAPARI
+from napari_saf.errors import FormatError, SafError
+from napari_saf.io import LABELS_MARK, MASK_MARK, is_own_mask, mask_stem, read_mask
+
+LayerData = tuple[Any, dict[str, Any], str]
+
+
+def read_layer(path: Path) -> LayerData:
+    """Return a label image as data, arguments and kind of a layer; errors as `read_mask`."""
+    mask, colors = read_mask(path), label_colors()
+    if mask.labels.ndim < 2:
+        raise FormatError(f"{path}: expected a label image, got shape {mask.labels.shape}")
+    for label, color in mask.colors.items():
+        if label <= N_COLORS:
+            colors[label] = color
+    metadata: dict[str, Any] = {NAMES_KEY: dict(mask.names)}
+    if mask.recipe is not None:
+        points = {} if mask.prototypes is None else mask.prototypes.by_label()
+        regions = mask.recipe.get("regions")
+        level = {LEVEL_KEY: regions.get("level")} if isinstance(regions, dict) else {}
+        metadata[METADATA_KEY] = {"recipe": mask.recipe} | prototype_entries(points) | level
+    arguments: dict[str, Any] = {
+        "name": mask_stem(path).removesuffix(MASK_MARK).removesuffix(LABELS_MARK),
+        "colormap": colormap_of(colors),
+        "metadata": metadata,
+    }
+    if mask.scale is not None:
+        arguments["scale"] = tuple(mask.scale)
+    if mask.units is not None and _are_known(mask.units):
+        arguments["units"] = tuple(mask.units)
+    if mask.axes is not None:
+        arguments["axis_labels"] = tuple(mask.axes)
+    return mask.labels, arguments, "labels"
+
+
+def show_as_labels(viewer: Any, layer: Any) -> None:
+    """Put labels in the place of a mask of ours that napari's own reader opened as an image.
+
+    Such as a folder, or one whose name does not say what it is.
+    """
+    source = layer.source
+    is_opened = isinstance(layer, Image) and source.path and source.reader_plugin == NAPARI
+    if not is_opened or layer not in viewer.layers or not is_own_mask(Path(source.path)):
+        return
+    with suppress(SafError):  # then it stays an image
+        data, arguments, _ = read_layer(Path(source.path))
+        place = viewer.layers.index(layer)
+        viewer.layers.remove(layer)
+        labels = viewer.add_labels(data, **arguments)
+        viewer.layers.move(viewer.layers.index(labels), place)
+
+
+def _are_known(units: Sequence[str]) -> bool:
+    """Tell whether napari knows units; words only, for it computes what it takes for a formula."""
+    if not all(unit.isalpha() for unit in units):
+        return False
+    try:
+        Labels(np.zeros((1,) * len(units), np.uint8), units=units)
+    except (ValueError, AttributeError):
+        return False
+    return True

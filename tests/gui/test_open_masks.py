@@ -1,0 +1,226 @@
+"""Masks that Export saved become labels again, with all that a fresh result has."""
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import yaml
+from gui_cases import TIMEOUT, blocks
+from label_cases import QUADRANTS
+from napari.layers import Image, Labels
+from napari.settings import get_settings
+
+import napari_saf as saf
+from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers.metadata import (
+    NAMES_KEY,
+    class_names,
+    colors_of,
+    is_given,
+    is_regions,
+    is_result,
+    points_of,
+    recipe_of,
+    stored_recipe,
+)
+from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader, prefer_reader
+from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.io import MASK_MARK, save_masks
+
+pytestmark = pytest.mark.gui
+SUFFIXES = (".tif", ".png", ".npy", ".ome.zarr")
+
+
+@pytest.fixture
+def result(model, open_on, run, tmp_path):
+    """The layer of a run, with names, colours and pixels of a size."""
+    image = model.add_image(blocks(), name="blocks", scale=(2, 2), units="um")
+    assert run(open_on(model, SegmentWidget)) is not None
+    layer = next(layer for layer in model.layers if isinstance(layer, Labels))
+    layer.metadata[NAMES_KEY] = {1: "sky", 3: "sea"}
+    model.layers.selection.active = layer
+    assert image.scale[0] == layer.scale[0] == 2
+    return layer
+
+
+@pytest.fixture
+def export(model, result, open_on, tmp_path):
+    dock = open_on(model, ExportWidget)
+    dock.folder.set_path(tmp_path / "out")
+    return dock
+
+
+def save(dock, settle, suffix):
+    """Save the chosen labels; return the path of the mask."""
+    dock.choice.choose("masks", suffix)
+    dock.choice.choose("regions", "")
+    dock.button.click()
+    settle(dock)
+    return dock.folder.path / f"{dock.file_name.text()}{MASK_MARK}{suffix}"
+
+
+def reopen(dock, settle, path):
+    """Open a mask by the button of the dock, as if a person chose it."""
+    dock.open_mask(path / "zarr.json" if path.is_dir() else path)
+    settle(dock)
+    return dock.labels.layer
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_mask_comes_back_as_a_fresh_result(model, result, export, settle, suffix):
+    found = reopen(export, settle, save(export, settle, suffix))
+    assert found is model.layers[-1] is not result and isinstance(found, Labels)
+    np.testing.assert_array_equal(found.data, result.data)
+    numbers = np.unique(result.data[result.data > 0])
+    np.testing.assert_allclose(colors_of(found, numbers), colors_of(result, numbers), atol=1e-3)
+    assert class_names(found) == {1: "sky", 3: "sea"}
+    np.testing.assert_allclose(found.scale, result.scale)
+    assert found.units == result.units
+    assert is_result(found) and stored_recipe(found) == stored_recipe(result)
+    assert recipe_of(found).options == recipe_of(result).options
+    own = points_of(result)
+    assert points_of(found).keys() == own.keys()
+    for n, points in points_of(found).items():
+        np.testing.assert_array_equal(points, own[n])
+    assert export.image.layer is model.layers["blocks"] and export.applying.button.isEnabled()
+    assert export.status.text == f"opened {found.name} with names, recipe, prototypes"
+
+
+def test_what_comes_back_is_repeated_and_corrected_as_a_result(
+    model, result, export, settle, run, open_on
+):
+    found = reopen(export, settle, save(export, settle, ".png"))
+    other = model.add_image(blocks()[::-1], name="other")
+    export.applying.image.choose(other)
+    repeated = run(export, export.apply)
+    problem = saf.Problem.from_image(other.data, **recipe_of(found).options.arguments())
+    expected = recipe_of(result).method.run(problem)
+    np.testing.assert_array_equal(repeated.labels, expected.labels)
+    prototypes = open_on(model, PrototypesWidget)
+    model.layers.selection.active = found
+    settle(prototypes)
+    segment = open_on(model, SegmentWidget)
+    segment.form.choose("af")
+    segment.form.prototypes_field.choose(found)
+    again = run(segment)
+    assert again is not None and (again.labels == found.data).mean() > 0.95
+
+
+def test_regions_come_back_as_regions(model, result, export, settle):
+    recipe = dict(stored_recipe(result)) | {"regions": {"level": 0.5}}
+    regions = model.add_labels(
+        np.arange(blocks()[..., 0].size, dtype=np.uint32).reshape(blocks().shape[:2]),
+        name="blocks [Regions]",
+        metadata={"napari_saf": {"level": 0.5, "recipe": recipe}},
+    )
+    export.labels.choose(regions)
+    found = reopen(export, settle, save(export, settle, ".tif"))
+    assert is_regions(found) and recipe_of(found).level == 0.5
+    np.testing.assert_array_equal(found.data, regions.data)
+    assert not class_names(found)
+
+
+def test_labels_of_a_person_come_back_as_such(model, export, settle):
+    painted = model.add_labels(QUADRANTS, name="mine", metadata={NAMES_KEY: {2: "cell"}})
+    export.labels.choose(painted)
+    found = reopen(export, settle, save(export, settle, ".npy"))
+    assert is_given(found) and class_names(found) == {2: "cell"}
+    assert export.status.text == f"opened {found.name} with names"
+
+
+def test_a_file_that_is_no_mask_is_told(model, export, settle, tmp_path):
+    for name, content in (("a.png", b"no"), ("a.npy", b"\x93NUMPY")):
+        (tmp_path / name).write_bytes(content)
+        n_layers = len(model.layers)
+        export.open_mask(tmp_path / name)
+        settle(export)
+        assert export.status.is_error and name in export.status.text
+        assert len(model.layers) == n_layers
+    np.save(tmp_path / "line.npy", np.arange(3))
+    export.open_mask(tmp_path / "line.npy")
+    settle(export)
+    assert export.status.is_error and "line.npy" in export.status.text
+
+
+def test_the_reader_is_asked_for_no_file_of_others():
+    manifest = yaml.safe_load(resources.files("napari_saf").joinpath("napari.yaml").read_text())
+    readers = manifest["contributions"]["readers"]
+    own = next(reader for reader in readers if reader["command"] == "napari-saf.read_mask")
+    assert tuple(own["filename_patterns"]) == MASK_PATTERNS and not own["accepts_directories"]
+    for name in ("a.tif", "a_labels.tif", "labels.png", "a.labels.jpg", "a.labels.ome.zarr"):
+        assert get_reader(f"/somewhere/{name}") is None
+    assert get_reader(["/a/x.labels.tif", "/a/x.tif"]) is None
+    for name in ("a.labels.tif", "B.Labels.TIF", "a.labels.npy", "a.b.labels.png"):
+        assert get_reader(f"/somewhere/{name}") is not None
+
+
+def test_a_person_who_chose_a_reader_keeps_it():
+    plugins = get_settings().plugins
+    plugins.extension2reader = {"*.labels.png": "napari", "*.tif": "other"}
+    prefer_reader()
+    prefer_reader()
+    found = dict(plugins.extension2reader)
+    assert found["*.labels.png"] == "napari" and found["*.tif"] == "other"
+    assert found["*.labels.tif"] == found["*.labels.npy"] == "napari-saf"
+
+
+def test_napari_opens_masks_as_labels_and_images_as_before(window, qtbot, monkeypatch, tmp_path):
+    from napari._qt import qt_viewer
+
+    asked = []
+    monkeypatch.setattr(qt_viewer, "handle_gui_reading", lambda *given, **more: asked.append(given))
+    labels = QUADRANTS.astype(np.uint8)
+    for suffix in (".tif", ".png", ".npy"):
+        save_masks(tmp_path / f"mine.labels{suffix}", labels, names={1: "sky"})
+        saf.save_recipe(tmp_path / "mine.recipe.json", {"schema": 1, "method": "saf"})
+    iio.imwrite(tmp_path / "plain.tif", labels)
+    iio.imwrite(tmp_path / "foreign.labels.tif", labels)
+    (tmp_path / "folder").mkdir()
+    iio.imwrite(tmp_path / "folder" / "a.png", labels)
+
+    def opened(name):
+        n_layers = len(window.layers)
+        window.window._qt_viewer._qt_open([str(tmp_path / name)], stack=False)
+        return [type(layer) for layer in window.layers[n_layers:]]
+
+    assert opened("plain.tif") == opened("folder") == [Image] and not asked
+    prefer_reader()
+    for suffix in (".tif", ".png", ".npy"):
+        assert opened(f"mine.labels{suffix}") == [Labels]
+    assert opened("plain.tif") == opened("folder") == opened("foreign.labels.tif") == [Image]
+    assert not asked
+
+
+def test_a_dock_makes_labels_of_masks_that_napari_opened_as_images(
+    window, open_dock, qtbot, tmp_path
+):
+    save_masks(tmp_path / "early.ome.zarr", QUADRANTS, names={1: "sky"})
+    save_masks(tmp_path / "late.png", QUADRANTS, names={2: "sea"})
+    iio.imwrite(tmp_path / "image.png", blocks())
+    window.open(tmp_path / "early.ome.zarr")
+    window.open(tmp_path / "image.png")
+    open_dock(window, ExportWidget)
+    open_dock(window, PrototypesWidget)
+    qtbot.waitUntil(lambda: isinstance(window.layers[0], Labels), timeout=TIMEOUT)
+    window.open(tmp_path / "late.png")
+    qtbot.waitUntil(lambda: isinstance(window.layers[-1], Labels), timeout=TIMEOUT)
+    kinds = [(type(layer), layer.name) for layer in window.layers]
+    assert kinds == [(Labels, "early"), (Image, "image"), (Labels, "late")]
+    assert class_names(window.layers[0]) == {1: "sky"}
+    np.testing.assert_array_equal(window.layers[0].data, QUADRANTS)
+
+
+@pytest.mark.parametrize("unit", ["furlongs per x", "__import__('os')", "1/0", "9**9**9**9", ""])
+def test_units_that_napari_does_not_know_are_left_out(unit, tmp_path):
+    path = Path(tmp_path / "a.labels.npy")
+    np.save(path, QUADRANTS)
+    note = {"schema": 1, "kind": "labels", "axes": "yx", "labels": []}
+    note |= {"scale": [2.0, 3.0], "units": [unit, unit]}
+    (tmp_path / "a.labels.json").write_text(json.dumps(note))
+    data, arguments, kind = get_reader(str(path))(str(path))[0]
+    layer = Labels(data, **arguments)
+    assert kind == "labels" and tuple(layer.scale) == (2, 3)
