@@ -27,6 +27,7 @@ __all__ = [
     "check_memory",
     "float_type",
     "free_memory",
+    "gibibytes",
     "memory_errors_translated",
     "memory_limit",
     "resolve_device",
@@ -37,6 +38,7 @@ FloatName = Literal["float32", "float64"]
 
 _OWN_GROUP = Path("/proc/self/cgroup")
 _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
+_watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch", default=None)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -70,13 +72,19 @@ def float_type(name: str, device: torch.device) -> torch.dtype:
 
 
 @contextmanager
-def memory_limit(n_bytes: float | None) -> Iterator[None]:
-    """Let runs of this thread take no more than `n_bytes`, even where more is free; None: all."""
-    token = _limit.set(n_bytes)
+def memory_limit(
+    n_bytes: float | None, watch: Callable[[float, float], object] | None = None
+) -> Iterator[None]:
+    """Let runs of this thread take no more than `n_bytes`, even where more is free; None: all.
+
+    `watch` is called with the bytes that are needed next, and those that may be taken.
+    """
+    tokens = _limit.set(n_bytes), _watch.set(watch)
     try:
         yield
     finally:
-        _limit.reset(token)
+        _limit.reset(tokens[0])
+        _watch.reset(tokens[1])
 
 
 def check_memory(
@@ -91,10 +99,14 @@ def check_memory(
     there = f"are free on {device.type}"
     if limit is not None and limit < room:
         room, there = limit, "may be taken"
+    watch = _watch.get()
+    if watch is not None:
+        watch(n_bytes, room)
     if n_bytes > room:
         message = proposal if isinstance(proposal, str) else proposal(room / n_bytes)
         raise ComputeError(
-            f"not enough memory: the run needs about {_gib(n_bytes)} and {_gib(room)} {there}; "
+            f"not enough memory: the run needs about {gibibytes(n_bytes)} and {gibibytes(room)} "
+            f"{there}; "
             f"{message}"
         )
 
@@ -143,5 +155,6 @@ def _free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) 
     return free
 
 
-def _gib(n_bytes: float) -> str:
+def gibibytes(n_bytes: float) -> str:
+    """Return a number of bytes in words."""
     return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**30:.2g} GiB"

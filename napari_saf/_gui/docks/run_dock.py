@@ -21,6 +21,7 @@ from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.layers.masks import show_as_labels
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, Task
+from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import describe
@@ -60,6 +61,7 @@ class RunDock(QWidget):
         super().__init__()
         self._viewer = viewer
         self._frame: Frame | None = None
+        self._time_left = TimeLeft()
         self._image_of_run: Any = None
         self._task: Task | None = None
         self._task_text = ""
@@ -193,7 +195,7 @@ class RunDock(QWidget):
         work.finished.connect(on_finished)
 
     def _on_began(self) -> None:
-        self._frame = None
+        self._frame, self._time_left = None, TimeLeft()
         self._image_of_run = None if self.controller.job is None else self.controller.job.image
         self._clock.start()
         self._update_enabled()
@@ -212,23 +214,37 @@ class RunDock(QWidget):
             text = "stopping" if self._task.is_cancelled else self._task_text
             self.status.set_text(f"{text} …  {self._task.seconds:.1f} s")
         elif self.controller.is_stopping:
-            self.status.set_text(f"stopping …  {self.controller.seconds:.1f} s")
+            fraction = 0.0 if self._frame is None else self._frame.fraction
+            self.status.show_progress(fraction, f"stopping …  {self.controller.seconds:.1f} s")
         elif self._frame is None:
-            self.status.set_text(f"preparing …  {self.controller.seconds:.1f} s")
+            text = f"preparing …  {self.controller.seconds:.1f} s"
+            self._show_progress(0.0, text)
         else:
             self._show_frame(self._frame)
 
     def _on_advanced(self, frame: Frame) -> None:
         self._frame = frame
+        self._time_left.update(self.controller.seconds, frame.fraction)
         if not self.controller.is_stopping:
             self._show_frame(frame)
 
     def _show_frame(self, frame: Frame) -> None:
-        self.status.show_progress(
-            frame.fraction,
+        seconds = self.controller.seconds
+        text = (
             f"{100 * frame.fraction:.0f} %   {count_labels(frame.n_labels)}   "
-            f"t = {frame.time:.3g}   {self.controller.seconds:.1f} s",
+            f"t = {frame.time:.3g}   {seconds:.1f} s"
         )
+        left = self._time_left.words(seconds)
+        self._show_progress(frame.fraction, f"{text}\n{left}" if left else text)
+
+    def _show_progress(self, fraction: float, text: str) -> None:
+        """Show how far the run is, the memory that it takes, and what would be faster."""
+        words = "\n".join(filter(None, [text, self.controller.memory_note]))
+        self.status.show_progress(fraction, words, self._faster())
+
+    def _faster(self) -> str:
+        """Return what to offer in place of a run that takes long; empty if nothing."""
+        return ""
 
     def _on_returned(self, result: Any) -> None:
         text = f"{STATUS_TEXTS[result.status]}: {count_labels(result.n_labels)}"

@@ -72,6 +72,15 @@ class ImageJob:
     given: NDArray[Any] | None = None
     others: tuple[ImageJob, ...] = ()
 
+    @property
+    def shape(self) -> list[int]:
+        """Sides of what is labelled, without channels."""
+        pairs = zip(self.pixels.index, np.shape(self.pixels.data), strict=False)
+        sides = [len(range(*at.indices(side))) for at, side in pairs if isinstance(at, slice)]
+        if self.options.channel_axis is not None:
+            del sides[self.options.channel_axis]
+        return sides
+
     def read(self, cancelled: Callable[[], bool]) -> Problem:
         """Read the pixels and return the problem, as yet without seeds.
 
@@ -122,10 +131,7 @@ class ImageJob:
 
     def _spread(self, over: NDArray[Any]) -> NDArray[Any]:
         """Return a mask or groups of one plane for every slice."""
-        pairs = zip(self.pixels.index, np.shape(self.pixels.data), strict=False)
-        sides = [side for at, side in pairs if isinstance(at, slice)]
-        if self.options.channel_axis is not None:
-            del sides[self.options.channel_axis]
+        sides = self.shape
         is_plane = over.ndim == 2 < len(sides) and list(over.shape) == sides[-2:]
         return np.broadcast_to(over, sides) if is_plane else over
 

@@ -109,6 +109,11 @@ class RunController(QObject):
         return 0.0 if self._run is None else self._run.seconds
 
     @property
+    def memory_note(self) -> str:
+        """How much memory the run takes, where that is much."""
+        return "" if self._run is None else self._run.memory_note
+
+    @property
     def problem(self) -> Problem | None:
         return None if self._run is None else self._run.problem
 

@@ -17,7 +17,7 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
-from napari_saf.device import memory_errors_translated, memory_limit
+from napari_saf.device import gibibytes, memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
@@ -27,6 +27,8 @@ from napari_saf.result import LabelImage, LabelMap, Segmentation, Snapshot
 
 _logger = logging.getLogger(__name__)
 _LEAST, _SMOOTHING = 1e-10, 0.1
+_LARGE_SHARE = 0.25
+"""Of the memory that is free; from here on it is said how much a run takes."""
 
 
 class Task(QObject):
@@ -54,6 +56,8 @@ class Task(QObject):
         self._cancelled = threading.Event()
         self._n_threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._work, name="napari-saf run")
+        self._memory = 0.0, 0.0
+        self.memory_note = ""  # where much of it is needed
         self.is_over = False  # all signals but the last were sent
 
     @property
@@ -76,6 +80,14 @@ class Task(QObject):
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    def _note_memory(self, n_bytes: float, room: float) -> None:
+        """Add up what is needed, and say so where that is much."""
+        taken, free = self._memory
+        self._memory = taken + n_bytes, free or room
+        if self._memory[0] > _LARGE_SHARE * self._memory[1]:
+            need, there = map(gibibytes, self._memory)
+            self.memory_note = f"takes about {need} of memory, of {there} that were free"
+
     def _clean_up(self) -> None:
         """Do what can be done once the outcome was sent."""
 
@@ -87,7 +99,7 @@ class Task(QObject):
         torch.get_num_threads()
         torch.set_num_threads(settings.threads or self._n_threads)
         try:
-            with memory_limit(settings.memory_limit), memory_errors_translated():
+            with memory_limit(settings.memory_limit, self._note_memory), memory_errors_translated():
                 self.returned.emit(function(self.advanced.emit, self._cancelled.is_set))
                 self._clean_up()
         except Cancelled:

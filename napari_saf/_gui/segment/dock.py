@@ -21,6 +21,7 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame, StoppedStart
+from napari_saf._gui.runs.time_left import shorter_side
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection, has_colours
 from napari_saf._gui.segment.resume import StoppedRun
@@ -35,6 +36,7 @@ from napari_saf.result import Segmentation, Status
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
+_SMALLER = "Compute at {} px and run"
 _AUTOMATIC_HELP = (
     "Chosen for this image: a plane is labelled by colour and texture, at half its size where that "
     "leaves enough pixels; a volume by its values, in full. There are as many labels as leave a "
@@ -51,6 +53,7 @@ class SegmentWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self._was_sweep = False
+        self._side: int | None = None  # at which a run that takes long would be short
         self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
@@ -107,9 +110,17 @@ class SegmentWidget(RunDock):
         return self.form.read()
 
     def start(
-        self, *, is_sweep: bool = False, rescale: bool = False, finite_only: bool = False
+        self,
+        *,
+        is_sweep: bool = False,
+        rescale: bool = False,
+        finite_only: bool = False,
+        live: LiveLayer | None = None,
     ) -> None:
-        """Start a run, or a sweep over the fairness weight, with what is chosen here."""
+        """Start a run, or a sweep over the fairness weight, with what is chosen here.
+
+        With `live` in the layer of the run under way, which ends.
+        """
         self._was_sweep, self._finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
         with self._showing_errors():
@@ -123,7 +134,9 @@ class SegmentWidget(RunDock):
                 job = dataclasses.replace(job, options=options)
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
-            self.controller.start(RunJob(image, job, method, place, is_sweep, strokes, note=note))
+            self.controller.start(
+                RunJob(image, job, method, place, is_sweep, strokes, live, note=note)
+            )
 
     def _resume(self) -> None:
         """Go on with the run that was stopped, as it was set then."""
@@ -187,6 +200,22 @@ class SegmentWidget(RunDock):
         self.automatic.setText(f"Automatic: {text}")
         self._choice.show_row(self.automatic, bool(text))
 
+    def _faster(self) -> str:
+        job, seconds = self.controller.job, self.controller.seconds
+        left = self._time_left.seconds_left(seconds)
+        side = None if job is None else shorter_side(job.image_job, seconds, left)
+        if side is None or self._side is None:  # what is offered does not change under the mouse
+            self._side = side
+        side = self._side
+        return _SMALLER.format(side) if side else ""
+
+    def _on_suggested_action_clicked(self) -> None:
+        if self._side is None or self.status.suggested_action != _SMALLER.format(self._side):
+            super()._on_suggested_action_clicked()
+            return
+        self.input.choose(max_side=self._side)
+        self.start(is_sweep=self._was_sweep, live=self.controller.live)
+
     def _run_again(self, *, rescale: bool) -> None:
         self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self._finite_only)
 
@@ -200,7 +229,7 @@ class SegmentWidget(RunDock):
 
     def _forget_result(self) -> None:
         """Show nothing of a result any more; its layers stay."""
-        self._shown = None
+        self._shown = self._side = None
         self.stopped.forget()
         self.fairness.reset()
         self._forget_regions()

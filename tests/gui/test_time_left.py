@@ -1,0 +1,107 @@
+"""What is said of a long run: how long it goes on, its memory, and at what size it is short."""
+
+import itertools
+
+import numpy as np
+import pytest
+from gui_cases import ENDLESS, TIMEOUT, blocks
+
+import napari_saf as saf
+from napari_saf import device
+from napari_saf._gui.runs import run as runs
+from napari_saf._gui.runs import time_left
+from napari_saf._gui.runs.time_left import TimeLeft
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def viewer(model_or_window):
+    return model_or_window
+
+
+def told(seconds, fractions):
+    """Return what an estimate says after each of some frames."""
+    own, words = TimeLeft(), []
+    for at, fraction in zip(seconds, fractions, strict=True):
+        own.update(at, fraction)
+        words.append((own.seconds_left(at), own.words(at)))
+    return words
+
+
+@pytest.mark.parametrize("length", [5, 40, 600])
+def test_of_an_even_run_the_time_left_falls_and_is_near(length):
+    seconds = np.linspace(0, length, 101)[:-1]
+    found = told(seconds, seconds / length)
+    assert all(words == "" for (_, words), at in zip(found, seconds, strict=True) if at < 1)
+    known = [(left, length - at) for (left, _), at in zip(found, seconds, strict=True) if left]
+    assert len(known) > 50
+    for left, true in known:
+        assert true / 2 <= left <= 3 * true + max(1, 0.02 * length)
+    assert all(later <= now + 1e-6 for (now, _), (later, _) in itertools.pairwise(known))
+
+
+def test_nothing_is_said_of_a_run_that_stands_still():
+    seconds = np.arange(0, 100, 0.5)
+    found = told(seconds, np.minimum(seconds / 20, 0.7))
+    assert found[20][1].endswith("left")
+    assert found[-1] == (None, "")
+
+
+def test_words_do_not_jump_where_steps_take_unequal_time():
+    rng = np.random.default_rng(0)
+    seconds = np.cumsum(rng.exponential(0.3, 300))
+    found = [left for left, _ in told(seconds, np.arange(300) / 300) if left]
+    ratios = [later / now for now, later in itertools.pairwise(found) if now > 10]
+    assert max(ratios) < 1.5 and np.mean(np.abs(np.log(ratios)) > 0.2) < 0.03
+
+
+def test_a_smaller_size_is_offered_for_a_long_run_and_runs_in_its_layer(
+    viewer, dock, qtbot, monkeypatch, settle
+):
+    monkeypatch.setattr(time_left, "_LONG", 0.5)
+    monkeypatch.setattr(time_left, "_SHORT", 0.2)
+    viewer.layers["blocks"].data = blocks(200)
+    dock.form.set_values(ENDLESS)
+    dock.start()
+    qtbot.waitUntil(lambda: bool(dock.status.suggested_action), timeout=TIMEOUT)
+    offered = dock.status.suggested_action
+    side = int(offered.split()[2])
+    assert offered == f"Compute at {side} px and run" and 120 <= side <= 160
+    qtbot.wait(1200)
+    assert dock.status.suggested_action == offered
+    monkeypatch.setattr(time_left, "_LONG", 60.0)
+    dock.form.set_values({"stop.max_steps": 2})
+    with qtbot.waitSignal(dock.controller.returned, timeout=TIMEOUT) as ended:
+        dock.status.action_button.click()
+    settle(dock)
+    assert dock.input.choices["max_side"].value == side
+    (result,) = ended.args
+    assert result.recipe["input"]["max_side"] == side
+    assert result.labels.shape == (200, 200) and result.status is saf.Status.MAX_ITERATIONS
+    assert len(viewer.layers) == 2 and not dock.status.suggested_action
+
+
+def test_a_short_run_offers_nothing(dock, run):
+    offered = []
+    dock.controller.advanced.connect(lambda _: offered.append(dock.status.suggested_action))
+    run(dock)
+    assert set(offered) <= {""}
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(1e-9, True), (0.9, False)])
+def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, share, is_said):
+    monkeypatch.setattr(runs, "_LARGE_SHARE", share)
+    long_run(dock)
+    assert ("of memory, of" in dock.status.text) == is_said
+    dock._stop_button.click()
+    settle(dock)
+
+
+def test_what_is_needed_is_told_before_it_is_taken():
+    needs = []
+    problem = saf.Problem.from_image(blocks(), max_side=None)
+    with device.memory_limit(1e9, lambda need, room: needs.append((need, room))):
+        saf.SelfAssignmentFlow().run(problem)
+    ((need, room),) = needs
+    assert need >= 4 * problem.n_nodes * problem.features.shape[1] and room == 1e9
