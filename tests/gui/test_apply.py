@@ -173,7 +173,7 @@ def test_files_in_the_way_are_named(taught, folder, settle):
 
 
 def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, qtbot, tmp_path):
-    section = ApplySection(model, "help", lambda: None)
+    section = ApplySection(None, model, "help")
     qtbot.addWidget(section)
     (tmp_path / "one.npy").touch()
     section.choose_files(tmp_path / "a")
@@ -186,7 +186,7 @@ def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, qt
 
 
 def test_without_an_image_none_is_chosen_and_files_can_be(model, qtbot):
-    section = ApplySection(model, "help", lambda: None)
+    section = ApplySection(None, model, "help")
     qtbot.addWidget(section)
     section.update_enabled("")
     assert not section.takes_files and not section.button.isEnabled()

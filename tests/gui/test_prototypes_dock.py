@@ -298,7 +298,7 @@ def test_pixels_that_are_no_numbers_can_be_left_out(dock, model, settle):
 
 def test_prototypes_are_saved_loaded_merged_and_used(dock, model, settle, press, tmp_path):
     dock.rename(3, "sea")
-    dock.save_to(str(tmp_path / "p.json"))
+    dock.applying.save_to(str(tmp_path / "p.json"))
     assert "saved p.json" in dock.status.text
     dock.load_from(str(tmp_path / "p.json"))
     assert dock.source.layer is None

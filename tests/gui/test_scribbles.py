@@ -349,7 +349,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
     np.save(tmp_path / "dim.npy", dim)
     for by_itself in (True, False):
         taught.applying.brightness.choose(by_itself)
-        taught.save_classifier(str(tmp_path / "t.json"))
+        taught.applying.save_to(str(tmp_path / "t.json"))
         apply_to(taught, other)
         settle(taught)
         applied = model.layers["dim [from strokes]" + " [1]" * (not by_itself)].data
@@ -369,7 +369,7 @@ def test_all_ways_to_another_image_give_the_same_labels(
 
 def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.strokes.rename(2, "brick")
-    taught.save_classifier(str(tmp_path / "taught.csv"))
+    taught.applying.save_to(str(tmp_path / "taught.csv"))
     assert taught.status.text.startswith("saved taught.csv.json"), taught.status.text
     found = saf.load_prototypes(tmp_path / "taught.csv.json")
     assert found.names[2] == "brick"
@@ -379,20 +379,20 @@ def test_what_was_taught_is_saved_for_other_images(taught, tmp_path, settle):
     taught.input.choose(features="position")
     taught.buttons["update_labels"].click()
     settle(taught)
-    taught.save_classifier(str(tmp_path / "other.json"))
+    taught.applying.save_to(str(tmp_path / "other.json"))
     assert taught.status.is_error and "positions" in taught.status.text
     assert not (tmp_path / "other.json").exists()
 
 
 def test_only_labels_of_the_present_strokes_are_saved(scribbles, paint, tmp_path):
     scribbles.buttons["new_strokes"].click()
-    scribbles.save_classifier(str(tmp_path / "a.json"))
+    scribbles.applying.save_to(str(tmp_path / "a.json"))
     assert "no labels to learn from yet" in scribbles.status.text
     for number, corner in enumerate(CORNERS[:2], start=1):
         paint(scribbles, corner, number)
     scribbles.follow.setChecked(False)
     paint(scribbles, CORNERS[2], 3)
-    scribbles.save_classifier(str(tmp_path / "a.json"))
+    scribbles.applying.save_to(str(tmp_path / "a.json"))
     assert "press Update first" in scribbles.status.text
     assert not (tmp_path / "a.json").exists()
 

@@ -156,7 +156,7 @@ class CompareWidget(RunDock):
 
     def _run_again(self, *, rescale: bool = False) -> None:
         if not self.is_busy:
-            with self._showing_errors():
+            with self.showing_errors():
                 self._begin(self._job())
 
     def _begin(self, job: ComparisonJob) -> None:

@@ -88,7 +88,7 @@ class DiagnosticsWidget(RunDock):
         run, recorded = self._run, self._state()
         if run is None or recorded is None or not self._may_start(run):
             return
-        with self._showing_errors():
+        with self.showing_errors():
             job, live = run.job, run.live
             if is_branch:
                 self.branch.show_job(job)

@@ -74,9 +74,7 @@ class DictionaryWidget(RunDock):
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
         self.atoms, self.results = AtomsSection(), ResultsSection(viewer)
-        self.applying = ApplySection(
-            viewer, _APPLY_HELP, self.apply, is_given, has_brightness=False
-        )
+        self.applying = ApplySection(self, viewer, _APPLY_HELP, fits=is_given, has_brightness=False)
         self._learn_help = (
             "Learn atoms from the ticked images; what is learned is shown live "
             f"({self._key_of('run_or_stop')})."
@@ -126,7 +124,7 @@ class DictionaryWidget(RunDock):
         if not images:
             self._show_error(_NO_IMAGE)
             return
-        with self._showing_errors():
+        with self.showing_errors():
             self.controller.start(self._create_job(images))
 
     def _create_job(self, images: list[Image]) -> RunJob:
@@ -350,11 +348,11 @@ class DictionaryWidget(RunDock):
     def _apply_to_files(self) -> None:
         current, results = self.current, self.applying.results.path
         if current is not None and results is not None:
-            with self._showing_errors():
+            with self.showing_errors():
                 redo = self.applying.overwrite.isChecked()
                 own = self._options() | {"folder": results, "overwrite": redo}
                 task = DictionaryTask(dictionary=current.dictionary, **own)
-                self.applying.start_files(self, task, task.plan, describe_ratios)
+                self.applying.start_files(task, task.plan, describe_ratios)
 
     def _on_layer_removed(self, event: Any) -> None:
         self.results.forget_layer(event.value)

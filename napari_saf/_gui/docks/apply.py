@@ -11,21 +11,25 @@ from typing import Any
 import napari
 from napari.layers import Image
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QCheckBox
+from qtpy.QtWidgets import QCheckBox, QFileDialog
 
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
-from napari_saf._gui.forms.controls import FolderField
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, FolderField, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, enable
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.batch import Job, LabelTask, plan_jobs, run_batch
 from napari_saf.errors import InvalidInput
-from napari_saf.io import MASK_SUFFIXES, Recipe, find_images
+from napari_saf.io import MASK_SUFFIXES, PrototypeSet, Recipe, find_images, save_prototypes
 
 APPLY_TITLE = "Apply to image …"
 BUSY = "wait for the end, or stop"
 _FILES = object()
 _FILES_TEXT = "a file or folder …"
+_SAVE_HELP = (
+    "Keep what each label looks like, with names, colours, features and scale, in a small file: to "
+    "label other images with, in the Prototypes dock or on the command line."
+)
 _REDO = "redo what is there"
 _MOST_NAMED = 3
 _FILE_ROWS = {
@@ -39,29 +43,31 @@ class ApplySection(FormSection):
     """What to apply something to, an open image or a file or folder, and the button for it.
 
     Images are offered that fit; `none` is the text for no choice, if there is to be none at first.
-    The help is that of the button, below which others may stand. With brightness, it is asked which
-    values count as black and white.
+    The help is that of the button, which calls `apply` of the dock. With brightness, it is asked
+    which values count as black and white, which is given to the `classifier`: what is saved.
     """
 
     changed = Signal()
 
     def __init__(
         self,
+        dock: RunDock,
         viewer: napari.Viewer,
         help: str,
-        on_clicked: Callable[[], object],
+        classifier: Callable[[bool], PrototypeSet] | None = None,
         fits: Callable[[Any], bool] = lambda layer: True,
         *,
         none: str | None = None,
         has_brightness: bool = True,
     ) -> None:
         super().__init__()
-        self._viewer = viewer
+        self._dock, self._viewer, self._classifier = dock, viewer, classifier
         self.image = LayerChoice(viewer, Image, fits, none=none, last=[(_FILES_TEXT, _FILES)])
         self.brightness = Choice(BRIGHTNESS)
         self.source, self.results = FolderField(_FILE_ROWS["source"][1]), FolderField("Results")
         self.overwrite = QCheckBox(_REDO)
-        self.button, self._help = create_button("Apply", help, lambda: on_clicked()), help
+        self.button, self._help = create_button("Apply", help, lambda: dock.apply()), help
+        self.save = create_button("Save classifier …", _SAVE_HELP, self._on_save_clicked)
         self._suggested: Path | None = None
         self.add_row("Apply to", self.image, "An open image, or files.")
         for name, (text, tooltip) in _FILE_ROWS.items():
@@ -69,6 +75,8 @@ class ApplySection(FormSection):
         if has_brightness:
             self.add_row("Brightness", self.brightness, BRIGHTNESS_HELP)
         self.layout().addWidget(self.button)
+        if classifier is not None:
+            self.layout().addWidget(self.save)
         self.image.currentIndexChanged.connect(self._on_chosen)
         self.image.activated.connect(lambda: self.source.setFocus())
         self.image.layer_changed.connect(self._on_chosen)
@@ -91,21 +99,16 @@ class ApplySection(FormSection):
         if results is not None:
             self.results.set_path(results)
 
-    def update_enabled(self, why_not: str) -> None:
-        """Enable the button, or say why nothing can be applied."""
+    def update_enabled(self, why_not: str, why_not_saved: str = "") -> None:
+        """Enable the buttons, or say why nothing can be applied, or saved."""
+        enable(self.save, why_not_saved, _SAVE_HELP)
         missing = "" if self.layer is not None or self.takes_files else "choose an image first"
         if self.takes_files and None in (self.source.path, self.results.path):
             missing = "choose a folder first"
         enable(self.button, why_not or missing, self._help)
 
     def start(
-        self,
-        dock: RunDock,
-        recipe: Recipe,
-        labels: Any = None,
-        *,
-        finite_only: bool = False,
-        **look: Any,
+        self, recipe: Recipe, labels: Any = None, *, finite_only: bool = False, **look: Any
     ) -> None:
         """Label what is chosen by a recipe, in a run or a task of the dock; see `repeat_job`."""
         rescale, results = self.brightness.value, self.results.path
@@ -113,20 +116,19 @@ class ApplySection(FormSection):
             own = {"mask": "finite" if finite_only else None, "rescale": rescale}
             task = LabelTask.repeating(recipe, overwrite=self.overwrite.isChecked(), **own)
             plan = partial(plan_jobs, out=results, suffix=MASK_SUFFIXES[0], together=False)
-            self.start_files(dock, task, plan)
+            self.start_files(task, plan)
             return
         job = repeat_job(self._viewer, recipe, self.layer, labels, rescale, **look)
-        dock.controller.start(job.masked() if finite_only else job)
+        self._dock.controller.start(job.masked() if finite_only else job)
 
     def start_files(
         self,
-        dock: RunDock,
         task: Any,
         plan: Callable[[list[Path]], list[Job]],
         summarize: Callable[[list[Any]], str] = lambda results: "",
     ) -> None:
         """Do a batch task for the files, as a task of the dock; their results end its summary."""
-        source, results = self.source.path, self.results.path
+        source, results, dock = self.source.path, self.results.path, self._dock
         if source is None or results is None:
             return
 
@@ -139,6 +141,19 @@ class ApplySection(FormSection):
 
         work = partial(_apply_to_files, task, plan, source, f"in {results.name}", summarize)
         dock.begin_task("looking for images", work, show, lambda step: dock.show_task(*step))
+
+    def save_to(self, path: str) -> None:
+        if self._classifier is not None:
+            with self._dock.showing_errors():
+                found = self._classifier(self.brightness.value)
+                name = save_prototypes(json_path(path), found).name
+                self._dock.status.reset(f"saved {name}: load it in the Prototypes dock")
+
+    def _on_save_clicked(self) -> None:
+        start = str(Path.cwd() / "taught.prototypes.json")
+        path, _ = QFileDialog.getSaveFileName(self, "Save classifier", start, PROTOTYPE_FILTER)
+        if path:
+            self.save_to(path)
 
     def _on_chosen(self, *changed: object) -> None:
         for name in _FILE_ROWS:

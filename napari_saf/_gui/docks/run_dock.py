@@ -94,6 +94,9 @@ class RunDock(QWidget):
     def start(self) -> None:
         """Start a run with what the dock says; nothing in a dock that only follows runs."""
 
+    def apply(self) -> None:
+        """Label what Apply to image says, in a dock that has it."""
+
     def chosen_method(self) -> AbstractMethod | None:
         """Return the method of the form, for other docks, or None; SafError: a value is wrong."""
         return None
@@ -402,7 +405,7 @@ class RunDock(QWidget):
         show_error(text)
 
     @contextmanager
-    def _showing_errors(self) -> Iterator[None]:
+    def showing_errors(self) -> Iterator[None]:
         """Show a SafError of what is done within; the rest of that is left out."""
         try:
             yield

@@ -83,7 +83,7 @@ class ExportWidget(RunDock):
         self._measuring.setSingleShot(True)
         self._measuring.setInterval(_PATIENCE)
         self.table = TableSection(self.status)
-        self.choice, self.applying = ExportChoice(), ApplySection(viewer, _APPLY_HELP, self.apply)
+        self.choice, self.applying = ExportChoice(), ApplySection(self, viewer, _APPLY_HELP)
         self.repeat = RepeatSection(self.applying, self.status)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(labels_to_choose(viewer))
@@ -161,8 +161,8 @@ class ExportWidget(RunDock):
         self._finite_only = finite_only
         recipe, self._repeated = self.repeat.recipe, self.repeat.recipe
         if recipe is not None and self._task is None:
-            with self._showing_errors():
-                self.applying.start(self, recipe, self.labels.layer, finite_only=finite_only)
+            with self.showing_errors():
+                self.applying.start(recipe, self.labels.layer, finite_only=finite_only)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -299,7 +299,7 @@ class ExportWidget(RunDock):
         folder = self.folder.path
         if self.is_busy or self._reason() or folder is None:
             return
-        with self._showing_errors():
+        with self.showing_errors():
             read = labelling_reader(self._viewer, self.labels.layer, self.image.layer)
             path, wanted = folder / self.file_name.text().strip(), self.choice.wanted
             self.begin_task(

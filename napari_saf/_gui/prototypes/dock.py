@@ -15,7 +15,7 @@ from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import is_given, labels_to_choose
@@ -35,7 +35,7 @@ from napari_saf._gui.prototypes.labels import (
 )
 from napari_saf._gui.runs.controller import RunJob, run_registry
 from napari_saf.errors import InvalidInput
-from napari_saf.io import file_stem, load_prototypes, save_prototypes
+from napari_saf.io import PrototypeSet, load_prototypes
 from napari_saf.recording import PackedArray
 from napari_saf.result import STATUS_TEXTS, Segmentation
 
@@ -51,7 +51,6 @@ _HELP = {
     "split": "Divide the chosen label in two: by its features, then by the flow.",
     "delete": "Take the chosen labels away; the flow gives their pixels to the others.",
     "refine": "Let the flow go on from the labels as they are now; locked ones stay (W).",
-    "save": "Keep prototypes, names, colours, features and scaling in a small file.",
     "load": "Open prototypes from a file, to use them on an image.",
 }
 _APPLY_HELP = "Label that image with these prototypes, in the same features (f*)."
@@ -102,16 +101,16 @@ class PrototypesWidget(RunDock):
         choices.add_row("Labels", self._labels, "The Labels layer whose labels are the rows.")
         choices.add_row("Image", self._image, "The image that was labelled: the flow needs it.")
         steps = {"undo": self.undo, "redo": self.redo}
-        files = {"save": self._on_save_clicked, "load": self._on_load_clicked}
-        slots = {name: partial(self.edit, name) for name in _EDITS}
-        texts = {"save": "Save classifier …", "load": "Load classifier …"}
+        edit_slots = {name: partial(self.edit, name) for name in _EDITS}
+        slots = edit_slots | {"load": self._on_load_clicked} | steps
+        texts = {"load": "Load classifier …"}
         self.buttons = {
             name: create_button(texts.get(name, name.capitalize()), _HELP.get(name, ""), slot)
-            for name, slot in (slots | files | steps).items()
+            for name, slot in slots.items()
         }
-        *edit_buttons, save, load, undo, redo = self.buttons.values()
-        self.applying = ApplySection(self._viewer, _APPLY_HELP, self.apply)
-        self.applying.layout().addWidget(create_row(save, load))
+        *edit_buttons, load, undo, redo = self.buttons.values()
+        self.applying = ApplySection(self, self._viewer, _APPLY_HELP, self._classifier)
+        self.applying.layout().addWidget(create_row(self.applying.save, load))
         fold = create_fold(APPLY_TITLE, self.applying)
         widgets = [choices, self.table, create_row(*edit_buttons), fold]
         self._lay_out(widgets, [undo, redo, self._stop_button], [])
@@ -283,32 +282,23 @@ class PrototypesWidget(RunDock):
         source, image = self.source, self.applying.layer
         if source is None or self.is_busy:
             return
-        with self._showing_errors():
+        with self.showing_errors():
             recipe = prototype_set(source).recipe()
-            self.applying.start(self, recipe, source.layer, finite_only=finite_only)
+            self.applying.start(recipe, source.layer, finite_only=finite_only)
             if self.controller.job is not None:
                 self._pending = (f"apply to {image.name}", source, self.controller.job)
 
-    def save_to(self, path: str) -> None:
-        if self.source is not None:
-            with self._showing_errors():
-                found = prototype_set(self.source, self.applying.brightness.value)
-                self.status.reset(f"saved {save_prototypes(json_path(path), found).name}")
-
     def load_from(self, path: str) -> None:
-        with self._showing_errors():
+        with self.showing_errors():
             loaded = FileSource(f"{Path(path).name} (file)", load_prototypes(path))
             self._offer_files([*self._files, loaded])
             self.choose(loaded)
             self.history.push(UndoStep(f"load of {loaded.title}", loaded, added=loaded))
             self._update_enabled()
 
-    def _on_save_clicked(self) -> None:
-        title = "labels" if self.source is None else self.source.title
-        start = str(Path.cwd() / f"{file_stem(title)}.prototypes.json")
-        path, _ = QFileDialog.getSaveFileName(self, "Save classifier", start, PROTOTYPE_FILTER)
-        if path:
-            self.save_to(path)
+    def _classifier(self, rescale: bool) -> PrototypeSet:
+        assert self.source is not None
+        return prototype_set(self.source, rescale)
 
     def _on_load_clicked(self) -> None:
         start = str(Path.cwd())
@@ -410,12 +400,11 @@ class PrototypesWidget(RunDock):
         busy = BUSY if self.is_busy else ""
         target = None if layer is None else EditTarget.of(layer, self._image.layer)
         reasons = edits.why_not(source, target, self.table.selected())
-        why_not_applied = reasons.pop("apply")
-        self.applying.update_enabled(busy or why_not_applied)
+        why_not_applied, why_not_saved = reasons.pop("apply"), reasons.pop("save")
+        self.applying.update_enabled(busy or why_not_applied, why_not_saved)
         for name, reason in reasons.items():
             to_0 = name == "delete" and target is not None and target.reason
-            why_not = reason if name == "save" else busy or reason
-            enable(self.buttons[name], why_not, _DELETE_TO_0 if to_0 else _HELP[name])
+            enable(self.buttons[name], busy or reason, _DELETE_TO_0 if to_0 else _HELP[name])
         past, future = self.history.past, self.history.future
         for name, steps, verb in (("undo", past, "Take back"), ("redo", future, "Do again")):
             text = f"{verb}: {steps[-1].name} ({steps[-1].source.title})." if steps else ""

@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 import napari
 import numpy as np
 from napari.layers import Image, Labels
-from qtpy.QtWidgets import QCheckBox, QFileDialog
+from qtpy.QtWidgets import QCheckBox
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, json_path
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
@@ -36,7 +35,7 @@ from napari_saf._gui.scribbles.strokes import (
     last_saved,
 )
 from napari_saf.errors import SafError
-from napari_saf.io import load_strokes, save_prototypes
+from napari_saf.io import PrototypeSet, load_strokes
 from napari_saf.methods import METHODS, SweepMethod, stroke_choices
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
@@ -49,11 +48,6 @@ _BUTTONS = {
     "erase_class": ("Erase", "Erase all strokes of the chosen class (Ctrl+Z brings them back)."),
     "suggest": ("Suggest spot", "Mark the place where the next stroke would help most ({spot})."),
     "update_labels": ("Update", "Label the image by the strokes that there are now ({run})."),
-    "save": (
-        "Save classifier …",
-        "Keep what the classes look like in a small file, to label other images with: in the "
-        "Prototypes dock, or a folder of them on the command line.",
-    ),
 }
 """Text and help of a button by the method that it calls; keys stand for what is in braces."""
 _SCALE_HELP = (
@@ -147,11 +141,9 @@ class ScribblesWidget(RunDock):
         self._method.add_row("Scale", self.input.scale, _SCALE_HELP)
         for name, (text, tooltip) in _MORE_ROWS.items():
             more.add_row(text, getattr(self, name), tooltip)
-        new, restore, add, erase, suggest, update, save = buttons.values()
-        self.applying = ApplySection(
-            self._viewer, _APPLY_HELP, self.apply, self._is_other, none="choose an image"
-        )
-        self.applying.layout().addWidget(save)
+        new, restore, add, erase, suggest, update = buttons.values()
+        own, none = (_APPLY_HELP, self._classifier, self._is_other), "choose an image"
+        self.applying = ApplySection(self, self._viewer, *own, none=none)
         sections = [
             self.input.section,
             create_row(new, restore, add, erase),
@@ -181,7 +173,7 @@ class ScribblesWidget(RunDock):
 
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
-        with self._showing_errors():
+        with self.showing_errors():
             note = self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
             self.status.reset(f"paint a few pixels of class 1, then of class 2\n{note}".strip())
 
@@ -189,7 +181,7 @@ class ScribblesWidget(RunDock):
         """Add the strokes that were last painted on the image, as they were saved."""
         if self.input.image is None or self._saved_strokes is None:
             return
-        with self._showing_errors():
+        with self.showing_errors():
             pixels, classes = load_strokes(self._saved_strokes, self.input.region().whole()[1])
             self._add_strokes(pixels)
             self.strokes.restore(classes)
@@ -260,7 +252,7 @@ class ScribblesWidget(RunDock):
             self.new_strokes()
             self.strokes.names.clear()
             self.strokes.layer.colormap = base.colormap
-        with self._showing_errors():
+        with self.showing_errors():
             self._results.job()
             for number in np.unique(above_0(self._results.read(base))):
                 self.strokes.names.setdefault(int(number), f"label {number}")
@@ -284,7 +276,7 @@ class ScribblesWidget(RunDock):
     def start(self) -> None:
         """Label the image by the strokes that there are now."""
         self.drop_background("choice")
-        with self._showing_errors():
+        with self.showing_errors():
             reason = self._results.why_too_few(self.form)
             if reason:
                 self._clear_labels(reason)
@@ -415,29 +407,22 @@ class ScribblesWidget(RunDock):
     def apply(self, finite_only: bool = False) -> None:
         """Label another image, or files, by what the strokes taught."""
         self._finite_only = finite_only
-        with self._showing_errors():
+        with self.showing_errors():
             look = {"title": TITLE, "strokes": self.input.strokes, "finite_only": finite_only}
-            self.applying.start(self, self._results.classifier(), self.result, **look)
+            self.applying.start(self._results.classifier(), self.result, **look)
 
-    def save_classifier(self, path: str) -> None:
-        with self._showing_errors():
-            found = self._results.classifier().with_rescale(self.applying.brightness.value).taught
-            assert found is not None
-            name = save_prototypes(json_path(path), found).name
-            self.status.reset(f"saved {name}: load it in the Prototypes dock to label others")
-
-    def save(self) -> None:
-        start = str(Path.cwd() / "taught.prototypes.json")
-        path, _ = QFileDialog.getSaveFileName(self, "Save classifier", start, PROTOTYPE_FILTER)
-        if path:
-            self.save_classifier(path)
+    def _classifier(self, rescale: bool) -> PrototypeSet:
+        found = self._results.classifier().with_rescale(rescale).taught
+        assert found is not None
+        return found
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
         buttons, has_strokes = self.buttons, self.input.strokes is not None
-        for name in ("erase_class", "update_labels", "suggest", "save"):
+        for name in ("erase_class", "update_labels", "suggest"):
             buttons[name].setEnabled(has_strokes)
-        self.applying.update_enabled("" if has_strokes else "paint strokes of two classes first")
+        why_not = "" if has_strokes else "paint strokes of two classes first"
+        self.applying.update_enabled(why_not, why_not)
         image, restore = None if has_strokes else self.input.image, buttons["restore_strokes"]
         saved = None if image is None else last_saved(image, self.input.region().whole()[1])
         self._saved_strokes = saved

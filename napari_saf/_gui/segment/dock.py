@@ -123,7 +123,7 @@ class SegmentWidget(RunDock):
         """
         self._was_sweep, self._finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
-        with self._showing_errors():
+        with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
             field = self.form.prototypes_field
             meant = {} if field is None else field.image_options
