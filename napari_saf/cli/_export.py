@@ -42,7 +42,8 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--regions"], type=click.Choice(io.TABLE_SUFFIXES),
                  help="What the labels measure."),
     click.Option(["--connected"], is_flag=True,
-                 help="In that table, a row for each connected region of a label."),
+                 help="In that table, a row for each connected region of a label; so it is "
+                 "beside --numbered."),
     click.Option(["--numbered"], type=click.Choice(io.MASK_SUFFIXES),
                  help="An image in which each connected region has a number of its own, that of "
                  "the table."),

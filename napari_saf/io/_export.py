@@ -33,8 +33,8 @@ from napari_saf.storage import write_json
 class Wanted:
     """Which files are wanted, each by its suffix; an empty one means that it is not.
 
-    `connected` gives the table a row for each connected region; those of fewer than `min_pixels`
-    pixels are left out of the table and of the numbered ones.
+    `connected` gives the table a row for each connected region, as it has beside `numbered` ones;
+    those of fewer than `min_pixels` pixels are left out of both.
     """
 
     masks: str = ""
@@ -128,7 +128,8 @@ def _mask_steps(
 
 
 def _save_table(path: Path, given: Labelling, wanted: Wanted) -> None:
-    save_table(path, given.table(wanted.connected, wanted.min_pixels))
+    connected = wanted.connected or bool(wanted.numbered)
+    save_table(path, given.table(connected, wanted.min_pixels))
 
 
 def _save_numbered(

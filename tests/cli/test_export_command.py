@@ -54,8 +54,8 @@ def test_everything_at_once(cli, labelled, tmp_path):
 def test_numbered_regions_go_with_the_rows_of_the_table(cli):
     labels = np.array([[1, 1, 0, 1], [1, 0, 0, 0], [0, 3, 3, 3]], np.uint8)
     save_masks("m.tif", labels, scale=(2, 2), units="um")
-    outcome = cli("export", "m.tif", "-o", "out", "--regions", ".csv", "--connected",
-                  "--numbered", ".tif", "--min-pixels", "2")  # fmt: skip
+    outcome = cli("export", "m.tif", "-o", "out", "--regions", ".csv", "--numbered", ".tif",
+                  "--min-pixels", "2")  # fmt: skip
     assert outcome.code == 0, outcome.err
     found = read_image("out/m_regions.tif")
     np.testing.assert_array_equal(found.array, [[1, 1, 0, 0], [1, 0, 0, 0], [0, 2, 2, 2]])

@@ -261,6 +261,8 @@ def test_closing_the_dock_ends_all_work(model, full, work):
 def test_a_click_shows_where_an_atom_is_used(applied, model, click, settle):
     (layer,) = named(model, "partition")
     number = int(np.argmax(np.bincount(layer.data.ravel())[1:]))
+    elsewhere = np.argwhere(layer.data != number + 1)[0]
+    layer.corner_pixels = np.array([elsewhere, elsewhere])  # all that is on screen
     atom_id = click(applied, number)
     settle(applied)
     assert applied.atoms.view.chosen == {atom_id}

@@ -18,8 +18,10 @@ from qtpy.QtWidgets import QCheckBox, QComboBox, QPushButton, QSpinBox, QWidget
 import napari_saf as saf
 from napari_saf._gui.export import dock as export_dock
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.layers.placement import image_region
+from napari_saf._gui.layers.metadata import ARE_STROKES
+from napari_saf._gui.layers.placement import Placement, image_region
 from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import _export, load_recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
@@ -124,7 +126,7 @@ def test_regions_are_numbered_and_small_ones_left_out(viewer, export, qtbot, tmp
     assert not least.isEnabled() and least.text() == "regions of any size"
     tick(qtbot, dock, "Numbered regions")
     rows = next(box for box in dock.findChildren(QComboBox) if "for each label" in box.itemText(0))
-    rows.setCurrentIndex(1)
+    assert rows.currentIndex() == 1 and not rows.isEnabled()  # a row for each region
     least.selectAll()
     qtbot.keyClicks(least, "2")
     assert least.text() == "regions of 2 pixels or more"
@@ -533,3 +535,22 @@ def test_closing_the_window_ends_the_dock(viewer, qtbot):
     qtbot.waitUntil(lambda: dock._lifetime.has_ended, timeout=60_000)
     viewer.add_labels(LABELS, name="later")
     assert dock.labels.layer is None
+
+
+def test_what_strokes_gave_is_exported_and_not_the_strokes(viewer, export):
+    image = viewer.add_image(blocks(), name="photo")
+    strokes = add_strokes(viewer, image, np.zeros((32, 32), np.uint8), Placement((), (0, 1), {}))
+    dock = export()
+    assert dock.labels.layer == strokes and dock.status.text == ARE_STROKES
+    entry = {"napari_saf": {"image": str(image.unique_id)}}
+    result = viewer.add_labels(np.ones((32, 32), np.uint8), name="labels", metadata=entry)
+    assert dock.labels.layer == result and not dock.status.text
+    viewer.layers.selection.active = strokes
+    viewer.layers.remove(result)
+    other = viewer.add_labels(np.ones((32, 32), np.uint8), name="others")
+    viewer.layers.move(1, 2)  # the strokes on top
+    viewer.layers.selection.active = strokes
+    again = export()
+    assert again.labels.layer == other
+    again.labels.choose(strokes)
+    assert again.status.text == ARE_STROKES

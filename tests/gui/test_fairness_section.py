@@ -80,11 +80,31 @@ def test_slices_of_a_stack_make_groups_where_all_of_them_are_labelled(viewer, op
     dock.form.choose("fair")
     assert "slices" not in dock.input.choices["groups"].currentText()
     dock.input.choose(extent="each")
-    dock.input.choose(groups="axis:0")
     dock.form.set_values({"n_clusters": 2})
     result = run(dock)
     assert result.recipe["input"]["groups"] == "axis:0"
     assert result.labels.shape == stack().shape
+
+
+def test_groups_follow_the_slices_until_others_are_chosen(model, open_on):
+    model.add_image(np.stack([blocks()] * 3), name="stack", rgb=True)
+    dock = open_on(model, SegmentWidget)
+    dock.form.choose("fair")
+    groups, extent = (dock.input.choices[name] for name in ("groups", "extent"))
+    seen = []
+    for value in ("slice", "each", "slice", "each"):
+        extent.choose(value)
+        seen.append(groups.value)
+    assert seen == ["channel:0", "axis:0"] * 2
+    groups.setCurrentIndex(groups.values().index("channel:2"))
+    groups.activated.emit(groups.currentIndex())  # as a person does
+    for value in ("slice", "each"):
+        extent.choose(value)
+        assert groups.value == "channel:2"
+    dock.input.choose(groups="axis:0")
+    extent.choose("slice")  # where slices are no groups
+    extent.choose("each")
+    assert groups.value == "axis:0"
 
 
 def test_a_click_on_the_trade_off_shows_that_solution(viewer, fair, qtbot):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT
+from qtpy.QtWidgets import QWidget
 
 import napari_saf as saf
 from napari_saf._gui.export.source import labelling_reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.view import deepest_pixel
+from napari_saf._gui.layers.view import LabelFinder, deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource, prototype_set
 from napari_saf._gui.runs.jobs import repeat_job
@@ -212,8 +213,70 @@ def test_prototypes_of_a_file_label_an_image_of_fewer_axes_than_are_on_screen(vi
     assert image_region(viewer.add_labels(np.ones((12, 12), dtype=int)), layer) is not None
 
 
+@pytest.fixture
+def finder(model, qtbot):
+    """What finds labels in a series of two planes: a field and a dot on one, a dot on the other."""
+    labels = np.zeros((2, 200, 200), dtype=np.uint8)
+    labels[0, 20:60, 20:60], labels[0, 150, 150], labels[1, 100, 30] = 1, 2, 3
+    model.add_labels(labels)
+    model.dims.set_point(0, 0)
+    model.scene.camera.zoom = 2
+    dock = QWidget()
+    qtbot.addWidget(dock)
+    yield LabelFinder(model, dock)
+
+
+def look(finder, model, first, last):
+    """Say what is on screen, which only a canvas knows."""
+    model.layers[0].corner_pixels = np.array([[0, *first], [0, *last]])
+
+
+def find(finder, model, label):
+    """Go to a label; return camera and slice before and after."""
+    layer, camera = model.layers[0], model.scene.camera
+    before = (*camera.center, camera.zoom, *model.dims.point)
+    finder.go(layer, finder.searcher(layer, label)(not_cancelled))
+    return before, (*camera.center, camera.zoom, *model.dims.point)
+
+
+def test_the_camera_moves_only_to_what_cannot_be_seen(finder, model):
+    look(finder, model, (0, 0), (40, 40))
+    before, after = find(finder, model, 1)  # a part of it is in sight
+    assert after == before
+    look(finder, model, (0, 0), (199, 199))
+    before, after = find(finder, model, 2)  # in sight, and too small
+    assert after[1:3] == (150, 150) and after[3] > before[3]
+    look(finder, model, (140, 140), (160, 160))
+    before, after = find(finder, model, 1)  # out of sight
+    np.testing.assert_allclose(after[1:3], 40, atol=1)
+    assert after[3] == before[3]
+    look(finder, model, (0, 0), (199, 199))
+    before, after = find(finder, model, 3)  # on another slice
+    assert after[4] == 1
+    assert find(finder, model, 4)[1] == after  # nowhere
+
+
+def test_the_camera_goes_back_to_where_a_person_had_it(finder, model, qtbot):
+    camera, start = model.scene.camera, (0, 25, 35)
+    camera.center = start
+    look(finder, model, (0, 0), (5, 5))
+    for label in (1, 2, 3):
+        find(finder, model, label)
+    with qtbot.waitSignal(finder.returned):
+        finder.go_back()
+    assert (tuple(camera.center), camera.zoom, model.dims.point[0]) == (start, 2, 0)
+    find(finder, model, 2)
+    camera.center = (0, 70, 80)  # by hand
+    find(finder, model, 3)
+    finder.go_back()
+    assert tuple(camera.center) == (0, 70, 80)
+
+
 def test_the_deepest_pixel_lies_in_the_largest_region():
     labels = np.zeros((20, 20), dtype=int)
     labels[0, 0] = labels[5:14, 5:14] = 3
-    assert deepest_pixel(labels, 3, not_cancelled) == (9, 9)
-    assert deepest_pixel(labels, 4, not_cancelled) is None
+    assert deepest_pixel(labels, 3, (0, 1), not_cancelled) == ((9, 9), 5)
+    planes = np.stack([labels, 0 * labels])
+    assert deepest_pixel(planes, 3, (1, 2), not_cancelled) == ((0, 9, 9), 5)
+    assert deepest_pixel(planes, 3, (0, 1, 2), not_cancelled)[1] == 1
+    assert deepest_pixel(labels, 4, (0, 1), not_cancelled) is None

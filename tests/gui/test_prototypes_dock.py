@@ -8,7 +8,10 @@ from qtpy.QtCore import QPoint, Qt
 from qtpy.QtWidgets import QApplication
 
 from napari_saf._gui.forms.controls import fill_color
+from napari_saf._gui.layers.metadata import ARE_STROKES
+from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf.io import Recipe
 
 pytestmark = [pytest.mark.gui]
@@ -91,7 +94,7 @@ def test_a_row_shows_its_label_and_a_click_shows_where_it_is(
     click(dock, 4)
     settle(dock)
     assert (layer.show_selected_label, layer.selected_label) == (True, 4)
-    assert (np.array(model.scene.camera.center[1:]) > 18).all()
+    assert (np.array(model.scene.camera.center[1:]) == 15.5).all()  # it is in sight
     qtbot.keyClick(dock.table, Qt.Key.Key_Escape)
     assert not layer.show_selected_label
     assert dock.table.selected() == []
@@ -350,3 +353,21 @@ def test_stop_rename_and_close(dock, model, qtbot, settle, press, click):
     dock.shut_down()
     assert not layer.show_selected_label
     assert not dock.controller.is_running
+
+
+def test_rows_are_of_what_strokes_gave(open_on, model, settle):
+    """Whether the dock is opened before it or after; strokes are chosen by hand alone."""
+    image = model.add_image(blocks(), name="blocks")
+    strokes = add_strokes(model, image, np.zeros((32, 32), np.uint8), Placement((), (0, 1), {}))
+    early = open_on(model, PrototypesWidget)
+    assert early.status.text == ARE_STROKES
+    found = model.add_labels(QUADRANTS.copy(), metadata=result_of(blocks(), QUADRANTS))
+    model.layers.move(2, 1)
+    model.layers.selection.active = strokes
+    late = open_on(model, PrototypesWidget)
+    for dock in (early, late):
+        settle(dock)
+        assert dock.source.layer == found and not dock.status.text
+        assert len(dock.table.rows) == 4
+    late.choose(strokes)
+    assert late.status.text == ARE_STROKES

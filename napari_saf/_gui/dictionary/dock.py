@@ -37,7 +37,7 @@ from napari_saf._gui.layers.placement import (
     slice_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.layers.view import center_on, deepest_pixel
+from napari_saf._gui.layers.view import LabelFinder, Place
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame
 from napari_saf.batch import DictionaryTask
@@ -69,7 +69,7 @@ class DictionaryWidget(RunDock):
         self._recent: list[ColoredDictionary] = []
         self._image_names: tuple[str, ...] = ()
         self._task_layer: Image | None = None
-        self._atom_labels = AtomLabelsList(viewer)
+        self._atom_labels, self._finder = AtomLabelsList(viewer), LabelFinder(viewer, self)
         self.images = ImageList(viewer)
         self.form = MethodForm(viewer, [PatchDictionaryLearning], asks_prototypes=False)
         self.scale, self.channels = OddSlider(_DEFAULT_WINDOW), Choice()
@@ -101,6 +101,7 @@ class DictionaryWidget(RunDock):
             (self.images.changed, self._on_image_changed),
             (atoms.view.chosen_changed, self._on_chosen),
             (atoms.edited, self._on_edited),
+            (self._finder.returned, partial(atoms.view.choose, ())),
             (atoms.load.clicked, self._on_load_clicked),
             (atoms.save.clicked, self._on_save_clicked),
             (self.results.compare.clicked, self.compare),
@@ -273,7 +274,7 @@ class DictionaryWidget(RunDock):
         self._update_enabled()
 
     def _on_chosen(self, atom_ids: frozenset[int]) -> None:
-        """Show where atoms are used; one alone is brought into view."""
+        """Show where atoms are used; one alone is brought into sight."""
         self._atom_labels.highlight(atom_ids)
         if len(atom_ids) != 1:
             return
@@ -284,15 +285,13 @@ class DictionaryWidget(RunDock):
             return
         layer, label = found
         self.results.show_labels(layer)
-        labels = np.asarray(layer.data)
 
-        def center(pixel: tuple[int, ...] | None) -> None:
-            if pixel is None:
+        def go(place: Place | None) -> None:
+            if place is None:
                 self.status.reset(f"{layer.name}: this atom is not used here")
-            elif layer in self._viewer.layers:
-                center_on(self._viewer, layer, pixel)
+            self._finder.go(layer, place)
 
-        self.run_in_background("centre", lambda stop: deepest_pixel(labels, label, stop), center)
+        self.run_in_background("centre", self._finder.searcher(layer, label), go)
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ from typing import Any
 
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox, QGridLayout, QSizePolicy, QSpinBox, QWidget
+from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import create_row
@@ -47,7 +48,10 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 """The kinds of files by their name in `Wanted`: label, formats, help."""
 _TICKED = ("masks", "regions")
 _ROWS = (("a row for each label", False), ("a row for each region", True))
-_ROWS_HELP = "Whether a label is measured as a whole, or each of its connected regions by itself."
+_ROWS_HELP = (
+    "Whether a label is measured as a whole, or each of its connected regions by itself, as it is "
+    "beside numbered regions."
+)
 _LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
 
 
@@ -121,7 +125,11 @@ class ExportChoice(QWidget):
     def _on_changed(self, *changed: object) -> None:
         for name, box in self._formats.items():
             box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
-        self._rows.setEnabled(self._formats["regions"].isEnabled())
+        is_numbered = self._formats["numbered"].isEnabled()
+        if is_numbered:
+            with signals_blocked(self._rows):
+                self._rows.choose(True)  # each number has its row
+        self._rows.setEnabled(self._formats["regions"].isEnabled() and not is_numbered)
         has_rows = self._rows.isEnabled() and self._rows.value
-        self._least.setEnabled(has_rows or self._formats["numbered"].isEnabled())
+        self._least.setEnabled(has_rows or is_numbered)
         self.changed.emit()

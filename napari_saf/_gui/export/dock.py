@@ -28,9 +28,11 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.metadata import (
+    ARE_STROKES,
     METADATA_KEY,
     class_names,
     is_regions,
+    is_strokes,
     labels_to_choose,
     points_of,
     prototypes_of,
@@ -217,6 +219,8 @@ class ExportWidget(RunDock):
             if path is not None and self.folder.path == Path.home():
                 self.folder.set_path(Path(path).absolute().parent)
         self._on_image_changed()
+        if is_strokes(labels) and not self.is_busy:
+            self.status.reset(ARE_STROKES)
         self._show_recipe()
 
     def _watch(self, layer: Any) -> None:

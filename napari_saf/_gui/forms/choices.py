@@ -12,7 +12,7 @@ from qtpy.QtCore import QSize, Qt, Signal
 from qtpy.QtWidgets import QAbstractItemView, QComboBox, QListWidget, QListWidgetItem, QSizePolicy
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.layers.metadata import is_given
+from napari_saf._gui.layers.metadata import is_given, is_strokes
 from napari_saf._gui.layers.view import list_events
 from napari_saf.parameters import Parameter
 
@@ -117,7 +117,8 @@ class LayerChoice(Choice):
 
     Entries that are no layers can be put before the layers: `set_others`. The first of them, which
     is `none` at first, is chosen until a person chooses; where there is none, the layer that is
-    active in the viewer. Those of `last` come after the layers.
+    active in the viewer, or the first; strokes, after the others, only if there is nothing else.
+    Those of `last` come after the layers.
     """
 
     layer_changed = Signal(object)
@@ -151,6 +152,8 @@ class LayerChoice(Choice):
         """Offer the layers that the viewer has now; keep the choice if it is still there."""
         before, active = self.value, self._viewer.layers.selection.active
         of_kind = [layer for layer in self._viewer.layers if isinstance(layer, self._kind)]
+        of_kind.sort(key=is_strokes)
+        active = None if is_strokes(active) else active
         layers = [(layer.name, layer) for layer in of_kind if self._fits(layer)]
         none = [(_EMPTY, None)] if self._last and not (layers or self._others) else []
         entries = [*none, *self._others, *layers, *self._last]

@@ -96,7 +96,7 @@ class ImageInput(QObject):
         options = options or DEFAULT_OPTIONS
         assert not isinstance(options.window, tuple)
         self._viewer = viewer
-        self._may_be_chosen = options.window == AUTO
+        self._may_be_chosen, self._has_own_groups = options.window == AUTO, False
         side = None if isinstance(options.window, str) else options.window
         self.scale = OddSlider(side, may_be_chosen=self._may_be_chosen)
         automatic = [("automatic", AUTO)] * self._may_be_chosen
@@ -122,6 +122,7 @@ class ImageInput(QObject):
         image = self.choices["image"]
         self.choices["channels"].currentIndexChanged.connect(self._on_channels_changed)
         self.choices["extent"].currentIndexChanged.connect(self.read_axes)
+        self.choices["groups"].activated.connect(self._on_groups_chosen)
         image.layer_changed.connect(self._on_image_changed)
         self._on_image_changed()
         self.choose(features=options.features, weights=options.weights, max_side=options.max_side)
@@ -144,6 +145,11 @@ class ImageInput(QObject):
         """Choose layers and other values by the name of their choice, if they are offered."""
         for name, value in values.items():
             self.choices[name].choose(value)
+        if "groups" in values:
+            self._on_groups_chosen()
+
+    def _on_groups_chosen(self, *index: object) -> None:
+        self._has_own_groups = True
 
     def show_row(self, name: str, visible: bool) -> None:
         """Show or hide a choice; groups that are hidden do not count."""
@@ -232,7 +238,10 @@ class ImageInput(QObject):
         self.read_axes()
 
     def read_axes(self, event: object = None) -> None:
-        """Offer as groups what the image defines: slices that are labelled together, channels."""
+        """Offer as groups what the image defines: slices that are labelled together, channels.
+
+        The first of them are the groups, unless others were chosen and are still offered.
+        """
         if self.image is not None:
             entries: list[tuple[str, object]] = []
             axes = self.region().axes
@@ -245,7 +254,12 @@ class ImageInput(QObject):
                 ]
             for channel, label in enumerate(self._channel_labels()):
                 entries.append((f"{label}: low and high", f"channel:{channel}"))
-            self.choices["groups"].set_others(entries)
+            groups = self.choices["groups"]
+            before = groups.value
+            groups.set_others(entries)
+            self._has_own_groups &= groups.value == before
+            if not self._has_own_groups:
+                groups.setCurrentIndex(0)
         self.axes_changed.emit()
 
     def _channel_labels(self) -> Sequence[str]:

@@ -45,7 +45,7 @@ def image_id_of(layer: Any) -> str:
 
 def is_strokes(layer: Any) -> bool:
     """Tell whether a layer was made to paint strokes on."""
-    return STROKES_KEY in layer.metadata
+    return layer is not None and STROKES_KEY in layer.metadata
 
 
 def is_given(layer: Layer) -> bool:

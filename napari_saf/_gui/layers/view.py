@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import napari
 import numpy as np
-from napari.layers import Labels
+from napari.layers import Labels, Layer
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
+from qtpy.QtGui import QKeySequence
+from qtpy.QtWidgets import QShortcut, QWidget
 from scipy import ndimage
+
+from napari_saf._gui.layers.placement import pixels_of
+from napari_saf._gui.layers.reading import Pixels
 
 
 def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
@@ -135,7 +141,7 @@ class SideBySide:
 
 
 def center_on(
-    viewer: napari.Viewer, layer: Labels, where: tuple[float, ...], *, only_if_hidden: bool = False
+    viewer: napari.Viewer, layer: Layer, where: tuple[float, ...], *, only_if_hidden: bool = False
 ) -> None:
     """Go to the slice of a pixel of a layer, and bring it to the middle of the screen."""
     dims = viewer.dims
@@ -145,23 +151,123 @@ def center_on(
         # A pixel may be as wide as several slices, of which any may be on screen.
         if axis not in dims.displayed and here[k] != where[k]:
             dims.set_point(axis, world[k])
-    first, last = layer.corner_pixels
-    if only_if_hidden and ((where >= first) & (where <= last)).all():
-        return
-    shown = [world[axis - dims.ndim] for axis in dims.displayed if axis - dims.ndim >= -len(world)]
-    viewer.scene.camera.center = (0, 0, *shown)[-3:]
+    axes, (first, last) = _axes_on_screen(viewer, layer), layer.corner_pixels
+    if not only_if_hidden or not ((where >= first) & (where <= last))[axes].all():
+        viewer.scene.camera.center = (0, 0, *np.asarray(world)[axes])[-3:]
+
+
+def _axes_on_screen(viewer: napari.Viewer, layer: Layer) -> list[int]:
+    """Return which axes of a layer are on screen."""
+    missing = viewer.dims.ndim - layer.ndim
+    return [axis - missing for axis in viewer.dims.displayed if axis >= missing]
+
+
+_LEAST_RADIUS, _GOOD_RADIUS = 3.0, 12.0
+"""Of a region on screen, in pixels of the screen: smaller cannot be seen; what to go to."""
+_FAR = 1e6
+"""Distance, in pixels, of slices of which one is on screen."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """The pixel of a label that is deepest inside, how deep, and if that much of it is in sight."""
+
+    pixel: tuple[int, ...]
+    depth: float
+    is_in_sight: bool
+
+
+class LabelFinder(QObject):
+    """Brings a label into sight where it is not, or too small; Esc brings the camera back.
+
+    The `dock` is in the window whose keys are meant; `returned` follows Esc.
+    """
+
+    returned = Signal()
+
+    def __init__(self, viewer: napari.Viewer, dock: QWidget) -> None:
+        super().__init__(dock)
+        self._viewer = viewer
+        self._before: tuple[Any, ...] = ()
+        self._after: tuple[Any, ...] = ()
+        self._escape = QShortcut(QKeySequence("Esc"), dock)
+        self._escape.setEnabled(False)
+        # Where two docks wait for the key, none has it for itself.
+        self._escape.activated.connect(self.go_back)
+        self._escape.activatedAmbiguously.connect(self.go_back)
+
+    def searcher(self, layer: Labels, label: int) -> Callable[[Callable[[], bool]], Place | None]:
+        """Return what searches for a label, first in what is on screen now; None: no pixel."""
+        pixels = pixels_of(layer)
+        data = Pixels(pixels, tuple(slice(None) for _ in pixels.shape))
+        here = np.round(layer.world_to_data(self._viewer.dims.point[-layer.ndim :])).astype(int)
+        box = np.array([here, here])
+        shown = _axes_on_screen(self._viewer, layer)
+        box[:, shown] = layer.corner_pixels[:, shown]
+        box = np.clip(box, 0, np.array(pixels.shape) - 1)
+        window = tuple(slice(first, last + 1) for first, last in box.T.tolist())
+        least = _LEAST_RADIUS / self._side_of_pixel(layer)
+
+        def search(cancelled: Callable[[], bool]) -> Place | None:
+            labels = data.read(cancelled)
+            seen = deepest_pixel(labels[window], label, shown, cancelled)
+            if seen is not None and seen[1] >= least:
+                return Place(*seen, is_in_sight=True)
+            found = deepest_pixel(labels, label, shown, cancelled)
+            return None if found is None else Place(*found, is_in_sight=False)
+
+        return search
+
+    def go(self, layer: Labels, place: Place | None) -> None:
+        """Go to a place of a layer, if it is not in sight."""
+        if place is None or place.is_in_sight or layer not in self._viewer.layers:
+            return
+        now = self._view()
+        if now != self._after:  # the person has moved since
+            self._before = now
+        radius = place.depth * self._side_of_pixel(layer)
+        is_small = radius < _LEAST_RADIUS
+        center_on(self._viewer, layer, place.pixel, only_if_hidden=not is_small)
+        if is_small:
+            self._viewer.scene.camera.zoom *= _GOOD_RADIUS / radius
+        self._after = self._view()
+        self._escape.setEnabled(True)
+
+    def go_back(self) -> None:
+        """Bring back what was on screen before."""
+        camera, dims = self._viewer.scene.camera, self._viewer.dims
+        point, camera.center, camera.zoom = self._before
+        if len(point) == dims.ndim:
+            dims.point = point
+        self._before = self._after = ()
+        self._escape.setEnabled(False)
+        self.returned.emit()
+
+    def _view(self) -> tuple[Any, ...]:
+        camera = self._viewer.scene.camera
+        return tuple(self._viewer.dims.point), tuple(camera.center), float(camera.zoom)
+
+    def _side_of_pixel(self, layer: Layer) -> float:
+        """Return the side of a pixel of a layer, in pixels of the screen."""
+        scale = np.abs(layer.scale)[_axes_on_screen(self._viewer, layer)]
+        return float(self._viewer.scene.camera.zoom * scale.min())
 
 
 def deepest_pixel(
-    labels: NDArray[Any], label: int, cancelled: Callable[[], bool]
-) -> tuple[int, ...] | None:
-    """Return the pixel of the largest region of a label that is deepest inside; None: no pixel."""
+    labels: NDArray[Any], label: int, shown: Sequence[int], cancelled: Callable[[], bool]
+) -> tuple[tuple[int, ...], float] | None:
+    """Return the pixel of the largest region of a label that is deepest inside, and how deep.
+
+    That is along the axes that are shown. None: no pixel.
+    """
     regions, n_regions = ndimage.label(labels == label)
     if n_regions == 0 or cancelled():
         return None
     largest = 1 + int(np.bincount(regions.ravel())[1:].argmax())
     box = ndimage.find_objects(regions, max_label=largest)[largest - 1]
-    inside = np.pad(regions[box] == largest, 1)
-    depth = ndimage.distance_transform_edt(inside)
+    rims = [int(axis in shown) for axis in range(labels.ndim)]
+    inside = np.pad(regions[box] == largest, [(rim, rim) for rim in rims])
+    depth = ndimage.distance_transform_edt(inside, [1 if rim else _FAR for rim in rims])
     deepest = np.unravel_index(int(depth.argmax()), depth.shape)
-    return tuple(int(at) - 1 + side.start for at, side in zip(deepest, box, strict=True))
+    starts = zip(deepest, box, rims, strict=True)
+    return tuple(int(at) - rim + side.start for at, side, rim in starts), float(depth.max())

@@ -18,9 +18,9 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
-from napari_saf._gui.layers.metadata import is_given, labels_to_choose
+from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.view import LayerWatch, center_on, deepest_pixel
+from napari_saf._gui.layers.view import LabelFinder, LayerWatch
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import EditedStart, EditTarget
 from napari_saf._gui.prototypes.labels import (
@@ -76,7 +76,7 @@ class PrototypesWidget(RunDock):
         self._sizes: dict[int, int] = {}
         self._pending: tuple[str, Source, RunJob] | None = None
         self._restored: UndoStep | None = None
-        self._watch = LayerWatch(self)
+        self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
         self._labels = LayerChoice(viewer, Labels)
         self._image = LayerChoice(viewer, Image, self._fits_labels, none="none")
         self._add_controls()
@@ -86,6 +86,7 @@ class PrototypesWidget(RunDock):
             (self._image.layer_changed, self._update_enabled),
             (self.applying.changed, self._update_enabled),
             (self._watch.changed, self._count_pixels),
+            (self._finder.returned, self.table.clearSelection),
             (self.table.selection_changed, self._on_selection_changed),
             (self.table.renamed, self.rename),
             (self.table.lock_toggled, self.lock),
@@ -136,8 +137,9 @@ class PrototypesWidget(RunDock):
         return may_fit and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result, unless there is one to work on."""
-        if isinstance(event.value, Labels) and self.source is None:
+        """Turn to a new result, unless there is one to work on; strokes are none."""
+        has_none = self.source is None or is_strokes(self._labels.layer)
+        if isinstance(event.value, Labels) and not is_strokes(event.value) and has_none:
             self.choose(event.value)
 
     def _on_layer_removed(self, event: Any) -> None:
@@ -161,6 +163,8 @@ class PrototypesWidget(RunDock):
                 self.applying.brightness.choose(options.rescale or options.scaling is None)
             self._show_rows()
             self._on_image_changed()
+            if is_strokes(layer) and not self.is_busy:
+                self.status.reset(ARE_STROKES)
         self._count_pixels()
         self._update_enabled()
 
@@ -184,7 +188,7 @@ class PrototypesWidget(RunDock):
         self.run_in_background("sizes", lambda stop: edits.count_pixels(target.read(stop)), show)
 
     def _on_selection_changed(self) -> None:
-        """Show where the label is, if it is one: alone, its largest region in the middle."""
+        """Show where the label is, if it is one: alone, and in sight."""
         selected, layer = self.table.selected(), self._labels.layer
         self._update_enabled()
         if layer is None or len(selected) != 1:
@@ -192,17 +196,8 @@ class PrototypesWidget(RunDock):
             return
         run_registry(self._viewer).bring_back(layer)
         self._watch.highlight(selected[0])
-        target = EditTarget.of(layer)
-
-        def center(pixel: tuple[int, ...] | None) -> None:
-            if pixel is not None and layer in self._viewer.layers:
-                rest = iter(pixel)
-                where = (0 if isinstance(at, int) else next(rest) for at in target.pixels.index)
-                center_on(self._viewer, layer, tuple(where))
-
-        self.run_in_background(
-            "centre", lambda stop: deepest_pixel(target.read(stop), selected[0], stop), center
-        )
+        search = self._finder.searcher(layer, selected[0])
+        self.run_in_background("centre", search, partial(self._finder.go, layer))
 
     def rename(self, number: int, name: str) -> None:
         if self.source is not None and self.source.state.name(number) != name.strip():

@@ -227,6 +227,8 @@ class Hands:
         widget = widget or self._canvas
         self._reach(widget, None)
         self.clicks += 1
+        widget.window().activateWindow()  # as that of a person is, or no shortcut acts
+        QApplication.processEvents()
         QTest.keyClick(widget, key, CONTROL if control else NO_KEY)
         QApplication.processEvents()
 

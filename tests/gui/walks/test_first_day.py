@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gui_cases import blocks
 from napari.layers import Labels
+from qtpy.QtCore import Qt
 from skimage.data import astronaut
 from test_walk_2_strokes import leaf
 
@@ -37,6 +38,53 @@ def test_what_strokes_taught_is_seen_on_the_other_image(hands, take_picture, tmp
         assert layers.index(result) == layers.index(name) + 1
         shown = [layer for layer in layers if layer.visible]
         assert shown[-2:] == [layers[name], result]
+
+
+def test_what_strokes_gave_is_exported_by_one_click(hands, tmp_path):
+    scribbles, _ = taught_on_the_leaf(hands, tmp_path)
+    dock = hands.open_dock("Export")
+    before = hands.clicks
+    hands.press(dock, "Export")
+    hands.wait_until(lambda: "saved" in dock.status.text)
+    assert hands.clicks - before == 1
+    (mask,) = tmp_path.glob("*from_strokes*.tif")
+    np.testing.assert_array_equal(read_labels(mask).array, scribbles.result.data)
+
+
+def test_a_click_on_a_row_moves_the_camera_only_where_it_must(hands, take_picture, tmp_path):
+    taught_on_the_leaf(hands, tmp_path)
+    dock, camera = hands.open_dock("Prototypes"), hands.viewer.scene.camera
+    settle(hands, dock)
+    assert len(dock.table.rows) == 2
+    hands.go_home()
+    at_home = view_of(camera)
+    for row in range(2):
+        hands.click_cell(dock.table, row, 1)
+        settle(hands, dock)
+        assert view_of(camera) == at_home
+    camera.center, camera.zoom = (0, 0, 0), 40  # a corner, in which only the second is
+    settle(hands, dock)
+    corner = view_of(camera)
+    hands.click_cell(dock.table, 0, 1)
+    hands.wait_until(lambda: view_of(camera) != corner)
+    settle(hands, dock)
+    take_picture(hands, "first_day_row")
+    for place in (dock.table, None):  # wherever the keys go to
+        hands.press_key(Qt.Key.Key_Escape, place)
+        hands.wait_until(lambda: view_of(camera) == corner and not dock.table.selected())
+        hands.click_cell(dock.table, 0, 1)
+        hands.wait_until(lambda: view_of(camera) != corner)
+        settle(hands, dock)
+
+
+def view_of(camera) -> tuple[float, ...]:
+    return (*camera.center, camera.zoom)
+
+
+def settle(hands, dock) -> None:
+    """Wait until what was to be found is found, and drawn."""
+    hands.wait_until(lambda: not dock.is_calculating)
+    hands.viewer.screenshot(flash=False)
 
 
 def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_picture, tmp_path):
