@@ -1,6 +1,8 @@
 """Masks that Export saved become labels again, with all that a fresh result has."""
 
 import json
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from napari_saf._gui.layers.metadata import (
 )
 from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader, prefer_reader
 from napari_saf._gui.prototypes.dock import PrototypesWidget
+from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 from napari_saf.io import MASK_MARK, save_masks
 
@@ -110,6 +113,27 @@ def test_what_comes_back_is_repeated_and_corrected_as_a_result(
     assert again is not None and (again.labels == found.data).mean() > 0.95
 
 
+def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):
+    dock = open_on(model, ScribblesWidget)
+    dock.new_strokes()
+    strokes = dock.strokes.layer
+    for number, row in ((1, 4), (2, 20)):
+        strokes.data_setitem((np.arange(row, row + 4), np.full(4, 6)), number)
+    dock.strokes.rename(2, "sky")
+    dock.strokes.set_color(2, (0.0, 0.5, 1.0))
+    qtbot.waitUntil(lambda: dock.result is not None and not dock.is_busy, timeout=TIMEOUT)
+    own = model.layers["blocks [from strokes]"]
+    export.labels.choose(own)
+    found = reopen(export, settle, save(export, settle, ".ome.zarr"))
+    np.testing.assert_array_equal(found.data, own.data)
+    assert class_names(found) == class_names(own) and "sky" in class_names(found).values()
+    np.testing.assert_allclose(colors_of(found, np.array([2]))[0, :3], (0, 0.5, 1), atol=1e-2)
+    taught, expected = recipe_of(found).taught, recipe_of(own).taught
+    assert taught.by_label().keys() == expected.by_label().keys()
+    np.testing.assert_array_equal(taught.vectors, expected.vectors)
+    assert points_of(found).keys() == points_of(own).keys()
+
+
 def test_regions_come_back_as_regions(model, result, export, settle):
     recipe = dict(stored_recipe(result)) | {"regions": {"level": 0.5}}
     regions = model.add_labels(
@@ -156,6 +180,15 @@ def test_the_reader_is_asked_for_no_file_of_others():
     assert get_reader(["/a/x.labels.tif", "/a/x.tif"]) is None
     for name in ("a.labels.tif", "B.Labels.TIF", "a.labels.npy", "a.b.labels.png"):
         assert get_reader(f"/somewhere/{name}") is not None
+
+
+def test_a_file_of_others_loads_nothing_of_ours():
+    script = (
+        "import sys; from napari_saf._gui.layers.reader import get_reader;"
+        "assert get_reader('/a/b.tif') is None and get_reader('/a/b.labels.tif');"
+        "assert 'torch' not in sys.modules and 'napari_saf.io' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_person_who_chose_a_reader_keeps_it():
