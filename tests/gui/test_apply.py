@@ -10,6 +10,7 @@ from qtpy.QtWidgets import QPlainTextEdit
 import napari_saf as saf
 from napari_saf._gui.docks.apply import ApplySection
 from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf.cli import main
@@ -125,6 +126,29 @@ def test_a_folder_is_labelled_as_an_open_image(
     first, *others = applied.values()
     for one in others:
         np.testing.assert_array_equal(one, first)
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".npy", ".png", ".ome.zarr"])
+def test_a_mask_that_was_exported_and_opened_again_is_applied_alike(
+    taught, other, model, open_on, settle, tmp_path, suffix
+):
+    applied, source = labels_applied(taught, other, settle), taught.result
+    export = open_on(model, ExportWidget)
+    export.labels.choose(source)
+    export.folder.set_path(tmp_path)
+    export.file_name.setText("kept")
+    export.choice.choose("masks", suffix)
+    export.start()
+    settle(export)
+    (written,) = tmp_path.glob(f"kept*{suffix}")
+    data, arguments, _ = read_layer(written)
+    export.labels.choose(model.add_labels(data, **arguments))
+    export.applying.image.choose(other)
+    export.applying.button.click()
+    settle(export)
+    layer = export.labels.layer
+    np.testing.assert_array_equal(layer.data, applied)
+    assert layer.metadata["class_names"][7] == "sky"
 
 
 def test_edits_of_what_was_taught_come_with_the_recipe(taught, model, open_on, settle, other):
