@@ -86,7 +86,7 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
     ----------
     path : path
         Any label image that `read_labels` reads. What was said of it to `save_masks` comes back,
-        and of a mask that says nothing the recipe beside it.
+        and where it says nothing of a recipe that beside it.
 
     Raises
     ------
@@ -98,9 +98,12 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
     file = Path(path)
     note, image = read_note(file), read_labels(file)
     own = Labelling(image.array, axes=image.axes or None, scale=image.scale, units=image.units)
+    beside = _recipe_beside(file) if note is None or note.recipe is None else None
+    if beside is not None:
+        recipe = load_recipe(beside)
+        own = dataclasses.replace(own, recipe=recipe.raw, prototypes=recipe.taught)
     if note is None:
-        recipe = _recipe_beside(file)
-        return dataclasses.replace(own, recipe=None if recipe is None else load_recipe(recipe).raw)
+        return own
     with format_errors(file, "a label image"):
         points = {one.label: np.array(one.prototypes) for one in note.labels if one.prototypes}
         n_axes = image.array.ndim
@@ -111,8 +114,8 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
             own,
             names={one.label: check_name(one.label, one.name) for one in note.labels if one.name},
             colors={one.label: check_color(one.color) for one in note.labels if one.color},
-            prototypes=PrototypeSet.from_points(points) if points else None,
-            recipe=note.recipe,
+            prototypes=PrototypeSet.from_points(points) if points else own.prototypes,
+            recipe=note.recipe or own.recipe,
         )
 
 

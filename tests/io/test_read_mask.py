@@ -135,6 +135,16 @@ def test_a_recipe_beside_a_file_that_is_called_like_a_mask_makes_it_one(tmp_path
     np.testing.assert_array_equal(found.labels, labels)
 
 
+def test_what_a_recipe_beside_a_mask_knows_comes_with_its_names(tmp_path):
+    entries = [{"label": n, "prototypes": [[float(n)], [0.5]]} for n in (1, 2)]
+    recipe = RECIPE | {"input": {"features": "intensity"}, "taught": entries}
+    save_masks(tmp_path / "a_labels.tif", np.array([[1, 2]]), names={1: "sky"})
+    saf.save_recipe(tmp_path / "a_labels.recipe.json", recipe)
+    mask = read_mask(tmp_path / "a_labels.tif")
+    assert mask.names == {1: "sky"} and mask.recipe == recipe
+    assert mask.prototypes.by_label()[2].tolist() == [[2.0], [0.5]]
+
+
 def test_masks_beside_images_are_not_taken_for_images(tmp_path):
     iio.imwrite(tmp_path / "a.png", np.zeros((4, 4), np.uint8))
     write(tmp_path, a_labelling(0, (4, 4)), ".png")
