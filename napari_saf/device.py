@@ -13,7 +13,7 @@ from typing import Literal
 import psutil
 import torch
 
-from napari_saf.errors import ComputeError, InvalidInput
+from napari_saf.errors import Cancelled, ComputeError, InvalidInput
 
 resource: ModuleType | None
 try:
@@ -28,8 +28,10 @@ __all__ = [
     "float_type",
     "free_memory",
     "gibibytes",
+    "interruptible",
     "memory_errors_translated",
     "memory_limit",
+    "raise_if_interrupted",
     "resolve_device",
 ]
 
@@ -38,6 +40,7 @@ FloatName = Literal["float32", "float64"]
 
 _OWN_GROUP = Path("/proc/self/cgroup")
 _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
+_cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("cancelled", default=None)
 _watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch", default=None)
 
 
@@ -85,6 +88,23 @@ def memory_limit(
     finally:
         _limit.reset(tokens[0])
         _watch.reset(tokens[1])
+
+
+@contextmanager
+def interruptible(cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Let the preparation of a run in this thread end with `Cancelled` once that returns True."""
+    token = _cancelled.set(cancelled)
+    try:
+        yield
+    finally:
+        _cancelled.reset(token)
+
+
+def raise_if_interrupted() -> None:
+    """Raise `Cancelled` within `interruptible`; called where a large image takes seconds."""
+    cancelled = _cancelled.get()
+    if cancelled is not None and cancelled():
+        raise Cancelled
 
 
 def check_memory(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["ComputeError", "FormatError", "InvalidInput", "NotFinite", "SafError"]
+__all__ = ["Cancelled", "ComputeError", "FormatError", "InvalidInput", "NotFinite", "SafError"]
+
+
+class Cancelled(Exception):
+    """Raised inside work that was cancelled; not an error."""
 
 
 class SafError(Exception):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import all_finite, as_whole, check_mask, check_window
+from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput, NotFinite
 from napari_saf.features import FEATURES, Scaling, channels_last, check_group_source, image_groups
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
@@ -228,6 +229,7 @@ def prepare_images(
     rows: list[NDArray[np.generic]] = []
     for k, (array, mask, shape) in enumerate(zip(arrays, inside, shapes, strict=True)):
         values = array if mask is None else np.where(mask[..., None], array, scaling.low)
+        raise_if_interrupted()
         scaled, small = scaling.apply(values), mask
         features = None if given is None else _check_given(given, k, array)
         is_coarse = shape != array.shape[:-1]
@@ -235,9 +237,11 @@ def prepare_images(
             scaled = coarse_means(scaled, shape, mask)
             features = None if features is None else coarse_means(features, shape, mask)
             small = None if mask is None else coarse_means(mask, shape) > 1e-6
+        raise_if_interrupted()
         if features is None:
             axes = _averaged_axes(options.window, shape)
             features = FEATURES[options.features](scaled, axes, small)
+        raise_if_interrupted()
         grid = _grid_of(scaled, small, options)
         grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
         grids.append(grid)

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import re
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import napari_saf as saf
+from napari_saf.device import interruptible
+from napari_saf.errors import Cancelled
 from napari_saf.features import FEATURES, Scaling
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
@@ -370,3 +373,16 @@ def test_a_mask_with_nan_is_refused(photo, dtype):
         saf.Problem.from_image(photo, mask=mask, **PLAIN)
     mask[3, 4:7] = 0
     assert saf.Problem.from_image(photo, mask=mask, **PLAIN).n_nodes == 477
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 40, 80])
+def test_preparation_ends_at_the_first_yes(at):
+    image, asked = np.random.default_rng(0).random((40, 40, 3)), itertools.count()
+
+    def prepare():
+        saf.Problem.from_image(image, weights="contrast", window=13, features="lab", max_side=None)
+
+    with pytest.raises(Cancelled), interruptible(lambda: next(asked) >= at):
+        prepare()
+    assert next(asked) == at + 1
+    prepare()

@@ -1,5 +1,6 @@
 """The assignment and self-assignment flows: simplex, affinity, right-hand sides, time stepping."""
 
+from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import (
     AffinityOperator,
     Basis,
@@ -7,7 +8,7 @@ from napari_saf.flow._affinity import (
     KernelAffinity,
     spectral_points,
 )
-from napari_saf.flow._field import AssignmentField, Cancelled, SelfAssignmentField, not_cancelled
+from napari_saf.flow._field import AssignmentField, SelfAssignmentField, not_cancelled
 from napari_saf.flow._loop import Flow, FlowRun, StoppingRule, update_labels
 from napari_saf.flow._simplex import (
     FLOOR,

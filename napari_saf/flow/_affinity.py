@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from torch import Tensor
 
+from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, new_field, row_blocks
 from napari_saf.graph import AbstractGraph, check_symmetric, square_matrix
@@ -155,6 +156,7 @@ class GaussianAffinity:
         blocks = []
         # In one block on a graphics card, as all that is computed there.
         for some in scaled.split(_SHARING_ROWS if scaled.device.type == "cpu" else len(scaled)):
+            raise_if_interrupted()
             groups = _shared_rows(some, whitening.shape[1])
             rows = some if groups is None else some[groups.order[groups.starts]]
             blocks.append((_kernel_product(rows, right, whitening, _SKETCH_CHUNK_BYTES), groups))

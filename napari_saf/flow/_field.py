@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import AffinityOperator
 from napari_saf.flow._simplex import (
     cross_product,
@@ -35,10 +36,6 @@ _PSEUDO_INVERSE_TOLERANCE = 1e-9
 It must stay near the rounding level of the products over all nodes: 1e-3 would leave the
 flow at the barycentre, where all labels overlap, for ever.
 """
-
-
-class Cancelled(Exception):
-    """Raised inside a run that was cancelled."""
 
 
 def not_cancelled() -> bool:

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from napari_saf.flow._field import AbstractField, Cancelled
+from napari_saf.errors import Cancelled
+from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import (
     FLOOR,
     Start,

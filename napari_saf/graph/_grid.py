@@ -14,7 +14,7 @@ from scipy import sparse
 from torch import Tensor
 
 from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
-from napari_saf.device import check_memory
+from napari_saf.device import check_memory, raise_if_interrupted
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part
@@ -145,6 +145,7 @@ class GridGraph(AbstractGraph):
         bias = np.float32(2 * noise_variance * math.prod(patch))
         weights = grid._new_weights()
         for k, offset in enumerate(grid._offsets()):
+            raise_if_interrupted()
             target, source = _shift(offset, padded.shape[1:])
             total = np.zeros(padded.shape[1:], dtype=np.float32)
             for channel in padded:
@@ -318,6 +319,7 @@ class GridGraph(AbstractGraph):
     def _shifts(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
         """Yield, for each window offset in C order, the slices of nodes and of neighbours."""
         for offset in self._offsets():
+            raise_if_interrupted()
             yield _shift(offset, self.shape)
 
 

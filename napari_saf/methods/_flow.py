@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from napari_saf.device import float_type
+from napari_saf.device import float_type, raise_if_interrupted
 from napari_saf.features import distances
 from napari_saf.flow import (
     STEPPERS,
@@ -199,6 +199,7 @@ class SelfAssignmentFlow(AbstractFlow):
             points = torch.empty_like(features)
             averager = graph.averager(features.device, features.dtype)
             averager(features, points, torch.empty_like(features))
+            raise_if_interrupted()
             found = self._means(points.cpu().numpy())
             n_seeded = 0 if seeds is None else count_classes(seeds)
             n_labels = n_labels if self.max_labels else min(n_labels, max(len(found), n_seeded))

@@ -17,7 +17,7 @@ from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
-from napari_saf.device import gibibytes, memory_errors_translated, memory_limit
+from napari_saf.device import gibibytes, interruptible, memory_errors_translated, memory_limit
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
@@ -99,7 +99,11 @@ class Task(QObject):
         torch.get_num_threads()
         torch.set_num_threads(settings.threads or self._n_threads)
         try:
-            with memory_limit(settings.memory_limit, self._note_memory), memory_errors_translated():
+            with (
+                memory_limit(settings.memory_limit, self._note_memory),
+                memory_errors_translated(),
+                interruptible(self._cancelled.is_set),
+            ):
                 self.returned.emit(function(self.advanced.emit, self._cancelled.is_set))
                 self._clean_up()
         except Cancelled:
