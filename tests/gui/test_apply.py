@@ -4,7 +4,7 @@ import shlex
 
 import numpy as np
 import pytest
-from gui_cases import apply_to, blocks, rename
+from gui_cases import TIMEOUT, apply_to, blocks, rename
 from qtpy.QtWidgets import QPlainTextEdit
 
 import napari_saf as saf
@@ -178,6 +178,22 @@ def test_what_is_of_one_image_alone_is_told(taught, model, open_on, settle, othe
     assert not export.applying.button.isEnabled()
     assert "taught nothing" in export.applying.button.toolTip()
     assert "taught nothing" in export.repeat.summary.text()
+
+
+def test_stop_ends_a_folder_after_what_is_done_and_apply_goes_on(taught, folder, settle, qtbot):
+    for number in range(19):
+        np.save(folder / f"{number}.npy", np.roll(blocks(), number, axis=0))
+    taught.applying.choose_files(folder)
+    taught.applying.button.click()
+    qtbot.waitUntil(lambda: " of 20: " in taught.status.text, timeout=TIMEOUT)
+    taught._stop_button.click()
+    settle(taught)
+    n_done = len(list(folder.with_name("images_labels").glob("*.tif")))
+    assert taught.status.text.endswith(f"stopped, {20 - n_done} left") and 0 < n_done < 20
+    taught.applying.button.click()
+    settle(taught)
+    assert f"{20 - n_done} of 20 images done" in taught.status.text
+    assert f"{n_done} skipped" in taught.status.text and not taught.status.is_error
 
 
 def test_files_in_the_way_are_named(taught, folder, settle):
