@@ -60,6 +60,12 @@ def table_texts(table):
     return [["" if cell is None else cell.text() for cell in row] for row in cells]
 
 
+def layer_of(viewer, name):
+    """Return the first result whose name begins so; settings may follow in brackets."""
+    names = (layer.name for layer in viewer.layers)
+    return viewer.layers[next(own for own in names if own.startswith(name) and own[-1] == "]")]
+
+
 def tooltips(swatches):
     """Return the tooltips of the squares that are shown."""
     return [square.toolTip() for square in swatches.squares if not square.isHidden()]

@@ -1,5 +1,7 @@
 """The Fairness section of the Segment dock, and typical pixels as points."""
 
+import gc
+
 import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks, stack, table_texts
@@ -187,13 +189,20 @@ def test_typical_pixels_are_points_in_the_colours_of_their_labels(dock, viewer, 
     ):
         assert result.labels[tuple(place)] == number
         np.testing.assert_allclose(labels.get_color(number), color, atol=1e-3)
+    # They are of these labels alone.
+    dock.form.set_values({"n_clusters": 3})
+    run(dock)
+    assert not labels.visible and not points.visible
+    gc.collect()
+    labels.visible = True
+    assert points.visible
 
 
 def test_means_have_no_typical_pixels(dock, viewer, run):
     dock.form.choose("slk")
     dock.form.set_values({"n_clusters": 4, "prototypes": "means"})
     run(dock)
-    assert viewer.layers[-1].name == "blocks [SLK]"
+    assert viewer.layers[-1].name == "blocks [SLK, Labels 4, Prototypes mean]"
 
 
 def test_points_of_one_slice_lie_in_that_slice(viewer, open_on, run):

@@ -288,3 +288,19 @@ def test_what_is_shown_belongs_to_the_image_that_is_chosen(viewer, dock, run, lo
         viewer.layers.remove(first)
     text, *results = shown(dock)
     assert text.startswith("no image") and not any(results)
+
+
+def test_names_of_results_say_what_differs(viewer, dock, run):
+    dock.form.set_values({"max_labels": 3})
+    run(dock)
+    dock.input.scale.set_value(7)
+    dock.input.choose(features="intensity", max_side=240)
+    dock.form.set_values({"max_labels": None, "device": "cpu"})
+    run(dock)
+    dock.form.set_values({"s": 0.25, "stop.max_steps": 50, "stop.entropy": 0.01})
+    run(dock)
+    names = {layer.name for layer in result_layers(viewer)}
+    first, second = "blocks [SAF, Labels up to 3]", "blocks [SAF, Scale 7, 240 px]"
+    assert {first, second} < names
+    (third,) = names - {first, second}
+    assert third.startswith(second[:-1]) and third.endswith(", …]")

@@ -95,7 +95,7 @@ class ImageInput(QObject):
         super().__init__()
         options = options or DEFAULT_OPTIONS
         assert not isinstance(options.window, tuple)
-        self._viewer = viewer
+        self._viewer, self._begun = viewer, options
         self._may_be_chosen, self._has_own_groups = options.window == AUTO, False
         side = None if isinstance(options.window, str) else options.window
         self.scale = OddSlider(side, may_be_chosen=self._may_be_chosen)
@@ -182,6 +182,18 @@ class ImageInput(QObject):
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
         return "" if self.scale.value is None else self.region().window(self.scale.value)[1]
+
+    def options_by_hand(self) -> list[str]:
+        """Return in words what is not as the dock began with, and counts."""
+        is_averaged = self.features.is_shown(self.choices["weights"])
+        begun, scale = self._begun, self.scale.value
+        words = [f"Scale {scale}"] * (is_averaged and (scale or AUTO) != begun.window)
+        for name in _CHOSEN:
+            box = self.choices[name]
+            if box.value != getattr(begun, name) and (is_averaged or name != "weights"):
+                edges = f"{_OPTIONS[name].label} " * (name == "weights")
+                words.append(f"{edges}{box.currentText()}")
+        return words
 
     def choice_note(self) -> str:
         """Return what is chosen for the image where that is "automatic", and counts."""

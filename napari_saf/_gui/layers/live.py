@@ -212,7 +212,8 @@ class LiveLayer:
             self._colors[1:] = colors_of(self._strokes, np.arange(1, N_COLORS + 1))
 
     def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        """Show points at pixels, in the colours of their columns."""
+        """Show points at pixels, in the colours of their columns; they hide with the labels."""
+        before = self.points
         sides = [side for side in self.layer.data.shape if side > 1]
         self.points = show_points(
             self._viewer,
@@ -224,6 +225,13 @@ class LiveLayer:
             size=max(3, min(sides[-2:]) / 40),
             projection_mode="rescale_linear",
         )
+        if self.points is not before:
+            points = self.points
+
+            def follow(event: Any) -> None:  # kept by the layer, as a method would not be
+                points.visible = event.source.visible
+
+            self.layer.events.visible.connect(follow)
         self.points.features = {"label": np.arange(1, len(columns) + 1)}
         self.points.face_color = np.array([self.color(column) for column in columns])
         self._viewer.layers.selection.active = self.layer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
@@ -14,6 +14,7 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, QTimer, Signal
 
+from napari_saf._gui.forms.choices import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import image_id_of, is_given
 from napari_saf._gui.layers.placement import Placement, layers_over
@@ -27,6 +28,8 @@ from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
 _CLOSING_SECONDS = 5.0
+_MOST_LETTERS = 40
+"""Of a title, so that there is room for the name of the image."""
 _MOST_COVERED = 0.5
 """Share of a result from which on what lies over it is hidden."""
 
@@ -38,6 +41,7 @@ class RunJob:
     With `live`, the labels go on in the layer of a run before; that of a run that is ended for
     this one is then left as it is. The `others` are images labelled together with this one. A run
     whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
+    The `options` are what was set of the image by hand, in words.
     """
 
     image: Image
@@ -51,6 +55,17 @@ class RunJob:
     others: tuple[Image, ...] = ()
     recording: Recording | None = None
     note: str = ""
+    options: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """What distinguishes the result: the method and all that is not as by default."""
+        title = self.method.name.upper()
+        for words in (*self.options, *parameters_by_hand(self.method)):
+            if len(title) + len(words) > _MOST_LETTERS:
+                return f"{title}, …"
+            title = f"{title}, {words}"
+        return title
 
     def masked(self) -> RunJob:
         return dataclasses.replace(
@@ -181,9 +196,8 @@ class RunController(QObject):
 
     def _begin(self, job: RunJob) -> None:
         self.job = job
-        title = job.method.name.upper()
         self.live = job.live or LiveLayer(
-            self._viewer, job.image, title, job.placement, job.strokes
+            self._viewer, job.image, job.title, job.placement, job.strokes
         )
         self._has_returned = self._is_in_sight = False
         self.note = ""

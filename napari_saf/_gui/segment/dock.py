@@ -134,9 +134,9 @@ class SegmentWidget(RunDock):
                 job = dataclasses.replace(job, options=options)
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
-            self.controller.start(
-                RunJob(image, job, method, place, is_sweep, strokes, live, note=note)
-            )
+            run = RunJob(image, job, method, place, is_sweep, strokes, live, note=note)
+            by_hand = self.input.options_by_hand()
+            self.controller.start(dataclasses.replace(run, options=by_hand))
 
     def _resume(self) -> None:
         """Go on with the run that was stopped, as it was set then."""
