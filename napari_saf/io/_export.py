@@ -120,7 +120,7 @@ def _mask_steps(
 ) -> Iterator[tuple[list[Path], Callable[[], object]]]:
     """Yield the path of the label image, and that of its note where it holds none."""
     own: dict[str, Any] = {"names": given.names, "colors": given.colors}
-    own |= {"prototypes": given.prototypes, "recipe": given.recipe}
+    own |= {"prototypes": given.prototypes, "recipe": given.recipe, "place": given.place}
     yield [path], partial(save_masks, path, given.labels, **placed, **own)
     if path.suffix == ".npy":
         note = write_note(label_axes(given.labels.ndim, **placed), **own)

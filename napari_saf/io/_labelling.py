@@ -26,7 +26,10 @@ class Labelling:
     """A label image with what is known of it, in the terms of `save_masks` and `save_figure`.
 
     Names and colours are also those of the prototypes; the recipe repeats the run that made the
-    labels; `plane` and `title` are for the figure.
+    labels; `plane` and `title` are for the figure. Where labels are of a slice or a part of an
+    image, the `place` says how a layer of them lies over it: ``shape``, ``scale``, ``translate``
+    and ``units`` along its axes, which of these are ``singletons``, that stand for one slice, and
+    which ``axes`` of the image they are; ``channels`` is the one that stands for all channels.
     """
 
     labels: NDArray[Any]
@@ -41,6 +44,7 @@ class Labelling:
     recipe: dict[str, Any] | None = None
     plane: tuple[int, ...] | None = None
     title: str = ""
+    place: dict[str, Any] | None = None
 
     @property
     def all_names(self) -> Mapping[int, str]:
@@ -116,6 +120,7 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
             colors={one.label: check_color(one.color) for one in note.labels if one.color},
             prototypes=PrototypeSet.from_points(points) if points else own.prototypes,
             recipe=note.recipe or own.recipe,
+            place=None if note.place is None else note.place.model_dump(),
         )
 
 

@@ -183,6 +183,7 @@ def save_masks(
     colors: Mapping[int, Sequence[float]] | None = None,
     prototypes: PrototypeSet | None = None,
     recipe: Mapping[str, Any] | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Save a label image in the format that the suffix names, and return what was written.
 
@@ -214,6 +215,8 @@ def save_masks(
         What the labels stand for.
     recipe : mapping, optional
         What repeats the run that made the labels, see `Segmentation.recipe`.
+    place : mapping, optional
+        How a layer of the labels lies over its image, see `Labelling`.
 
     Raises
     ------
@@ -234,7 +237,7 @@ def save_masks(
         array = _checked(np.asarray(given), one, suffix)
         placed = label_axes(array.ndim, axes, scale, units)
         label_map = map_labels(array, names, colors)
-        note = write_note(placed, names, colors, prototypes, recipe)
+        note = write_note(placed, names, colors, prototypes, recipe, place)
         masks.append(_Mask(array, mask_stem(one), placed, label_map, note))
     for mask, one in zip(masks, targets, strict=True):
         with atomic_write(one) as temporary:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from napari_saf import storage
 from napari_saf.errors import FormatError, InvalidInput
@@ -39,6 +39,32 @@ class LabelNote(storage.FileModel):
     prototypes: list[list[float]] = Field(default_factory=list)
 
 
+class MaskPlace(storage.FileModel):
+    """How a layer of the labels lies over its image, see `Labelling`."""
+
+    shape: list[Annotated[int, Field(gt=0)]]
+    scale: list[Annotated[float, Field(gt=0)]]
+    translate: list[float]
+    units: list[str]
+    axes: list[int] | None = None
+    singletons: list[int] | None = None
+    channels: int | None = None
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> MaskPlace:
+        n_axes = len(self.shape)
+        lengths = {
+            len(self.scale),
+            len(self.translate),
+            len(self.units),
+            len(self.axes or self.shape),
+        }
+        alone = self.singletons or []
+        if lengths != {n_axes} or not all(0 <= k < n_axes and self.shape[k] == 1 for k in alone):
+            raise ValueError("expected an entry for each axis")
+        return self
+
+
 class MaskNote(storage.VersionedModel):
     """Entries of a note; the recipe is checked by whoever repeats it."""
 
@@ -48,6 +74,7 @@ class MaskNote(storage.VersionedModel):
     units: list[str] | None = None
     labels: list[LabelNote]
     recipe: dict[str, Any] | None = None
+    place: MaskPlace | None = None
 
 
 def write_note(
@@ -56,6 +83,7 @@ def write_note(
     colors: Mapping[int, Sequence[float]] | None = None,
     prototypes: PrototypeSet | None = None,
     recipe: Mapping[str, Any] | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the note of a mask, in ASCII; arguments are those of `save_masks`.
 
@@ -78,15 +106,16 @@ def write_note(
         "units": [axes.units[name] for name in axes.names] if axes.units else None,
         "labels": [rows[label] for label in sorted(rows)],
         "recipe": recipe,
+        "place": place,
     }
     try:
         text = json.dumps(note, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         if recipe is None:
             raise
-        return write_note(axes, names, colors, prototypes)
+        return write_note(axes, names, colors, prototypes, None, place)
     if len(text) > _MOST_CHARACTERS and (prototypes or recipe):
-        return write_note(axes, names, colors)
+        return write_note(axes, names, colors, None, None, place)
     return text
 
 

@@ -10,7 +10,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 import yaml
-from gui_cases import TIMEOUT, blocks
+from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS
 from napari.layers import Image, Labels
 from napari.settings import get_settings
@@ -28,6 +28,7 @@ from napari_saf._gui.layers.metadata import (
     recipe_of,
     stored_recipe,
 )
+from napari_saf._gui.layers.placement import image_axes_of, image_region, squeezed_axes
 from napari_saf._gui.layers.reader import MASK_PATTERNS, get_reader, prefer_reader
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -111,6 +112,24 @@ def test_what_comes_back_is_repeated_and_corrected_as_a_result(
     segment.form.prototypes_field.choose(found)
     again = run(segment)
     assert again is not None and (again.labels == found.data).mean() > 0.95
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_labels_of_a_slice_lie_where_they_did(model, open_on, run, settle, tmp_path, suffix):
+    image = model.add_image(stack(), name="stack", scale=(3, 2, 2), translate=(5, 1, 0))
+    assert run(open_on(model, SegmentWidget)) is not None
+    own = next(layer for layer in model.layers if isinstance(layer, Labels))
+    model.layers.selection.active = own
+    dock = open_on(model, ExportWidget)
+    dock.folder.set_path(tmp_path / "out")
+    found = reopen(dock, settle, save(dock, settle, suffix))
+    np.testing.assert_array_equal(found.data, own.data)
+    for name in ("translate", "scale"):
+        np.testing.assert_allclose(getattr(found, name), getattr(own, name))
+    assert found.units == own.units
+    assert image_region(found, image) == image_region(own, image) is not None
+    assert image_axes_of(found) == image_axes_of(own)
+    assert squeezed_axes(found) == squeezed_axes(own)
 
 
 def test_what_strokes_taught_comes_back(model, export, open_on, settle, qtbot):

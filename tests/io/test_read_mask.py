@@ -24,6 +24,15 @@ from napari_saf.io._note import NOTE_KEY, note_path, read_note
 
 SUFFIXES = (".tif", ".png", ".npy", ".ome.zarr")
 RECIPE = {"schema": 1, "method": "saf", "parameters": {"s": 0.5}, "regions": {"level": 0.25}}
+PLACE = {
+    "shape": [1, 2, 2],
+    "scale": [1.0] * 3,
+    "translate": [0.0] * 3,
+    "units": ["um"] * 3,
+    "axes": [0, 1, 2],
+    "singletons": [0],
+    "channels": None,
+}
 
 
 def a_labelling(seed, shape, most=6):
@@ -44,6 +53,7 @@ def a_labelling(seed, shape, most=6):
             {n: rng.normal(size=(1 + n % 2, 3)).astype(np.float32) for n in numbers}
         ),
         recipe=RECIPE,
+        place=PLACE,
     )
 
 
@@ -69,7 +79,8 @@ def test_all_that_was_said_of_a_mask_comes_back(tmp_path, suffix, shape):
     assert is_own_mask(path)
     found = read_mask(path)
     np.testing.assert_array_equal(found.labels, given.labels)
-    assert found.names == given.names and found.recipe == given.recipe and found.axes == given.axes
+    assert found.names == given.names and found.recipe == given.recipe
+    assert found.axes == given.axes and found.place == given.place
     np.testing.assert_allclose(found.scale, given.scale)
     assert {unit.replace("micrometer", "µm") for unit in found.units} == {"µm"}
     assert found.colors.keys() == given.colors.keys()
@@ -165,6 +176,12 @@ def test_masks_beside_images_are_not_taken_for_images(tmp_path):
         {"labels": [{"label": 1, "prototypes": [["x"]]}]},
         {"recipe": [1]},
         {"unknown": 1},
+        {"place": {"shape": [1, 2, 2]}},
+        {"place": PLACE | {"scale": [1.0, 1.0]}},
+        {"place": PLACE | {"scale": [1.0, 1.0, 0.0]}},
+        {"place": PLACE | {"singletons": [1]}},
+        {"place": PLACE | {"singletons": [5]}},
+        {"place": PLACE | {"axes": [1]}},
     ],
 )
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.layers.metadata import class_names, points_of, raw_recipe
 from napari_saf._gui.layers.placement import (
+    channel_axis_of,
+    image_axes_of,
     image_region,
     pixels_of,
     positions_on_screen,
@@ -61,6 +63,7 @@ def labelling_reader(
         plane=tuple(positions_on_screen(viewer, layer, axes[:-2]).values()),
         title="" if image is None else image.name,
         channel_axis=None if region is None else region[1],
+        place=_place_of(layer),
     )
 
     def read(cancelled: Callable[[], bool]) -> Labelling:
@@ -74,6 +77,21 @@ def labelling_reader(
             return dataclasses.replace(known, labels=own, image=shown, colors=named)
 
     return read
+
+
+def _place_of(layer: Labels) -> dict[str, Any] | None:
+    """Return how a layer of one slice or a part of an image lies over it; None for others."""
+    own = image_axes_of(layer)
+    if not np.any(layer.translate) and (own is None or not own[1]):
+        return None
+    place = {
+        "shape": list(pixels_of(layer).shape),
+        "scale": np.abs(layer.scale).tolist(),
+        "translate": np.asarray(layer.translate).tolist(),
+        "units": [str(unit) for unit in layer.units],
+    }
+    found = {} if own is None else {"axes": list(own[0]), "singletons": list(own[1])}
+    return place | found | {"channels": channel_axis_of(layer)}
 
 
 def measure(

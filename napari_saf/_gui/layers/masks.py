@@ -43,13 +43,20 @@ def read_layer(path: Path) -> LayerData:
         "colormap": colormap_of(colors),
         "metadata": metadata,
     }
-    if mask.scale is not None:
-        arguments["scale"] = tuple(mask.scale)
-    if mask.units is not None and _are_known(mask.units):
-        arguments["units"] = tuple(mask.units)
-    if mask.axes is not None:
+    labels, scale, units, place = mask.labels, mask.scale, mask.units, mask.place
+    if place is not None and _longer(place["shape"]) == _longer(labels.shape):
+        labels, scale, units = labels.reshape(place["shape"]), place["scale"], place["units"]
+        arguments["translate"] = tuple(place["translate"])
+        if METADATA_KEY in metadata and place["axes"] is not None:
+            source = {name: tuple(place[name] or ()) for name in ("axes", "singletons")}
+            metadata[METADATA_KEY] |= source | {"channels": place["channels"]}
+    if scale is not None:
+        arguments["scale"] = tuple(scale)
+    if units is not None and _are_known(units):
+        arguments["units"] = tuple(units)
+    if mask.axes is not None and len(mask.axes) == labels.ndim:
         arguments["axis_labels"] = tuple(mask.axes)
-    return mask.labels, arguments, "labels"
+    return labels, arguments, "labels"
 
 
 def show_as_labels(viewer: Any, layer: Any) -> None:
@@ -67,6 +74,11 @@ def show_as_labels(viewer: Any, layer: Any) -> None:
         viewer.layers.remove(layer)
         labels = viewer.add_labels(data, **arguments)
         viewer.layers.move(viewer.layers.index(labels), place)
+
+
+def _longer(shape: Sequence[int]) -> list[int]:
+    """Return the sides that are longer than a pixel."""
+    return [side for side in shape if side > 1]
 
 
 def _are_known(units: Sequence[str]) -> bool:
