@@ -184,16 +184,18 @@ class ComparisonTable(QTableWidget):
             self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         # The style would leave room for an arrow beside every heading.
         self.horizontalHeader().setSortIndicatorShown(False)
-        heading = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
-        self.setMaximumHeight(heading + len(rows) * ROW_HEIGHT)
-        self._fit_columns()
+        self._fit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Show as many columns as fit now."""
         super().resizeEvent(event)
-        self._fit_columns()
+        self._fit()
 
-    def _fit_columns(self) -> None:
+    def _fit(self) -> None:
+        """Be no higher than the rows, and show as many columns as there is room for."""
+        # The height of the headings is known once they have been shown.
+        heading = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
+        self.setMaximumHeight(heading + self.rowCount() * ROW_HEIGHT)
         room = self.viewport().width()
         for number in range(len(COLUMNS)):
             self.setColumnHidden(number, number not in self._filled)
@@ -218,7 +220,7 @@ class ComparisonTable(QTableWidget):
         for number, column in enumerate(COLUMNS):
             text = column.heading + mark * (number == sorted_by)
             self.horizontalHeaderItem(number).setText(text)
-        self._fit_columns()
+        self._fit()
 
     def _on_selection_changed(self) -> None:
         if self.chosen is not None:
