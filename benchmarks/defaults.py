@@ -8,7 +8,7 @@ labels    photographs of people's segmentations: covering of connected parts (40
           peers at the best of a few settings for all. Weights and level of the merges were fitted
           to these photographs: hierarchy.py prints what they give on others.
 agreement share of the pixels that keep their label with another seed, 10 % brighter, one row and
-          column cut off, and as JPEG of quality 70.
+          column cut off, and as JPEG of quality 70; also with the number of labels held.
 count     fixed numbers of labels beside the automatic one, on photographs, nuclei and mosaics of
           textures: as it is, and by the share of variance that is best on other images (four
           folds). A smaller share is better for the regions, which come from the labels.
@@ -137,22 +137,29 @@ def agreement(count: int | None) -> None:
     """Print which share of the pixels keeps its label, labels matched as well as they can be."""
     rows = []
     for _, image in photographs(count or 20):
-        plain = np.asarray(click(image).labels)
+        first = click(image)
+        plain, n_labels = np.asarray(first.labels), len(first.history.label_shares[0])
         brighter = np.clip(np.rint(1.1 * image.astype(float)), 0, 255).astype(np.uint8)
         file = io.BytesIO()
         iio.imwrite(file, image, extension=".jpg", quality=70)
-        others = (
-            (plain, click(image, seed=1)),
-            (plain, click(brighter)),
-            (plain[1:, 1:], click(image[1:, 1:])),
-            (plain, click(iio.imread(file.getvalue(), extension=".jpg"))),
+        jpeg = iio.imread(file.getvalue(), extension=".jpg")
+        others = ((image, 1), (brighter, 0), (image[1:, 1:], 0), (jpeg, 0))
+        rows.append(
+            [
+                [
+                    _agreement(plain[-len(other) :, -other.shape[1] :], np.asarray(found.labels))
+                    for other, seed in others
+                    for found in [click(other, seed=seed, max_labels=number)]
+                ]
+                for number in (None, n_labels)
+            ]
         )
-        rows.append([_agreement(one, np.asarray(other.labels)) for one, other in others])
     print(f"\n{len(rows)} photographs: share of the pixels that keep their label")
-    for name, column in zip(
+    for name, (column, held) in zip(
         ("other seed", "brighter", "cut", "JPEG"), np.array(rows).T, strict=True
     ):
-        print(f"{name:28} {_mean(column)}, least {column.min():.3f}")
+        least = f"least {column.min():.3f}"
+        print(f"{name:28} {_mean(column)}, {least}; as many labels: {_mean(held)}")
 
 
 def _agreement(one: Labels, other: Labels) -> float:
