@@ -16,6 +16,7 @@ from skimage.filters import threshold_otsu
 from torch import Tensor
 
 from napari_saf.arrays import as_array, as_whole
+from napari_saf.device import raise_if_interrupted
 from napari_saf.errors import InvalidInput
 
 __all__ = [
@@ -154,6 +155,7 @@ def _texture(
 ) -> NDArray[np.float32]:
     """Return perceived colour, or intensities, and how much lightness varies around a pixel."""
     colour = _lab(image) if image.shape[-1] == 3 else image
+    raise_if_interrupted()
     light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
     weight = np.ones_like(light) if inside is None else inside.astype(np.float32)
     along = tuple(range(light.ndim) if axes is None else axes)

@@ -93,7 +93,7 @@ def test_a_short_run_offers_nothing(dock, run):
 def test_memory_is_said_where_it_is_much(dock, long_run, settle, monkeypatch, share, is_said):
     monkeypatch.setattr(runs, "_LARGE_SHARE", share)
     long_run(dock)
-    assert ("of memory, of" in dock.status.text) == is_said
+    assert ("memory: about" in dock.status.text) == is_said
     dock._stop_button.click()
     settle(dock)
 

@@ -86,7 +86,7 @@ class Task(QObject):
         self._memory = taken + n_bytes, free or room
         if self._memory[0] > _LARGE_SHARE * self._memory[1]:
             need, there = map(gibibytes, self._memory)
-            self.memory_note = f"takes about {need} of memory, of {there} that were free"
+            self.memory_note = f"memory: about {need} of {there} that were free"
 
     def _clean_up(self) -> None:
         """Do what can be done once the outcome was sent."""

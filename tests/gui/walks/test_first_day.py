@@ -158,7 +158,7 @@ def test_a_stopped_run_is_resumed(hands, take_picture):
     hands.wait_until(lambda: not dock.controller.is_running)
     assert dock.status.text.startswith("stopped")
     take_picture(hands, "first_day_stopped")
-    (layer,) = (layer for layer in viewer.layers if isinstance(layer, Labels))
+    layer = layers_of(viewer)[0]  # regions may lie above it by now
     early = layer.data.copy()
     hands.press(dock, "Resume")
     assert hands.clicks == 2
@@ -199,3 +199,21 @@ def test_an_exported_mask_is_opened_again_as_labels(hands, take_picture, tmp_pat
     hands.click_cell(dock.table.view, 1, 0)
     assert dock.labels.layer.selected_label == dock.table.model.table["label"][1]
     take_picture(hands, "first_day_export")
+
+
+def layers_of(viewer) -> list[Labels]:
+    return [layer for layer in viewer.layers if isinstance(layer, Labels)]
+
+
+def test_a_size_to_compute_at_is_typed(hands):
+    viewer = hands.viewer
+    viewer.add_image(astronaut(), name="astronaut")
+    dock = hands.open_dock("Segment")
+    hands.press(dock, "Features")
+    hands.clicks = 0
+    hands.type(hands.field(dock, "Compute at"), "150")
+    hands.press(dock, "Run")
+    assert hands.clicks == 2
+    hands.wait_until(lambda: len(viewer.layers) > 1)
+    hands.wait_for_end(dock)
+    assert layers_of(viewer)[0].metadata["napari_saf"]["recipe"]["input"]["max_side"] == 150
