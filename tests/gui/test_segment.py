@@ -300,7 +300,7 @@ def test_names_of_results_say_what_differs(viewer, dock, run):
     dock.form.set_values({"s": 0.25, "stop.max_steps": 50, "stop.entropy": 0.01})
     run(dock)
     names = {layer.name for layer in result_layers(viewer)}
-    first, second = "blocks [SAF, Labels up to 3]", "blocks [SAF, Scale 7, 240 px]"
+    first, second = "blocks [SAF, Labels 3]", "blocks [SAF, Scale 7, 240 px]"
     assert {first, second} < names
     (third,) = names - {first, second}
     assert third.startswith(second[:-1]) and third.endswith(", …]")

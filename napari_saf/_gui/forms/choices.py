@@ -51,7 +51,8 @@ def parameters_by_hand(method: AbstractMethod) -> list[str]:
         if item.kind != "array" and item.name not in _COMPUTING and item.name in values:
             text = _text_of(item, values[item.name])
             if text != _text_of(item, default.get(item.name)):
-                words.append(f"{item.label} {text}")
+                is_short = not item.advanced and item.kind != "bool"  # one word tells it
+                words.append(f"{item.label.split()[0] if is_short else item.label} {text}")
     return words
 
 

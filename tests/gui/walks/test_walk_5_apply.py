@@ -53,7 +53,7 @@ def apply_prototypes(hands, folder) -> None:
     layers, segment = hands.viewer.layers, hands.open_dock("Segment")
     hands.type(hands.field(segment, "Labels up to"), "4")
     hands.press(segment, "Run")
-    hands.wait_until(lambda: "first [SAF, Labels up to 4]" in layers)
+    hands.wait_until(lambda: "first [SAF, Labels 4]" in layers)
     hands.wait_for_end(segment)
     dock = hands.open_dock("Prototypes")
     hands.press(dock, "Apply to image …")
@@ -63,7 +63,7 @@ def apply_prototypes(hands, folder) -> None:
     hands.wait_until(lambda: layers[above].name.startswith("second"))
     hands.wait_for_end(dock)
     found = layers[above].data
-    assert (found == layers["first [SAF, Labels up to 4]"].data[::-1]).mean() > 0.95
+    assert (found == layers["first [SAF, Labels 4]"].data[::-1]).mean() > 0.95
     assert share_told_apart(found, QUADRANTS[::-1]) > 0.95
 
 

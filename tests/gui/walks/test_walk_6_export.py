@@ -25,7 +25,7 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
     segment = hands.open_dock("Segment")
     hands.type(hands.field(segment, "Labels up to"), "4")
     hands.press(segment, "Run")
-    hands.wait_until(lambda: "tiles [SAF, Labels up to 4]" in layers)
+    hands.wait_until(lambda: "tiles [SAF, Labels 4]" in layers)
     hands.wait_for_end(segment)
     hands.open_file(tmp_path / "others.png")
 
@@ -44,11 +44,11 @@ def test_walk(hands, take_picture, tmp_path, monkeypatch):
     hands.press(dock, "Apply to image …")
     hands.choose(hands.field(dock, "Apply to"), "others")
     hands.press(dock, "Apply")
-    hands.wait_until(lambda: "others [SAF, Labels up to 4]" in layers)
+    hands.wait_until(lambda: "others [SAF, Labels 4]" in layers)
     hands.wait_for_end(dock)
     hands.go_home()
     take_picture(hands, "walk_6_export")
-    assert share_told_apart(layers["others [SAF, Labels up to 4]"].data, QUADRANTS[::-1]) > 0.95
+    assert share_told_apart(layers["others [SAF, Labels 4]"].data, QUADRANTS[::-1]) > 0.95
     check_files(out)
 
 
