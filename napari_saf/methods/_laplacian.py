@@ -141,8 +141,22 @@ class AbstractLaplacianState(AbstractState):
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
         start = self.tasks.start()
         self.move(unary.clone() if start is None else start)
+        self.follow_assignment()
+
+    def start_again(self) -> None:
+        """Go to the softmax of the unaries a where tasks are active."""
+        before = self.v
+        self.move(self._unary.clone())
+        if not self.active.all():
+            self.v = self.choose(self.active, self.v, before)
+            softmax(self.v, out=self.assignment)
+        self.follow_assignment()
+
+    def follow_assignment(self) -> None:
+        """Compute anew what belongs to the assignment, and its energy."""
         torch.amax(self.assignment, dim=1, out=self._scale)
         self._add_neighbours(self.assignment, self._sums)
+        self._steps.fill_(1)
         self.update_objectives()
 
     def update_objectives(self) -> None:

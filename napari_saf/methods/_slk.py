@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.features import squared_distances
-from napari_saf.flow import count_classes
+from napari_saf.flow import count_classes, softmax
+from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
 from napari_saf.methods._few_shot import label_tasks
 from napari_saf.methods._laplacian import (
@@ -27,9 +28,11 @@ from napari_saf.problem import Problem
 
 PrototypeUpdate = Literal["bo", "ms", "means"]
 
-_MAX_INNER = 20
+_MAX_INNER = (20, 100)
+"""Updates of an inner loop at most, and where it goes on to a tenth of the tolerance."""
+_MAX_SAMPLES = 2000
 _LEAST_EXPONENT = -60.0
-_MEAN_SHIFT_STEPS = 10
+_MEAN_SHIFT_STEPS = (10, 50)
 
 
 @documented
@@ -64,7 +67,11 @@ class SLK(AbstractClustering):
 
     Seeds of two classes or more are all labels there are, unless there are `new_labels`.
 
-    A mode moves only to a node that serves its cluster better, and no two clusters share one.
+    Without seeds this is Algorithm 2.1: after each update of the prototypes S starts again at
+    softmax(a); where E would end higher than before, S goes on from where it was instead, and
+    modes move only to nodes that serve their clusters better. The first modes ("bo") are the
+    densest nodes of the cells of k-means++ points (section 2.4.2). With seeds S always goes on.
+    No two clusters share a mode.
     Nodes far from every mode have equal shares, for exponentials below exp(-60) count as that;
     their label is that of the nearest mode.
     """
@@ -137,11 +144,19 @@ class _State(AbstractLaplacianState):
     """
 
     def __init__(self, method: SLK, tasks: Tasks, points: torch.Tensor) -> None:
-        super().__init__(tasks, points.shape[1], method.laplacian_weight, method.tolerance)
+        # Seeds hold the labels where they belong: nothing is gained by starting again there.
+        starts_again = tasks.seed_blocks is None
+        graph = None if tasks.problem is None else tasks.problem.graph
+        is_image = method.uses_window and isinstance(graph, GridGraph | GraphUnion)
+        self._is_exact = starts_again and not is_image
+        tolerance = method.tolerance / (10 if self._is_exact else 1)
+        super().__init__(tasks, points.shape[1], method.laplacian_weight, tolerance)
         self._method = method
         self._norms = tasks.blocks.square().sum(dim=2)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
+        self._is_first = True
+        self._starts_again = torch.full((self.n_tasks,), starts_again)
         if self._takes_nodes:
             self._nodes = self._distinct_nodes(-self._squares(points))
             self._points = self._features_of(self._nodes)
@@ -166,19 +181,74 @@ class _State(AbstractLaplacianState):
             sigma2 = torch.tensor([width])
         self._sigma2 = sigma2.to(self.features)[:, None, None]
         self.raise_if_cancelled()
+        if self._takes_nodes and self._seeds is None and self.tasks.initial is None:
+            self._nodes = self._distinct_nodes(self._densities())
+            self._points = self._features_of(self._nodes)
         self.begin_at(self._unaries(self._points).flatten(0, 1), product)
 
     def advance(self) -> None:
-        self.relax(_MAX_INNER)
+        if self._is_first:
+            self._is_first = False
+            self.relax(_MAX_INNER[self._is_exact])
+        else:
+            self._relax_again()
         self.raise_if_cancelled()
         if self._method.prototypes == "means":
             weights = self.by_task(self.assignment)
             self._move_points(weighted_means(weights, self.tasks.blocks, self._points), self.active)
         elif self._method.prototypes == "ms":
             self._shift_means()
-        else:
-            self._move_modes()
         self.update_objectives()
+
+    def _densities(self) -> torch.Tensor:
+        """Return how dense the nodes nearest to a start point lie, the mean kernel to them.
+
+        Of shape (n_tasks, n_nodes, n_columns), 0 for other nodes; the mean is over 2000 nodes of a
+        large cell, at equal distances, and in images only these may become modes. Section 2.4.2.
+        """
+        blocks, found = self.tasks.blocks, torch.zeros_like(self.by_task(self.v))
+        cells = self._squares(self._points).argmin(dim=2)
+        for task, column in np.ndindex(self.n_tasks, found.shape[2]):
+            rows = (cells[task] == column).nonzero()[:, 0]
+            some = rows[:: max(1, -(-len(rows) // _MAX_SAMPLES))]
+            for part in (rows if self._is_exact else some).split(_MAX_SAMPLES):
+                squares = squared_distances(blocks[task, part], blocks[task, some])
+                kernels = squares.mul_(-0.5 / self._sigma2[task, 0]).exp_()
+                found[task, part, column] = kernels.mean(dim=1)
+                self.raise_if_cancelled()
+        return found
+
+    def _relax_again(self) -> None:
+        """Descend from the softmax of the unaries, or else from where the tasks are.
+
+        The first is Algorithm 2.1; it may end higher.
+        """
+        if self._starts_again.any():
+            before = self.v, self.objectives, self._points, self._unary
+            nodes = self._nodes if self._takes_nodes else None
+            if nodes is not None:
+                self._take_nodes(self._distinct_nodes(self.by_task(self._log_odds())))
+            self.start_again()
+            self.relax(_MAX_INNER[self._is_exact])
+            least = self._tolerance * before[1].abs()
+            is_lower = (before[1] - self.objectives > least) & self._starts_again
+            self._starts_again = is_lower
+            if is_lower.all():
+                return
+            self.v, self.objectives, self._points, self._unary = (
+                self.choose(is_lower, new, old)
+                for new, old in zip(
+                    (self.v, self.objectives, self._points, self._unary), before, strict=True
+                )
+            )
+            if nodes is not None:
+                self._nodes = self.choose(is_lower, self._nodes, nodes)
+            softmax(self.v, out=self.assignment)
+            self.follow_assignment()
+        if self._takes_nodes:
+            self._move_modes()
+            self.update_objectives()
+        self.relax(_MAX_INNER[self._is_exact])
 
     def prototypes(self) -> torch.Tensor:
         return self._points[0]
@@ -193,9 +263,14 @@ class _State(AbstractLaplacianState):
         self._points = self.choose(mask, points, self._points)
         self._unary = self._unaries(self._points).flatten(0, 1)
 
+    def _take_nodes(self, nodes: torch.Tensor) -> None:
+        """Take nodes as the modes of the active tasks."""
+        self._nodes = self.choose(self.active, nodes, self._nodes)
+        self._move_points(self._features_of(self._nodes), self.active)
+
     def _move_modes(self) -> None:
         """Move m_k to x_p with p = argmax_p s_pk, where that serves the cluster better (BO)."""
-        nodes = self._distinct_nodes(self.by_task(self.assignment))
+        nodes = self._distinct_nodes(self.by_task(self._log_odds()))
         unary = self._unaries(self._features_of(nodes))
         weights, before = self.by_task(self.assignment), self.by_task(self._unary)
         better = (weights * unary).sum(dim=1) > (weights * before).sum(dim=1)
@@ -209,6 +284,13 @@ class _State(AbstractLaplacianState):
         self._points = self.choose(mask, points, self._points)
         unary = torch.where(better[:, None], unary, before)
         self._unary = self.choose(mask, unary, before).flatten(0, 1)
+
+    def _log_odds(self) -> torch.Tensor:
+        """Return log s_pk - log(1 - s_pk), which tells shares apart that round to 1."""
+        shares, top = self.v.exp(), self.v.argmax(dim=1, keepdim=True)
+        rest = shares.scatter_(1, top, 0).sum(dim=1, keepdim=True)
+        others = (1 + rest - shares).scatter_(1, top, rest)
+        return self.v - others.log_()
 
     def _distinct_nodes(self, scores: torch.Tensor) -> torch.Tensor:
         """Return for each column the node of highest score whose features are not taken yet."""
@@ -238,7 +320,7 @@ class _State(AbstractLaplacianState):
     def _shift_means(self) -> None:
         """Climb the density of each cluster by mean shift, m_k = sum s a x / sum s a (MS)."""
         blocks, moving = self.tasks.blocks, self.active.clone()
-        for _ in range(_MEAN_SHIFT_STEPS):
+        for _ in range(_MEAN_SHIFT_STEPS[self._is_exact]):
             before = self._points
             weights = self.by_task(self.assignment * self._unary)
             self._move_points(weighted_means(weights, blocks, before), moving)

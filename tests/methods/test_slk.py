@@ -126,7 +126,7 @@ def energy(s, a, weights, lam):
 
 
 def one_update(monkeypatch):
-    monkeypatch.setattr("napari_saf.methods._slk._MAX_INNER", 1)
+    monkeypatch.setattr("napari_saf.methods._slk._MAX_INNER", (1, 1))
 
 
 def rough_start(problem, n_columns=3):
