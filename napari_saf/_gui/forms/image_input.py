@@ -260,7 +260,7 @@ class ImageInput(QObject):
             if len(axes) > 2 and self.choices["extent"].value != "slice":
                 plane = plane_on_screen(self._viewer, self.image, axes)
                 entries = [
-                    (f"slices ({self.image.axis_labels[axis]})", f"axis:{number}")
+                    (f"slices ({axis_name(self.image, axis)})", f"axis:{number}")
                     for number, axis in enumerate(axes)
                     if axis not in plane
                 ]
@@ -286,6 +286,12 @@ class ImageInput(QObject):
         if self.image is None or layer == self.image:
             return False
         return self.region().over_features(layer) is not None
+
+
+def axis_name(layer: Layer, axis: int) -> str:
+    """Return the name of an axis; axes without one are numbered from the last, -1."""
+    name = str(layer.axis_labels[axis])
+    return f"axis {name}" if name.lstrip("-").isdigit() else name
 
 
 def side_of(window: int | tuple[int, ...] | str) -> int | None:

@@ -61,9 +61,9 @@ _MORE_ROWS = {
         "painted: two labels painted alike are merged; one painted with two classes is split.",
     ),
     "warm_start": (
-        "Warm start",
-        "Go on from the last labels: faster, but what was painted first then counts for more. "
-        "Without it the same strokes give the same labels in whatever order.",
+        "",
+        "Faster, but what was painted first then counts for more. Without it the same strokes give "
+        "the same labels in whatever order.",
     ),
 }
 _APPLY_HELP = (
@@ -95,7 +95,7 @@ class ScribblesWidget(RunDock):
         self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
         self.automatic = AutomaticSettings(self.input, self.form)
         self.base = LayerChoice(viewer, Labels, none="nothing")
-        self.warm_start = QCheckBox()
+        self.warm_start = QCheckBox("Continue from last labels")
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
         dims = viewer.dims.events

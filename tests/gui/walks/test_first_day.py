@@ -146,11 +146,25 @@ def teach(hands, dock) -> None:
     hands.wait_for_end(dock)
 
 
+def test_a_photograph_is_labelled_in_4_clicks(hands, take_picture, tmp_path):
+    iio.imwrite(tmp_path / "photograph.png", astronaut()[::2, ::2])
+    hands.open_file(tmp_path / "photograph.png")
+    hands.clicks = len(("Layers", "Segment", "Segment (napari-saf)"))  # what opens the dock
+    dock = hands.open_dock("Segment")
+    hands.press(dock, "Run")
+    hands.wait_for_end(dock)
+    hands.wait_until(lambda: len(hands.viewer.layers) == 3)
+    assert hands.clicks == 4
+    regions, labels = layers_of(hands.viewer)[::-1]
+    assert regions.visible and regions.data.max() > labels.data.max() >= 2
+    take_picture(hands, "first_day_label")
+
+
 def test_a_stopped_run_is_resumed(hands, take_picture):
     viewer = hands.viewer
     viewer.add_image(astronaut(), name="astronaut")
     dock = hands.open_dock("Segment")
-    dock.form.set_values({"stepper": "euler", "stepper.step": 0.05})  # there is time to stop
+    dock.form.set_values({"stepper": "euler", "stepper.step": 0.15})  # there is time to stop
     hands.press(dock, "Run")
     hands.wait_until(lambda: len(viewer.layers) > 1)
     hands.clicks = 0

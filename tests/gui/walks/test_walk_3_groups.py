@@ -26,7 +26,7 @@ def test_walk(hands, take_picture, tmp_path):
     dock = hands.open_dock("Segment")
     hands.choose(hands.field(dock, "Method"), "Fair clustering")
     hands.choose(hands.field(dock, "Slices"), "each slice by itself")
-    assert hands.field(dock, "Groups").currentText() == "slices (-3)"
+    assert hands.field(dock, "Groups").currentText() == "slices (axis -3)"
     hands.type(hands.field(dock, "Labels"), "2")
     hands.press(dock, "Trade-off: what does fairness cost?")
     hands.wait_until(lambda: dock.fairness.trade_off is not None)
