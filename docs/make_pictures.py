@@ -320,7 +320,7 @@ def make_walk_pictures() -> None:
     walks = PICTURES.parent.parent / "tests" / "gui" / "walks"
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", str(walks)],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-k", "test_walk", str(walks)],
             env={**os.environ, "NAPARI_SAF_PICTURES": folder},
             check=True,
         )
