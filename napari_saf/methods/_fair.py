@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
-from napari_saf.methods._fair_state import FairCut, FairPoints, lift
+from napari_saf.methods._fair_state import MIN_START, FairCut, FairPoints
 from napari_saf.methods._fairness import FairnessTerm, FairSetup
 from napari_saf.methods._laplacian import neighbour_operator
 from napari_saf.methods._method import Call, map_steps, run_to_end, tolerance_parameter
@@ -27,7 +27,6 @@ Objective = Literal["kmeans", "kmedian", "ncut"]
 SWEPT = "fairness_weight"
 """The parameter that a sweep goes through."""
 
-_LIFT = np.exp(-5.0)
 _SHARES = tuple(np.geomspace(1e-3, 10, 9))
 """Weights of a sweep in units of the objective of the plain clustering."""
 
@@ -163,6 +162,9 @@ class FairClustering(AbstractClustering):
     ) -> Generator[Snapshot, None, TradeOff]:
         """Cluster at one fairness weight after another, each starting from the one before.
 
+        Where the solution at another weight costs less at this one, the point is that solution: no
+        point is behind another in both objective and fairness.
+
         Parameters
         ----------
         problem : Problem
@@ -188,6 +190,9 @@ class FairClustering(AbstractClustering):
             points.append(point)
             if weights is None and len(points) == 1:
                 wanted += [point.objective * share for share in _SHARES]
+        for k in reversed(range(len(points) - 1)):
+            if points[k + 1].energy(points[k].weight) < points[k].energy(points[k].weight):
+                points[k] = dataclasses.replace(points[k + 1], weight=points[k].weight)
         return TradeOff(tuple(points), is_complete=len(points) == count)
 
     def _iterate_point(
@@ -197,34 +202,23 @@ class FairClustering(AbstractClustering):
         count: int,
         cancelled: Callable[[], bool],
     ) -> Generator[Snapshot, None, TradeOffPoint | None]:
-        """Cluster at this weight from the last of the points before; None if it was cancelled.
-
-        From a little inside the simplex, for from a vertex the way back is long. But what begins
-        inside may end where the last solution would have been better still, and from the vertex
-        the energy can only fall: then once more from there.
-        """
+        """Cluster at this weight from the last of the points before; None if it was cancelled."""
         weight, last = self.fairness_weight or 0.0, points[-1] if points else None
-        starts: list[NDArray[np.floating] | None] = [None]
-        if last is not None:
-            before = np.asarray(last.segmentation.assignment, dtype=np.float64)
-            lifted = np.maximum(before, _LIFT * before.max(axis=1, keepdims=True))
-            hard = np.eye(before.shape[1])[before.argmax(axis=1)]
-            starts = [lifted / lifted.sum(axis=1, keepdims=True), hard]
-        for attempt, start in enumerate(starts):
 
-            def overall(snapshot: Snapshot, attempt: int = attempt) -> Snapshot:
-                fraction = 1 - (1 - snapshot.fraction) / 2**attempt
-                return dataclasses.replace(snapshot, fraction=(len(points) + fraction) / count)
+        def overall(snapshot: Snapshot) -> Snapshot:
+            fraction = (len(points) + snapshot.fraction) / count
+            return dataclasses.replace(snapshot, fraction=fraction)
 
-            steps = self.iterate(problem, start, cancelled=cancelled)
-            result = yield from map_steps(steps, overall)
-            if result.status is Status.CANCELLED:
-                return None
-            names = ("discrete_objective", "fairness_error", "balance")
-            cost, error, ratio = (float(result.history.measures[name][-1]) for name in names)
-            point = TradeOffPoint(weight, cost, error, ratio, result)
-            if last is None or point.energy(weight) <= last.energy(weight):
-                break
+        start = None if last is None else last.segmentation.assignment
+        steps = self.iterate(problem, start, cancelled=cancelled)
+        result = yield from map_steps(steps, overall)
+        if result.status is Status.CANCELLED:
+            return None
+        names = ("discrete_objective", "fairness_error", "balance")
+        cost, error, ratio = (float(result.history.measures[name][-1]) for name in names)
+        point = TradeOffPoint(weight, cost, error, ratio, result)
+        if last is not None and last.energy(weight) < point.energy(weight):
+            return dataclasses.replace(last, weight=weight)
         return point
 
     def _start(self, call: Call) -> AbstractState:
@@ -243,7 +237,8 @@ class FairClustering(AbstractClustering):
             points = torch.from_numpy(centres).to(points)
         else:
             v = from_assignment(call.initial, call.features)
-            v = lift(v) if self.objective == "ncut" else v
+            if call.before is None or self.objective == "ncut":
+                v.clamp_(min=MIN_START)  # from a vertex of the simplex the way is long
             points = start_points(call, self.n_clusters, 0)
 
         setup = FairSetup(

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from napari_saf.features import distances, squared_distances
-from napari_saf.flow import FLOOR, row_maxima
+from napari_saf.flow import row_maxima
 from napari_saf.graph import SparseProduct
 from napari_saf.methods._clustering import Tasks
 from napari_saf.methods._fairness import DECIDED, START_GAP, AbstractFairState, FairSetup, mean_gap
@@ -36,8 +36,8 @@ _FEW = 0.07
 _MANY = 0.5
 """Share of the nodes; those nearest to a change are few, and do not move alone if many."""
 _MIN_DEGREE = 1e-30
-_MIN_START = -5.0
-"""Log coordinate from which a cut still moves."""
+MIN_START = -4.0
+"""Log coordinate from which a run still moves."""
 _BLOCK = 256
 
 
@@ -157,12 +157,6 @@ Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
 """S_k'W S_k and d'S_k of every column; one without links cuts none."""
 
 
-def lift(v: torch.Tensor) -> torch.Tensor:
-    """Lift rows near a vertex, whence a cut hardly moves, in place; a hard assignment stays."""
-    is_hard = bool(((v == 0) | (v == FLOOR)).all())
-    return v if is_hard else v.clamp_(min=_MIN_START)
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Links:
     """What some nodes, all others held, contribute to a cut.
@@ -231,7 +225,7 @@ class FairCut(AbstractFairState):
             before = self.objective
             self.advance()
             yield
-        self.move(self.v.clamp_(min=_MIN_START))
+        self.move(self.v.clamp_(min=MIN_START))
 
     def gains(self, before: torch.Tensor) -> torch.Tensor:
         """Return the mean gain of an inner step."""

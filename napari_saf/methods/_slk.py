@@ -134,7 +134,7 @@ class SLK(AbstractClustering):
     def _start(self, call: Call) -> AbstractState:
         n_labels = self.n_clusters if call.initial is not None else self._n_columns(call.problem)
         points = start_points(call, n_labels, self.seed)
-        return _State(self, Tasks.of(call), points[None])
+        return _State(self, Tasks.of(call), points[None], is_first=call.before is None)
 
 
 class _State(AbstractLaplacianState):
@@ -143,7 +143,9 @@ class _State(AbstractLaplacianState):
     `points` are the first prototypes (n_tasks, n_columns, n_features).
     """
 
-    def __init__(self, method: SLK, tasks: Tasks, points: torch.Tensor) -> None:
+    def __init__(
+        self, method: SLK, tasks: Tasks, points: torch.Tensor, is_first: bool = True
+    ) -> None:
         # Seeds hold the labels where they belong: nothing is gained by starting again there.
         starts_again = tasks.seed_blocks is None
         graph = None if tasks.problem is None else tasks.problem.graph
@@ -155,7 +157,7 @@ class _State(AbstractLaplacianState):
         self._norms = tasks.blocks.square().sum(dim=2)
         self._takes_nodes = method.prototypes == "bo"
         self._points = points
-        self._is_first = True
+        self._is_first = is_first
         self._starts_again = torch.full((self.n_tasks,), starts_again)
         if self._takes_nodes:
             self._nodes = self._distinct_nodes(-self._squares(points))
@@ -187,7 +189,7 @@ class _State(AbstractLaplacianState):
         self.begin_at(self._unaries(self._points).flatten(0, 1), product)
 
     def advance(self) -> None:
-        if self._is_first:
+        if self._is_first or self._seeds is not None:
             self._is_first = False
             self.relax(_MAX_INNER[self._is_exact])
         else:
@@ -198,6 +200,8 @@ class _State(AbstractLaplacianState):
             self._move_points(weighted_means(weights, self.tasks.blocks, self._points), self.active)
         elif self._method.prototypes == "ms":
             self._shift_means()
+        elif self._seeds is not None:
+            self._move_modes()
         self.update_objectives()
 
     def _densities(self) -> torch.Tensor:
@@ -224,27 +228,26 @@ class _State(AbstractLaplacianState):
         The first is Algorithm 2.1; it may end higher.
         """
         if self._starts_again.any():
-            before = self.v, self.objectives, self._points, self._unary
-            nodes = self._nodes if self._takes_nodes else None
-            if nodes is not None:
-                self._take_nodes(self._distinct_nodes(self.by_task(self._log_odds())))
-            self.start_again()
-            self.relax(_MAX_INNER[self._is_exact])
-            least = self._tolerance * before[1].abs()
-            is_lower = (before[1] - self.objectives > least) & self._starts_again
-            self._starts_again = is_lower
+            before, names = self.objectives, ["v", "objectives", "_points", "_unary"]
+            names += ["_nodes"] if self._takes_nodes else []
+            olds = [getattr(self, name) for name in names]
+            is_lower = torch.zeros_like(self.active)
+            try:
+                if self._takes_nodes:
+                    self._take_nodes(self._distinct_nodes(self.by_task(self._log_odds())))
+                self.start_again()
+                self.relax(_MAX_INNER[self._is_exact])
+                least = self._tolerance * before.abs()
+                is_lower = self._starts_again & (before - self.objectives > least)
+                self._starts_again = is_lower
+            finally:  # where it was cancelled, too
+                if not is_lower.all():
+                    for name, old in zip(names, olds, strict=True):
+                        setattr(self, name, self.choose(is_lower, getattr(self, name), old))
+                    softmax(self.v, out=self.assignment)
+                    self.follow_assignment()
             if is_lower.all():
                 return
-            self.v, self.objectives, self._points, self._unary = (
-                self.choose(is_lower, new, old)
-                for new, old in zip(
-                    (self.v, self.objectives, self._points, self._unary), before, strict=True
-                )
-            )
-            if nodes is not None:
-                self._nodes = self.choose(is_lower, self._nodes, nodes)
-            softmax(self.v, out=self.assignment)
-            self.follow_assignment()
         if self._takes_nodes:
             self._move_modes()
             self.update_objectives()

@@ -473,14 +473,30 @@ def test_a_limit_counts_recorded_steps(problem, objective, count):
     assert cut.history.n_evaluations[-1] == cut.n_evaluations > count
 
 
-def test_no_weight_of_a_sweep_is_served_worse_than_by_the_solution_before(objective):
+def test_no_solution_of_a_sweep_serves_a_weight_better_than_its_own(objective):
     for seed in range(3):
         problem = blobs(120, n_groups=3, seed=seed)
         unit = fair(objective, 0.0).run(problem).history.measures["discrete_objective"][-1]
         found = fair(objective).sweep(problem, unit * np.array([0, 1e-4, 1e-3, 1e-2]))
-        for before, after in itertools.pairwise(found.points):
-            weight = after.weight
-            assert after.energy(weight) <= before.energy(weight) * (1 + 1e-3)
+        for own, other in itertools.pairwise(found.points):
+            assert own.energy(own.weight) <= other.energy(own.weight)
+            assert other.energy(other.weight) <= own.energy(other.weight)
+
+
+def test_a_run_leaves_a_hard_start(objective):
+    """It ends where it does from a soft start of the same labels."""
+    problem = blobs(120, n_groups=3, seed=1)
+    plain = fair(objective, 0.1).run(problem)
+    weight = 10 * plain.history.measures["discrete_objective"][-1]
+    hard = np.eye(plain.assignment.shape[1])[plain.assignment.argmax(axis=1)]
+    soft = 0.9 * hard + 0.1 / hard.shape[1]
+    ends = []
+    for start in (hard, soft):
+        measures = fair(objective, weight).run(problem, start).history.measures
+        ends.append(measures["discrete_objective"][-1] + weight * measures["fairness_error"][-1])
+    before = plain.history.measures
+    assert ends[0] < before["discrete_objective"][-1] + weight * before["fairness_error"][-1]
+    assert ends[0] <= ends[1] * 1.01
 
 
 @pytest.mark.parametrize("weight", [1.0, 1e3, 1e6])
@@ -593,7 +609,7 @@ def test_a_sweep_chooses_weights_by_what_the_plain_clustering_costs():
         assert found.is_complete
         assert weights[0] == 0
         assert (np.diff(weights) > 0).all()
-        assert weights[1] == pytest.approx(1e-3 * found.points[0].objective)
+        assert weights[1] == pytest.approx(1e-3 * found.points[0].objective, rel=1e-2)
         assert weights[-1] >= found.points[0].objective
         assert found.points[-1].fairness_error < found.points[0].fairness_error
 

@@ -70,7 +70,7 @@ def test_a_run_that_was_stopped_twice_ends_as_one_in_one_go(case):
         again, _ = run(method, problem, max(3, n_asked // 4), stopped)
         end, _ = run(method, problem, initial=again)
         assert end.status is whole.status
-        assert same(end, whole) >= (0.96 if is_fair else 0.99)
+        assert same(end, whole) >= (0.96 if is_fair else 0.98)
         last = end.history.objective[-1], whole.history.objective[-1]
         assert last[0] == pytest.approx(last[1], rel=2e-3)
 
@@ -114,7 +114,7 @@ def test_what_had_hardly_begun_begins_again(case):
 
 def test_the_limit_of_steps_counts_those_before(case):
     method, problem = case
-    part = method.run(problem, max_iterations=2)
-    end = method.run(problem, part, max_iterations=3)
-    whole = method.run(problem, max_iterations=3)
-    assert len(end.history) == len(whole.history) <= 4 and end.status is whole.status
+    part = method.run(problem, max_iterations=1)
+    end = method.run(problem, part, max_iterations=2)
+    whole = method.run(problem, max_iterations=2)
+    assert len(end.history) == len(whole.history) <= 3 and end.status is whole.status
