@@ -341,8 +341,8 @@ def _shift(
     """Return the slices of the pixels that have a neighbour at an offset, and of those."""
     moves = list(zip(offset, shape, strict=True))
     return (
-        tuple(slice(max(0, -o), min(side, side - o)) for o, side in moves),
-        tuple(slice(max(0, o), min(side, side + o)) for o, side in moves),
+        tuple(slice(max(0, -o), max(0, min(side, side - o))) for o, side in moves),
+        tuple(slice(max(0, o), max(0, min(side, side + o))) for o, side in moves),
     )
 
 

@@ -103,6 +103,17 @@ def test_nonlocal_weights_follow_the_patches():
     np.testing.assert_allclose(graph.weights, expected.reshape(72, 9), atol=1e-6)
 
 
+def test_nonlocal_weights_of_a_line_are_those_along_it():
+    """Though the window is wider across than the line with its patches."""
+    rng = np.random.default_rng(0)
+    image, assignment = rng.random((1, 20)), rng.dirichlet(np.ones(3), size=20)
+    found, expected = (
+        saf.GridGraph.nonlocal_means(image, window=window, patch_size=5, rho=0.5)
+        for window in (13, (1, 13))
+    )
+    np.testing.assert_allclose(found.average(assignment), expected.average(assignment), atol=1e-6)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_laplacian_product_sums_the_neighbours_without_the_node(masked):
     rng = np.random.default_rng(0)
