@@ -125,6 +125,24 @@ def test_it_goes_with_what_it_needs(viewer, dock, run, stop, qtbot, what):
     assert not dock.controller.is_running
 
 
+@pytest.mark.parametrize("what", ["strokes", "result"])
+def test_it_is_not_offered_where_that_changed_in_the_run(viewer, dock, stop, what):
+    strokes = paint(viewer)
+    dock.input.choose(strokes=strokes)
+    dock.form.set_values(SLOW)
+
+    def change(frame):
+        if what == "strokes":
+            strokes.paint((15, 15), 2)
+        elif not dock.controller.live.is_lost:
+            viewer.layers.remove(dock.controller.live.layer)
+
+    dock.controller.advanced.connect(change)
+    stop(dock, 0.1)
+    assert not is_offered(dock)
+    assert (what == "result") == (not dock.status.text)
+
+
 def test_a_slice_on_screen_and_a_look_at_the_strokes_change_nothing(viewer, dock, stop, qtbot):
     strokes = paint(viewer)
     dock.input.choose(strokes=strokes)

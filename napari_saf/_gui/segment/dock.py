@@ -222,6 +222,8 @@ class SegmentWidget(RunDock):
     def _on_began(self) -> None:
         super()._on_began()
         self._forget_result()
+        if self.controller.job is not None:
+            self.stopped.begin(self.controller.job)
 
     def _forget_outcome(self) -> None:
         super()._forget_outcome()
@@ -247,7 +249,9 @@ class SegmentWidget(RunDock):
     def _on_returned(self, result: Segmentation) -> None:
         super()._on_returned(result)
         problem, live, request = self.controller.problem, self.controller.live, self.controller.job
-        if request is not None and request.image != self.input.image:
+        if live is not None and live.is_lost:
+            self._forget_outcome()
+        elif request is not None and request.image != self.input.image:
             self._forget_result()
         elif problem is not None and live is not None and request is not None:
             self._shown = (live, problem, request)

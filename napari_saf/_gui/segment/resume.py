@@ -28,7 +28,7 @@ class StoppedRun(QObject):
     """The job that goes on with a run that was stopped, and a button that is there while it can.
 
     It cannot once the image or the result is gone, another run wrote to the result, or strokes
-    were changed.
+    were changed since the run began.
     """
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
@@ -42,17 +42,22 @@ class StoppedRun(QObject):
         self._strokes = EventWatch(self, 100)
         self._strokes.changed.connect(self.check)
 
+    def begin(self, job: RunJob) -> None:
+        """Take note of the strokes of a run that begins."""
+        self._checksum = _checksum(job)
+
     def keep(
         self, job: RunJob, live: LiveLayer, outcome: Segmentation, recording: Recording | None
     ) -> None:
-        """Offer to go on from an outcome."""
-        self._outcome, self._checksum = outcome, _checksum(job)
+        """Offer to go on from the outcome of the run that began last, if that can be."""
+        self._outcome = outcome
         self._job = dataclasses.replace(
             job, live=live, start=StoppedStart(outcome), recording=recording
         )
         if job.strokes is not None:
             self._strokes.watch((job.strokes.events.paint, job.strokes.events.set_data))
         self.button.show()
+        self.check()
 
     def forget(self) -> None:
         """Release the outcome, and offer nothing."""
