@@ -180,6 +180,16 @@ def test_what_is_of_one_image_alone_is_told(taught, model, open_on, settle, othe
     assert "taught nothing" in export.repeat.summary.text()
 
 
+@pytest.mark.parametrize("features", ["intensity", "lab", "texture"])
+def test_channels_that_do_not_fit_are_told_in_the_words_of_images(taught, model, settle, features):
+    taught.automatic.setChecked(False)
+    taught.input.choose(features=features)
+    teach(taught, settle)
+    apply_to(taught, model.add_image(blocks()[..., 0], name="grey"))
+    settle(taught)
+    assert taught.status.text.startswith("grey: expected as many channels as the prototypes have")
+
+
 def test_stop_ends_a_folder_after_what_is_done_and_apply_goes_on(taught, folder, settle, qtbot):
     for number in range(19):
         np.save(folder / f"{number}.npy", np.roll(blocks(), number, axis=0))
