@@ -336,7 +336,6 @@ class CompareWidget(RunDock):
         for results in (self.table, self.swatches):
             results.setVisible(is_there)
         is_done = is_there and not self.is_busy
-        self._offer(self._run_button, self._why_not, self._run_help)
-        self._run_button.setEnabled(not self._why_not and not self.is_busy)
+        self._offer(self._run_button, self._why_not, self._run_help, not self.is_busy)
         self._side_button.setEnabled(is_done)
         self._save_button.setEnabled(is_done)

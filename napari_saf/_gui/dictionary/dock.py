@@ -365,8 +365,8 @@ class DictionaryWidget(RunDock):
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
-        self._offer(self.learn, "" if self.images.chosen() else _NO_IMAGE, self._learn_help)
-        self.learn.setEnabled(self.learn.isEnabled() and self._task is None)
+        why_not = "" if self.images.chosen() else _NO_IMAGE
+        self._offer(self.learn, why_not, self._learn_help, self._task is None)
         self.atoms.set_enabled(not self.is_busy)
         none = "learn or load a dictionary first" if self.current is None else ""
         why_not = BUSY if self.is_busy else none

@@ -296,9 +296,9 @@ class RunDock(QWidget):
     def _update_enabled(self) -> None:
         self._stop_button.setEnabled(self.is_busy)
 
-    def _offer(self, button: QPushButton, reason: str, tooltip: str) -> None:
+    def _offer(self, button: QPushButton, reason: str, tooltip: str, is_free: bool = True) -> None:
         """Enable the button of the dock's work, or say in the status line why that cannot be."""
-        button.setEnabled(not reason)
+        button.setEnabled(is_free and not reason)
         button.setToolTip(reason or tooltip)
         if reason and not self.is_busy and not self.status.is_error:
             self.status.reset(reason)

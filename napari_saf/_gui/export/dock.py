@@ -10,11 +10,7 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import (
-    QFileDialog,
-    QLineEdit,
-    QPushButton,
-)
+from qtpy.QtWidgets import QFileDialog, QLineEdit, QPushButton
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock
@@ -43,10 +39,7 @@ from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import get_reader, prefer_reader
 from napari_saf._gui.runs.controller import run_registry
 from napari_saf.errors import InvalidInput
-from napari_saf.io import (
-    Recipe,
-    file_stem,
-)
+from napari_saf.io import Recipe, file_stem
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
@@ -69,7 +62,6 @@ _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _NOTHING = "nothing is ticked"
 _NO_NAME = "the files need a name, without slashes"
 _NO_FOLDER = "there is no such folder"
-_REASONS = (_NO_LABELS, _NOTHING, _NO_NAME, _NO_FOLDER)
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
@@ -278,15 +270,9 @@ class ExportWidget(RunDock):
 
     def _update_enabled(self, *changed: object) -> None:
         super()._update_enabled()
-        reason = self._reason()
-        self.button.setEnabled(not reason and not self.is_busy)
-        self.button.setToolTip(reason or _HELP)
+        self._offer(self.button, self._reason(), _HELP, not self.is_busy)
         self.open_button.setEnabled(not self.is_busy)
         self.repeat.update_enabled(self._task is None)
-        if reason and not self.is_busy:
-            self.status.reset(reason)
-        elif self.status.text in _REASONS:
-            self.status.reset()
 
     def _reason(self) -> str:
         """Return why nothing can be exported; empty if something can."""

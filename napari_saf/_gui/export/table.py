@@ -127,9 +127,7 @@ class TableSection(QWidget):
 
     def __init__(self, status: StatusArea) -> None:
         super().__init__()
-        self.path = Path(
-            "table"
-        )  # where the table goes, without suffix, unless a person changes it
+        self.path = Path("table")  # where the table goes at first, without suffix
         self._status = status
         self.model, self.view, self._why_not = TableModel(), QTableView(), QLabel()
         self._why_not.setWordWrap(True)
@@ -149,14 +147,9 @@ class TableSection(QWidget):
         header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self.view.setSortingEnabled(True)
         self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
-        help_texts = (
-            "Copy the table, to paste into a spreadsheet.",
-            "Save the table as it is here.",
-        )
-        self._buttons = (
-            create_button("Copy", help_texts[0], self.copy),
-            create_button("Save table …", help_texts[1], self._on_save_clicked),
-        )
+        copy = create_button("Copy", "Copy the table, to paste into a spreadsheet.", self.copy)
+        help_text = "Save the table as it is here."
+        self._buttons = copy, create_button("Save table …", help_text, self._on_save_clicked)
         fill_layout(QVBoxLayout(self), self._why_not, self.view, create_row(*self._buttons))
         self.show_reason("measuring …")
 
