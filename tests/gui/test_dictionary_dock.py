@@ -522,10 +522,10 @@ def test_nothing_of_a_removed_layer_is_held(viewer, learned, tmp_path, settle, c
     settle(dock)
     click(dock, 0)
     settle(dock)
-    pixels = weakref.ref(named(viewer, "partition")[0].data)
+    pixels = [weakref.ref(one.data) for one in (named(viewer, "partition")[0], viewer.layers[0])]
     viewer.layers.clear()
     gc.collect()
-    assert pixels() is None
+    assert all(own() is None for own in pixels)
 
 
 def test_the_dock_is_narrow(dock):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from gui_cases import blocks, stack
@@ -160,6 +163,17 @@ def test_with_an_image_come_the_results_that_were_hidden_with_it(model, add_resu
     assert not of_upper.visible  # a person hid it
     run_registry(model).show_result(lower, of_lower)
     assert not upper.visible and of_lower.visible
+
+
+def test_what_was_hidden_with_an_image_is_not_held_once_it_is_removed(model, add_result):
+    lower, upper = (model.add_image(blocks()) for _ in range(2))
+    of_upper, _ = add_result(upper)
+    add_result(lower)
+    pixels = weakref.ref(of_upper.data)
+    model.layers.remove(of_upper)
+    del of_upper
+    gc.collect()
+    assert pixels() is None
 
 
 def test_a_result_that_another_image_hid_comes_back_with_its_next_run(model, add_result):

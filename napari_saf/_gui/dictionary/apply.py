@@ -91,7 +91,10 @@ class ResultsSection(QWidget):
         return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
 
     def forget_layer(self, layer: Layer) -> None:
+        """Let go of a layer that was removed: a result, or the image."""
         self.layers = {kind: own for kind, own in self.layers.items() if own != layer}
+        if self._region is not None and layer == self._region.image:
+            self._region = None
         self._kinds_row.setVisible(self.layers.keys() >= {"Labels", "Rebuilt", "Error"})
 
     def show_kind(self, kind: str) -> str:

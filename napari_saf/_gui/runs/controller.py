@@ -68,9 +68,8 @@ class RunJob:
         return title
 
     def masked(self) -> RunJob:
-        return dataclasses.replace(
-            self, image_job=dataclasses.replace(self.image_job, finite_only=True)
-        )
+        job = dataclasses.replace(self.image_job, finite_only=True)
+        return dataclasses.replace(self, image_job=job)
 
 
 class RunController(QObject):
@@ -375,8 +374,7 @@ class RunRegistry:
             (images if is_image else hidden).append(other)
             notes += [f"{other.name} is hidden: it lay over {image.name}"] * is_image
         for other in images:
-            own = [one for one in hidden if image_id_of(one) == str(other.unique_id)]
-            _show_together(other, own)
+            _show_together(other, hidden)
         return "\n".join(notes)
 
     def _show(self, result: _Result, layer: Any) -> None:
@@ -394,8 +392,7 @@ class RunRegistry:
             result.hide()
 
     def _results_of(self, image: Any) -> list[_Result]:
-        own = _unwrapped(image)
-        return [result for result in self._results if result.image() is own]
+        return [result for result in self._results if result.image() is _unwrapped(image)]
 
     def watch(self, watcher: RunObserver) -> None:
         """Tell somebody of all runs, those under way included."""
@@ -436,14 +433,15 @@ def _make_visible(*layers: Any) -> None:
 
 
 def _show_together(image: Image, layers: list[Any]) -> None:
-    """Show some layers once their image is shown again."""
+    """Show those layers of an image that are left then, once it is shown again."""
+    own = WeakSet(layer for layer in layers if image_id_of(layer) == str(image.unique_id))
 
     def on_visible(event: object) -> None:
         if image.visible:
             image.events.visible.disconnect(on_visible)
-            _make_visible(*layers)
+            _make_visible(*own)
 
-    if layers:
+    if own:
         image.events.visible.connect(on_visible)
 
 
