@@ -13,7 +13,7 @@ from napari.layers import Image
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox, QFileDialog
 
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.run_dock import RunDock, list_names
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, FolderField, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, enable
@@ -31,7 +31,6 @@ _SAVE_HELP = (
     "label other images with, in the Prototypes dock or on the command line."
 )
 _REDO = "redo what is there"
-_MOST_NAMED = 3
 _FILE_ROWS = {
     "source": ("Images in", "A folder, all images of which are labelled, or one file."),
     "results": ("Results in", "The folder for the labels; it is made if need be."),
@@ -201,7 +200,6 @@ def _apply_to_files(
     if n_left:
         lines.append(f"stopped, {n_left} left")
     if failed:
-        named = ", ".join(outcome.job.title for outcome in failed[:_MOST_NAMED])
-        more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
-        lines.append(f"failed: {named}{more} ({failed[0].error})")
+        named = list_names([outcome.job.title for outcome in failed])
+        lines.append(f"failed: {named} ({failed[0].error})")
     return "\n".join(lines), bool(failed)

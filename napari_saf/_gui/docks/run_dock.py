@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -35,10 +35,11 @@ _MASK = "Mask them and run"
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 _CLOSING_SECONDS = 5.0
+_MOST_NAMED = 3
 _FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
-_LABELS = {
-    item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)
-} | {"seeds": "Strokes", "mask": "Mask", "image": "Image"}
+_LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)}
+_LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}
+_LABELS["seeds"] = "Strokes"
 """What forms call the parameters by the names that errors begin with."""
 _Callback = Callable[[Any], None]
 
@@ -422,6 +423,12 @@ def describe_error(error: Exception) -> str:
     name, colon, text = str(error).partition(": ")
     label = _LABELS.get(name.rpartition(".")[2], name)
     return f"{label}{colon}{text}"
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    n_more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def count_labels(n_labels: int) -> str:

@@ -13,7 +13,7 @@ from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QFileDialog, QLineEdit, QPushButton
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
-from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.docks.run_dock import RunDock, list_names
 from napari_saf._gui.export.choice import ExportChoice
 from napari_saf._gui.export.repeat import RepeatSection
 from napari_saf._gui.export.source import labelling_reader, measure, write_files
@@ -43,7 +43,6 @@ from napari_saf.io import Recipe, file_stem
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
-_MOST_NAMED = 3
 _APPLY_HELP = "Label that image with the same method, parameters, features and scale."
 _HELP = "Write the ticked files. Before one is replaced, you are asked."
 _OPEN_HELP = (
@@ -300,15 +299,16 @@ class ExportWidget(RunDock):
 
     def _on_written(self, files: tuple[list[Path], list[Path]]) -> None:
         written, in_the_way = files
+        named = list_names([path.name for path in in_the_way or written])
         if in_the_way:
             count = len(in_the_way)
             are, text = ("are", f"Replace these {count}") if count > 1 else ("is", "Replace it")
-            self.status.show_error(f"{_named(in_the_way)} {are} there already", text)
+            self.status.show_error(f"{named} {are} there already", text)
             return
         assert self._task is not None
         if any(get_reader(str(path)) for path in written):
             prefer_reader()
-        text = f"saved {_named(written)}" if written else "nothing was saved"
+        text = f"saved {named}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")
         else:
@@ -327,9 +327,3 @@ class ExportWidget(RunDock):
         if rescale:
             self.applying.brightness.choose(True)
         self.apply(self._finite_only)
-
-
-def _named(paths: list[Path]) -> str:
-    names = ", ".join(path.name for path in paths[:_MOST_NAMED])
-    left_out = len(paths) - _MOST_NAMED
-    return f"{names} and {left_out} more" if left_out > 0 else names
