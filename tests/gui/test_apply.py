@@ -1,6 +1,7 @@
 """Apply to image: what strokes taught labels other images alike by every way."""
 
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from gui_cases import TIMEOUT, apply_to, blocks, rename
 from qtpy.QtWidgets import QPlainTextEdit
 
 import napari_saf as saf
-from napari_saf._gui.docks.apply import ApplySection
+from napari_saf._gui.docks.apply import BUSY, ApplySection
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.masks import read_layer
 from napari_saf._gui.prototypes.dock import PrototypesWidget
@@ -204,6 +205,20 @@ def test_stop_ends_a_folder_after_what_is_done_and_apply_goes_on(taught, folder,
     settle(taught)
     assert f"{20 - n_done} of 20 images done" in taught.status.text
     assert f"{n_done} skipped" in taught.status.text and not taught.status.is_error
+
+
+def test_nothing_is_applied_or_saved_while_labels_follow_the_strokes(taught, long_run, settle):
+    taught.automatic.setChecked(False)
+    taught.form.choose("af")
+    buttons = (taught.applying.button, taught.applying.save)
+    taught.applying.choose_files(Path("images"))
+    assert all(button.isEnabled() for button in buttons)
+    long_run(taught)
+    assert not any(button.isEnabled() for button in buttons)
+    assert all(BUSY in button.toolTip().lower() for button in buttons)
+    taught._stop_button.click()
+    settle(taught)
+    assert all(button.isEnabled() for button in buttons)
 
 
 def test_files_in_the_way_are_named(taught, folder, settle):

@@ -14,7 +14,7 @@ import numpy as np
 from napari.layers import Image, Labels
 from qtpy.QtWidgets import QCheckBox
 
-from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
+from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
@@ -421,7 +421,8 @@ class ScribblesWidget(RunDock):
         buttons, has_strokes = self.buttons, self.input.strokes is not None
         for name in ("erase_class", "update_labels", "suggest"):
             buttons[name].setEnabled(has_strokes)
-        why_not = "" if has_strokes else "paint strokes of two classes first"
+        busy = BUSY if self.is_busy else ""
+        why_not = busy if has_strokes else "paint strokes of two classes first"
         self.applying.update_enabled(why_not, why_not)
         image, restore = None if has_strokes else self.input.image, buttons["restore_strokes"]
         saved = None if image is None else last_saved(image, self.input.region().whole()[1])
