@@ -64,7 +64,7 @@ METHODS: dict[str, Labeller] = {
     "nearest prototype": nearest_prototype,
     "soft k-means": soft_k_means,
     "LaplacianShot": saf.LaplacianShot().run_tasks,
-    "LaplacianShot, 0.3": saf.LaplacianShot(laplacian_weight=0.3).run_tasks,
+    "LaplacianShot, 1": saf.LaplacianShot(laplacian_weight=1.0).run_tasks,
     "SLK, means": saf.SLK(prototypes="means").run_tasks,
     "SLK, means, 0.1": saf.SLK(prototypes="means", laplacian_weight=0.1).run_tasks,
     "SLK, bo": saf.SLK().run_tasks,

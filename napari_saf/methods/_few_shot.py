@@ -253,8 +253,9 @@ class LaplacianShot(AbstractFewShotMethod):
         E(y) = sum_pk y_pk a_pk - lambda/2 sum_k y_k'W y_k + sum_pk y_pk log y_pk
 
     with a_pk = |x_p - m_k|^2 by y <- softmax(-a + lambda W y), the rows of seeds one-hot. W is
-    the symmetric part of the indicator of being among the `n_neighbors` nearest. Where it is
-    not positive semi-definite, an update under which E would rise is made shorter, as in `SLK`.
+    the symmetric part of the indicator of being among the `n_neighbors` nearest nodes without
+    seed, as in (4.1): seeds are nobody's neighbours. Where it is not positive semi-definite, an
+    update under which E would rise is made shorter, as in `SLK`.
 
     Prototypes start as the means c_k of the seeds and are rectified once: m_k is the mean of
     all nodes, weighted by softmax_k(rectification cos(x_p, c_k)), seeds by 1 for their class.
@@ -274,9 +275,10 @@ class LaplacianShot(AbstractFewShotMethod):
     )
 
     # fmt: off
-    laplacian_weight: float = parameter(
-        1.0, label="Agreement", bounds=(0, 1000), step=0.1,
-        help="How much the labels of the most similar pixels count (lambda).")
+    laplacian_weight: float | None = parameter(
+        None, label="Agreement", bounds=(0, 1000), step=0.1, none="1; in tables 0.3",
+        help="How much the labels of neighbours count (lambda); none: 1 for pixels of an image, "
+        "0.3 otherwise.")
     laplacian: Literal["graph", "features"] | None = parameter(
         None, label="Neighbours", advanced=True, none="near; in tables similar",
         choice_labels={"graph": "near", "features": "similar, anywhere"},
@@ -305,11 +307,13 @@ class _State(AbstractLaplacianState):
     """LaplacianShot under way."""
 
     def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
-        super().__init__(tasks, tasks.n_classes, method.laplacian_weight, method.tolerance)
-        self._method = method
-        self._points = method._preprocess_factored(tasks.blocks)
         # Only what came from an image has options.
         is_image = tasks.problem is not None and tasks.problem.options is not None
+        weight = method.laplacian_weight
+        weight = (1.0 if is_image else 0.3) if weight is None else weight
+        super().__init__(tasks, tasks.n_classes, weight, method.tolerance)
+        self._method = method
+        self._points = method._preprocess_factored(tasks.blocks)
         self._takes_graph = method.laplacian == "graph" or (method.laplacian is None and is_image)
         self._n_prototypes = method.n_prototypes or (_N_PROTOTYPES if is_image else 1)
         self._means = tasks.class_means(self._points)
@@ -324,7 +328,11 @@ class _State(AbstractLaplacianState):
         if problem is not None and self._takes_graph:
             product = scaled_neighbour_sum(problem.graph, self.features, method.n_neighbors)
         else:
-            product, _ = nearest_operator(self._points, method.n_neighbors, self.features)
+            assert self.tasks.seed_blocks is not None
+            are_seeds = self.tasks.seed_blocks > 0
+            product, _ = nearest_operator(
+                self._points, method.n_neighbors, self.features, are_seeds
+            )
         unary, means, rectification = self._start_unary, self._means, method.rectification
         if self._n_prototypes == 1 and rectification is not None:
             # m_k: means of all nodes weighted by softmax_k(rectification cos(x_p, c_k))

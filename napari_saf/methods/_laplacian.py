@@ -88,30 +88,46 @@ def scaled_neighbour_sum(graph: AbstractGraph, like: torch.Tensor, total: float)
 
 
 def nearest_operator(
-    blocks: torch.Tensor, n_neighbors: int, like: torch.Tensor
+    blocks: torch.Tensor,
+    n_neighbors: int,
+    like: torch.Tensor,
+    apart: torch.Tensor | None = None,
 ) -> tuple[Averager, torch.Tensor]:
     """Return the product with W, 1 for the nearest in feature space within each task.
 
     Of W the symmetric part. And the mean squared distance to them in each task, in float64 on the
-    CPU; `blocks` are the features (n_tasks, n_nodes, n_features).
+    CPU; `blocks` are the features (n_tasks, n_nodes, n_features). Nodes that stand `apart`
+    (n_tasks, n_nodes) are neighbours of none.
     """
     n_tasks, n_nodes = blocks.shape[:2]
     k = min(n_neighbors, n_nodes - 1)
+    alone = np.zeros((n_tasks, n_nodes), dtype=bool) if apart is None else apart.cpu().numpy()
     if n_nodes > _MAX_DENSE_NODES:
-        parts = [nearest_neighbours(block.cpu().numpy(), k) for block in blocks]
-        indices = np.stack([part.indices for part in parts])
-        squares = np.stack([part.squared_distances for part in parts])
+        indices = np.zeros((n_tasks, n_nodes, k), dtype=np.int64)
+        squares = np.full(indices.shape, np.inf)
+        for task, block in enumerate(blocks):
+            rows = np.flatnonzero(~alone[task])
+            n_nearest = min(k, len(rows) - 1)
+            if n_nearest > 0:
+                part = nearest_neighbours(block.cpu().numpy()[rows], n_nearest)
+                indices[task, rows, :n_nearest] = rows[part.indices]
+                squares[task, rows, :n_nearest] = part.squared_distances
     else:
         points = blocks.cpu().double()
         lengths = points.square().sum(dim=2)
         table = torch.baddbmm(lengths[:, :, None] + lengths[:, None], points, points.mT, alpha=-2)
         table.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+        where = torch.from_numpy(alone)
+        table.masked_fill_(where[:, :, None] | where[:, None], torch.inf)
         nearest = table.topk(k, dim=2, largest=False)
         indices, squares = nearest.indices.numpy(), nearest.values.clamp_(min=0).numpy()
     offsets = np.arange(n_tasks)[:, None, None] * n_nodes
     found = Neighbours((indices + offsets).reshape(-1, k), squares.reshape(-1, k))
-    product = SparseProduct(symmetric_part(found.indicator()), like.device, like.dtype)
-    return product, torch.from_numpy(squares.mean(axis=(1, 2)))
+    matrix, are_joined = found.indicator(), np.isfinite(squares)
+    matrix.data[~are_joined.ravel()] = 0
+    means = np.where(are_joined, squares, 0).sum(axis=(1, 2)) / are_joined.sum(axis=(1, 2)).clip(1)
+    product = SparseProduct(symmetric_part(matrix), like.device, like.dtype)
+    return product, torch.from_numpy(means)
 
 
 class AbstractLaplacianState(AbstractState):

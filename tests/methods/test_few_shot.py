@@ -118,7 +118,8 @@ def test_one_update_of_laplacian_shot_agrees_with_the_formulas():
     problem, lam = one_task(), 0.1
     x, seeds = scaled(problem.features), problem.seeds
     squares = squares_to(x, rectified(x, seeds, 10.0))
-    weights = nearest_weights(x, 3)
+    weights = np.zeros((len(x), len(x)))
+    weights[np.ix_(seeds == 0, seeds == 0)] = nearest_weights(x[seeds == 0], 3)
     start = with_seeds(softmax(-squares), seeds)
     expected = with_seeds(softmax(-squares + lam * weights @ start), seeds)
     method = saf.LaplacianShot(laplacian_weight=lam, dtype="float64")
@@ -477,3 +478,11 @@ def test_a_bad_scatter_is_refused(scatter, said):
     problem = as_problem(np.arange(10.0).reshape(5, 2), np.array([1, 2, 0, 0, 0]))
     with pytest.raises(saf.InvalidInput, match=said):
         saf.Bavardage(within_scatter=scatter).run(problem)
+
+
+def test_neighbours_are_the_same_in_small_and_large_tables(monkeypatch):
+    problem = one_task()
+    method = saf.LaplacianShot(laplacian_weight=1.0, dtype="float64")
+    small = method.run(problem)
+    monkeypatch.setattr("napari_saf.methods._laplacian._MAX_DENSE_NODES", 1)
+    np.testing.assert_allclose(method.run(problem).assignment, small.assignment, atol=1e-9)
