@@ -90,7 +90,7 @@ class SLK(AbstractClustering):
         help="What stands for a label: its most typical pixel (bo), the peak of its density (ms, "
         "mean shift), or its mean.")
     laplacian_weight: float = parameter(
-        1.0, label="Smoothness", bounds=(0, 1000), step=0.1,
+        1.0, label="Smoothness", bounds=(0, 1e6), step=0.1,
         help="How much the labels of neighbours count (lambda).")
     laplacian: Laplacian = parameter(
         "contrast", label="Neighbours", advanced=True,
