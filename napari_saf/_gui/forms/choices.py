@@ -125,9 +125,7 @@ class SizeChoice(Choice):
         if isinstance(value, int) and value not in self._values:
             others = [other for _, other in self._others]
             sizes = sorted({value, *(own for own in self._values if own not in others)})
-            with signals_blocked(self):
-                self._fill([*self._others, *((f"{size} px", size) for size in sizes)], 0)
-                self.setCurrentIndex(-1)
+            self._fill([*self._others, *((f"{size} px", size) for size in sizes)], -1)
         super().choose(value)
 
     def _on_typed(self) -> None:
