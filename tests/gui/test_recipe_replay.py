@@ -12,6 +12,7 @@ import pytest
 from gui_cases import TIMEOUT
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
+from napari.layers import Labels
 
 import napari_saf as saf
 from napari_saf.cli import main
@@ -92,7 +93,11 @@ def in_the_app(dock, qtbot, run):
     if not found:
         assert dock.status.is_error
         return None
-    (layer,) = [layer for layer in viewer.layers if layer.metadata.get("napari_saf")]
+    (layer,) = [
+        layer
+        for layer in viewer.layers
+        if isinstance(layer, Labels) and layer.metadata.get("napari_saf")
+    ]
     return np.asarray(layer.data), layer.metadata["napari_saf"]["recipe"], seeds
 
 
