@@ -217,8 +217,10 @@ def test_a_person_can_do_without(scribbles, tmp_path, qtbot):
 
 def test_a_full_disk_is_told_and_painting_goes_on(scribbles, tmp_path, qtbot):
     (tmp_path / "data").write_text("no folder")
+    told = []
+    scribbles.autosave.failed.connect(lambda error: told.append(scribbles.status.text))
     painted(scribbles, qtbot)
-    assert "data" in scribbles.status.text
+    assert told and all("data" in text for text in told)
     paint(scribbles, 12, 1)
 
 

@@ -164,7 +164,7 @@ def test_a_stopped_run_is_resumed(hands, take_picture):
     viewer = hands.viewer
     viewer.add_image(astronaut(), name="astronaut")
     dock = hands.open_dock("Segment")
-    dock.form.set_values({"stepper": "euler", "stepper.step": 0.15})  # there is time to stop
+    dock.form.set_values({"stepper": "euler", "stepper.step": 0.3})  # there is time to stop
     hands.press(dock, "Run")
     hands.wait_until(lambda: len(viewer.layers) > 1)
     hands.clicks = 0
