@@ -63,11 +63,14 @@ _DARK = 0.45
 _CLEAR_TO_WHITE = Colormap([[1, 1, 1, 0], [1, 1, 1, 1]], name="clear to white")
 
 
+_LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
+"""Made here: what napari calls warns, and warnings are no thread's own while runs are under way."""
+_LABEL_COLORS[1 : 1 + len(_FIRST), :3] = _FIRST
+
+
 def label_colors() -> NDArray[np.float32]:
     """Return red, green, blue and alpha by label, of shape (256, 4); that of 0 is for none."""
-    colors = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
-    colors[1 : 1 + len(_FIRST), :3] = _FIRST
-    return colors
+    return _LABEL_COLORS.copy()
 
 
 def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
