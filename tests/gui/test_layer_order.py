@@ -57,33 +57,27 @@ def scribble(open_on, model, settle, image):
     return dock
 
 
-def apply_strokes(open_on, model, settle, image):
-    dock = scribble(open_on, model, settle, model.layers["first"])
+def apply_to(dock, model, settle, image):
     dock.applying.image.choose(image)
     model.layers["above"].visible = True
     dock.apply()
     settle(dock)
     return dock
+
+
+def apply_strokes(open_on, model, settle, image):
+    dock = scribble(open_on, model, settle, model.layers["first"])
+    return apply_to(dock, model, settle, image)
 
 
 def use_prototypes(open_on, model, settle, image):
     segment(open_on, model, settle, model.layers["first"])
-    dock = open_on(model, PrototypesWidget)
-    dock.applying.image.choose(image)
-    model.layers["above"].visible = True
-    dock.apply()
-    settle(dock)
-    return dock
+    return apply_to(open_on(model, PrototypesWidget), model, settle, image)
 
 
 def repeat(open_on, model, settle, image):
     segment(open_on, model, settle, model.layers["first"])
-    dock = open_on(model, ExportWidget)
-    dock.applying.image.choose(image)
-    model.layers["above"].visible = True
-    dock.apply()
-    settle(dock)
-    return dock
+    return apply_to(open_on(model, ExportWidget), model, settle, image)
 
 
 def apply_dictionary(open_on, model, settle, image):

@@ -87,9 +87,14 @@ class SegmentWidget(RunDock):
             [self._run_button, self._stop_button, self.stopped.button, self._device],
             [self.swatches, self.regions],
         )
+        self._connect_controls()
+        self._on_method_changed()
+        self._on_form_changed()
+
+    def _connect_controls(self) -> None:
         self._connect(
-            (viewer.layers.events.removed, self._on_layer_removed),
-            (viewer.dims.events.order, self.input.read_axes),
+            (self._viewer.layers.events.removed, self._on_layer_removed),
+            (self._viewer.dims.events.order, self.input.read_axes),
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
@@ -103,8 +108,6 @@ class SegmentWidget(RunDock):
             (self.regions.view_changed, self.swatches.setHidden),  # they are of labels
             (self.controller.swept, self._on_swept),
         )
-        self._on_method_changed()
-        self._on_form_changed()
 
     def chosen_method(self) -> AbstractMethod:
         return self.form.read()
