@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -34,6 +35,8 @@ _N_CANDIDATES = 300
 _MAX_CURVED = 16
 _MAX_DOUBLINGS = 40
 _ROUNDING = 1e-14
+_N_COMPARED, _DIFFERENCE = 1000, 1e-3
+"""So many points are compared; a part of their range, whose square float32 tells from 0."""
 
 
 def weighted_means(weights: Tensor, features: Tensor, otherwise: Tensor | None = None) -> Tensor:
@@ -68,13 +71,28 @@ def k_means(
     for _ in range(n_starts):
         if cancelled():
             break
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # features alike but rounding
+        with _without_warning(points, count):
             search.fit(points)
         if search.inertia_ < least:
             best, least = search.cluster_centers_, search.inertia_
         search.set_params(init="k-means++")
     return kmeans_plusplus(points, count, random_state=draw)[0] if best is None else best
+
+
+@contextmanager
+def _without_warning(points: NDArray[np.floating], count: int) -> Iterator[None]:
+    """Ignore that fewer than so many points may differ by more than rounding.
+
+    Where it is plain that more do, nothing is done: warnings are set for all threads at once.
+    """
+    some = points[:: max(1, len(points) // _N_COMPARED)]
+    unit = _DIFFERENCE * float(np.ptp(points, axis=0).max())
+    if unit > 0 and len(np.unique(np.round(some / unit), axis=0)) > count:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def sampled_means(

@@ -112,6 +112,12 @@ class AbstractGraph(ABC):
         return array.astype(np.int64)
 
 
+with warnings.catch_warnings():
+    # torch says once that these are in beta; not in a thread, as warnings are set for all threads
+    warnings.filterwarnings("ignore", message="Sparse .* tensor support is in beta")
+    torch.eye(1).to_sparse_csr()
+
+
 class SparseProduct:
     """Product of a sparse matrix (n_nodes, n_nodes) with node values.
 
@@ -121,15 +127,13 @@ class SparseProduct:
     """
 
     def __init__(self, matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse .* tensor support is in beta")
-            self._matrix = torch.sparse_csr_tensor(
-                torch.from_numpy(matrix.indptr.astype(np.int32)),
-                torch.from_numpy(matrix.indices.astype(np.int32)),
-                torch.from_numpy(matrix.data).to(dtype),
-                size=matrix.shape,
-                check_invariants=False,
-            ).to(device)
+        self._matrix = torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int32)),
+            torch.from_numpy(matrix.indices.astype(np.int32)),
+            torch.from_numpy(matrix.data).to(dtype),
+            size=matrix.shape,
+            check_invariants=False,
+        ).to(device)
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         torch.addmm(out, self._matrix, values, beta=0, out=out)
