@@ -29,6 +29,7 @@ from napari_saf.flow._steppers import (
     STEPPERS,
     AbstractStepper,
     AdamsBashforthMoulton,
+    AdamsSchedule,
     BogackiShampine,
     GeometricEuler,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "STEPPERS",
     "AbstractStepper",
     "AdamsBashforthMoulton",
+    "AdamsSchedule",
     "AffinityOperator",
     "AssignmentField",
     "Basis",

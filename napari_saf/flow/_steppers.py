@@ -105,6 +105,9 @@ class _AbstractAdaptiveRun(AbstractRun):
             self._step = min(max(longer, _SMALLEST_STEP), _LARGEST_STEP)
             if error <= _ACCEPTED * tolerance or step <= _SMALLEST_STEP:
                 break
+        self._accept(step)
+
+    def _accept(self, step: float) -> None:
         self.v, self.memory[-1] = self.memory[-1], self.v
         self.memory = [self.memory[k] for k in self.order_after]
         self._step_before = step
@@ -154,6 +157,16 @@ class _AdamsRun(_AbstractAdaptiveRun):
             corrected = softmax(self.constrain(block, rows), out=self.assignment[rows])
             error += _l1(corrected, self.field.assignment[rows], out=other[rows])
         return error / len(ahead)
+
+
+class _ScheduledRun(_AdamsRun):
+    _n_made = 0
+
+    def advance(self) -> None:
+        step = self.scheme.steps[self._n_made]
+        self._attempt(step)
+        self._accept(step)
+        self._n_made += 1
 
 
 class _BogackiShampineRun(_AbstractAdaptiveRun):
@@ -251,6 +264,15 @@ class BogackiShampine(AbstractStepper):
     _run = _BogackiShampineRun
 
     tolerance: float = _tolerance_parameter()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdamsSchedule(AbstractStepper):
+    """The Adams pair with the steps of another run, by which the tiles of an image agree."""
+
+    _run = _ScheduledRun
+
+    steps: tuple[float, ...]
 
 
 STEPPERS: dict[str, type[AbstractStepper]] = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import napari_saf as saf
-from napari_saf.flow import STEPPERS, Cancelled
+from napari_saf.flow import STEPPERS, AdamsSchedule, Cancelled
 from napari_saf.flow._loop import StopWatch
 
 
@@ -242,3 +242,19 @@ def test_labels_that_change_for_good_do_not_stand_still():
 def test_bad_parameters_are_refused(make):
     with pytest.raises(saf.InvalidInput, match="expected"):
         make()
+
+
+def test_steps_of_another_run_lead_where_it_led():
+    matrix, v = linear_problem()
+    adaptive = saf.AdamsBashforthMoulton().start(LinearField(matrix, v), v.clone(), unchanged)
+    times = [0.0]
+    for _ in range(20):
+        adaptive.advance()
+        times.append(adaptive.time)
+    given = AdamsSchedule(tuple(np.diff(times).tolist()))
+    # Of some nodes alone: nothing that the others hold counts.
+    scheduled = given.start(LinearField(matrix, v[:5]), v[:5].clone(), unchanged)
+    for _ in range(20):
+        scheduled.advance()
+    torch.testing.assert_close(scheduled.v, adaptive.v[:5])
+    assert scheduled.time == pytest.approx(adaptive.time)
