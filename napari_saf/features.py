@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter
 from skimage.color import lab2rgb, rgb2lab
-from skimage.feature import multiscale_basic_features
-from skimage.filters import threshold_otsu
+from skimage.feature import hessian_matrix_eigvals
+from skimage.filters import gaussian, sobel, threshold_otsu
 from torch import Tensor
 
 from napari_saf.arrays import as_array, as_whole
@@ -128,11 +131,43 @@ def _multiscale(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
         # Differences want two pixels; along a copy there are none.
         image = image.repeat(2, axis)
     longest = max(image.shape[:-1])
-    features = multiscale_basic_features(
-        image, sigma_min=1, sigma_max=min(8, max(1, longest // 8)), channel_axis=-1
-    )
+    widest = min(8, max(1, longest // 8))
+    widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
+    jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
+    with ThreadPoolExecutor() as pool:  # each with what interrupts this thread
+        found = [pool.submit(copy_context().run, _at_width, *job) for job in jobs]
+        features = np.stack([own for each in found for own in each.result()], axis=-1)
     first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
+    raise_if_interrupted()
     return standardized(features[first])
+
+
+def _at_width(channel: NDArray[np.float32], width: float) -> list[NDArray[np.float32]]:
+    """Return brightness, edges and curvatures of a plane or volume blurred by a width.
+
+    As `skimage.feature.multiscale_basic_features`, which cannot be interrupted.
+    """
+    blurred = gaussian(np.ascontiguousarray(channel), sigma=width)
+    raise_if_interrupted()
+    found = [blurred, sobel(blurred)]
+    raise_if_interrupted()
+    slopes = np.gradient(blurred)
+    slopes = slopes if blurred.ndim > 1 else [slopes]
+    bends = []
+    for first, second in combinations_with_replacement(range(blurred.ndim), 2):
+        bends.append(np.gradient(slopes[first], axis=second))
+        raise_if_interrupted()
+    curvatures = np.empty((blurred.ndim, *blurred.shape), blurred.dtype)
+    n_rows = max(1, _INTERRUPTED_EVERY * len(blurred) // blurred.size)
+    for start in range(0, len(blurred), n_rows):
+        rows = slice(start, start + n_rows)
+        curvatures[:, rows] = hessian_matrix_eigvals([bend[rows] for bend in bends])
+        raise_if_interrupted()
+    return [*found, *curvatures]
+
+
+_INTERRUPTED_EVERY = 2**20
+"""So many pixels of a volume take a second where most is done."""
 
 
 def standardized(features: NDArray[np.generic]) -> NDArray[np.float32]:
@@ -144,6 +179,7 @@ def standardized(features: NDArray[np.generic]) -> NDArray[np.float32]:
     values = np.asarray(features, dtype=np.float32)
     flat = values.reshape(-1, values.shape[-1])
     spread = flat.std(axis=0)
+    raise_if_interrupted()
     scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
     return np.asarray((values - flat.mean(axis=0)) / scale, dtype=np.float32)
 
@@ -159,7 +195,10 @@ def _texture(
     light = colour[..., 0] if image.shape[-1] == 3 else image.mean(axis=-1)
     weight = np.ones_like(light) if inside is None else inside.astype(np.float32)
     along = tuple(range(light.ndim) if axes is None else axes)
-    blurred = [gaussian_filter(weight * x, _AROUND, axes=along) for x in (1.0, light, light**2)]
+    blurred = []
+    for x in (1.0, light, light**2):
+        blurred.append(gaussian_filter(weight * x, _AROUND, axes=along))
+        raise_if_interrupted()
     mean, square = (x / np.maximum(blurred[0], 1e-6) for x in blurred[1:])
     deviation = np.sqrt(np.maximum(square - mean**2, 0))
     return np.concatenate([colour, _TEXTURE_WEIGHT * deviation[..., None]], axis=-1)

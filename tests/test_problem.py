@@ -10,11 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from skimage.feature import multiscale_basic_features
 
 import napari_saf as saf
 from napari_saf.device import interruptible
 from napari_saf.errors import Cancelled
-from napari_saf.features import FEATURES, Scaling
+from napari_saf.features import FEATURES, Scaling, standardized
 from napari_saf.input import PLAIN
 from napari_saf.problem import ImageOptions
 
@@ -386,3 +387,12 @@ def test_preparation_ends_at_the_first_yes(at):
         prepare()
     assert next(asked) == at + 1
     prepare()
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 30])
+def test_features_of_many_scales_can_be_interrupted_between_planes_and_scales(at):
+    image, asked = np.random.default_rng(0).random((40, 50, 2), dtype=np.float32), itertools.count()
+    with pytest.raises(Cancelled), interruptible(lambda: next(asked) >= at):
+        FEATURES["multiscale"](image)
+    expected = multiscale_basic_features(image, sigma_min=1, sigma_max=6, channel_axis=-1)
+    np.testing.assert_array_equal(FEATURES["multiscale"](image), standardized(expected))
