@@ -134,9 +134,15 @@ def _multiscale(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
     widest = min(8, max(1, longest // 8))
     widths = np.logspace(0, np.log2(widest), num=int(np.log2(widest)) + 1, base=2)
     jobs = [(channel, width) for channel in np.moveaxis(image, -1, 0) for width in widths]
-    with ThreadPoolExecutor() as pool:  # each with what interrupts this thread
+    n_each = image.ndim + 1
+    features = np.empty((*image.shape[:-1], len(jobs) * n_each), np.float32)
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        # Each with what interrupts this thread.
         found = [pool.submit(copy_context().run, _at_width, *job) for job in jobs]
-        features = np.stack([own for each in found for own in each.result()], axis=-1)
+        for k, each in enumerate(found):
+            for at, own in enumerate(each.result(), start=k * n_each):
+                features[..., at] = own
+                raise_if_interrupted()
     first = tuple(slice(1 if axis in thin else None) for axis in range(image.ndim - 1))
     raise_if_interrupted()
     return standardized(features[first])
@@ -181,7 +187,13 @@ def standardized(features: NDArray[np.generic]) -> NDArray[np.float32]:
     spread = flat.std(axis=0)
     raise_if_interrupted()
     scale = np.where(spread > 1e-6, spread, 1) * np.sqrt(12 * flat.shape[1])
-    return np.asarray((values - flat.mean(axis=0)) / scale, dtype=np.float32)
+    mean, found = flat.mean(axis=0), np.empty(flat.shape, np.float32)
+    raise_if_interrupted()
+    for start in range(0, len(flat), _INTERRUPTED_EVERY):
+        rows = slice(start, start + _INTERRUPTED_EVERY)
+        found[rows] = (flat[rows] - mean) / scale
+        raise_if_interrupted()
+    return found.reshape(values.shape)
 
 
 def _texture(

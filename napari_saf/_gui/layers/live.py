@@ -118,7 +118,7 @@ class LiveLayer:
         self.layer: Any = None
         self.points: Any = None
         self.placement = placement
-        self._viewer, self._title, self._strokes = viewer, title, strokes
+        self._viewer, self.title, self._strokes = viewer, title, strokes
         self._pixels: NDArray[Any] | None = None
         self._keeps_colors = strokes is not None or colors is not None
         self._is_by_rank = False
@@ -246,7 +246,7 @@ class LiveLayer:
         kind = np.result_type(least, np.min_scalar_type(n_labels))
         self.layer = self._viewer.add_labels(
             labels.reshape(self.placement.shape(labels.shape)).astype(kind),
-            name=f"{self.image.name} [{self._title}]",
+            name=f"{self.image.name} [{self.title}]",
             colormap=colormap_of(self._colors),
             metadata={METADATA_KEY: self.source}
             | ({NAMES_KEY: dict(self._names)} if self._names else {}),
@@ -269,7 +269,8 @@ class RegionsLayer(LiveLayer):
     """
 
     def __init__(self, viewer: napari.Viewer, result: LiveLayer) -> None:
-        super().__init__(viewer, result.image, "Regions", result.placement)
+        title = ", ".join(filter(None, [result.title, "regions"]))
+        super().__init__(viewer, result.image, title, result.placement)
         self._result, self._palette, self._level = result, label_colors(), 0.0
         is_dark = self._palette[:, :3].max(axis=1) < _DARK
         self._palette[1:][is_dark[1:], :3] += _DARK  # dark places would look like gaps
