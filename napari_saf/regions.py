@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling, channels_last
+from napari_saf.features import Scaling, channels_last, is_rgb
 from napari_saf.methods import Cancelled, not_cancelled
 
 __all__ = ["RegionHierarchy", "merge_regions"]
@@ -117,7 +117,8 @@ def merge_regions(
     image : array
         Image of that shape, with or without channels.
     channel_axis : int, optional
-        Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A).
+        Axis of the channels. None: a last axis of 3 or 4 is taken for RGB(A); pixels that are
+        wholly transparent belong to no region.
     least_share : float
         0 to 1; a region of fewer than this share of the labelled pixels is merged before others.
     cancelled : callable
@@ -145,6 +146,9 @@ def merge_regions(
     array, channels = as_labels(labels, "labels"), channels_last(image, channel_axis)[0]
     if array.shape != channels.shape[:-1]:
         raise InvalidInput(f"labels: expected shape {channels.shape[:-1]}, got {array.shape}")
+    pixels = np.asarray(image)
+    if channel_axis is None and is_rgb(pixels.shape) and pixels.shape[-1] == 4:
+        array = np.where(pixels[..., 3] > 0, array, 0)
     if not array.any():
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     least = least_share * np.count_nonzero(array)

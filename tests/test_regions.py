@@ -160,6 +160,17 @@ def test_pixels_without_a_label_stay_without_a_region():
     np.testing.assert_array_equal(tree.numbers_at_level(1)[tree.finest], tree.at_level(1))
 
 
+def test_transparent_pixels_belong_to_no_region():
+    labels, image = picture()
+    opaque = np.random.default_rng(0).random(labels.shape) > 0.2
+    four = np.concatenate([image, opaque[..., None]], axis=-1)
+    tree, expected = merge_regions(labels, four), merge_regions(np.where(opaque, labels, 0), image)
+    np.testing.assert_array_equal(tree.finest, expected.finest)
+    assert (tree.finest[~opaque] == 0).all() and (tree.finest[opaque] > 0).all()
+    channels = merge_regions(labels, four, channel_axis=-1)  # four of a microscope
+    assert (channels.finest > 0).all()
+
+
 def test_pixels_that_are_not_finite_do_not_matter_where_there_is_no_label():
     labels, image = picture()
     labels[10:14] = 0

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QSpinBox
+
+from napari_saf._gui.forms.controls import OddSlider
 
 pytestmark = [pytest.mark.gui, pytest.mark.automatic]
 
@@ -77,3 +81,26 @@ def test_a_volume_that_is_removed_leaves_no_line(viewer, dock):
     assert words(dock)[0] == "colour and texture"
     viewer.layers.clear()
     assert not dock._choice.is_shown(dock.automatic)
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"), [("auto", None), ("AUTO", None), ("8", 9), ("7 px", 7)]
+)
+def test_a_scale_is_typed_as_a_number_or_left_to_be_chosen(qtbot, typed, value):
+    scale = OddSlider(21, may_be_chosen=True)
+    qtbot.addWidget(scale)
+    box = scale.findChild(QSpinBox)
+    box.selectAll()
+    qtbot.keyClicks(box, typed)
+    qtbot.keyClick(box, Qt.Key.Key_Return)
+    assert scale.value == value
+
+
+def test_where_nothing_chooses_a_scale_is_a_number(qtbot):
+    scale = OddSlider(21)
+    qtbot.addWidget(scale)
+    box = scale.findChild(QSpinBox)
+    box.selectAll()
+    qtbot.keyClicks(box, "auto")
+    qtbot.keyClick(box, Qt.Key.Key_Return)
+    assert scale.value in (1, 21)

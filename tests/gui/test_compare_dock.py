@@ -400,3 +400,9 @@ def test_a_scale_that_does_not_fit_is_told_of(compare, qtbot, viewer):
     compare.choice.rows[1].choose("window", "1, 3")
     run(qtbot, compare)
     assert "fits" not in compare.status.text
+
+
+def test_what_is_chosen_automatically_is_not_compared_with_itself(compare):
+    row = compare.choice.rows[0]
+    row.choose("features")
+    assert "auto" not in row.text.split(", ") and len(row.text.split(", ")) > 3

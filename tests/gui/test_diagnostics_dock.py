@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -21,6 +22,7 @@ from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget
 from napari_saf._gui.runs.controller import RunRegistry, run_registry
 from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment import dock as segment_dock
 
 pytestmark = pytest.mark.gui
 
@@ -164,7 +166,7 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
 def test_regions_in_view_make_room_for_earlier_labels(viewer, diagnostics, dock, run, qtbot):
     run(dock)
     settle(qtbot, dock)
-    (regions,) = layers_named(viewer, "[Regions]")
+    (regions,) = layers_named(viewer, "regions]")
     assert regions.visible
     for _ in range(2):
         slide(qtbot, diagnostics, 1)
@@ -175,6 +177,27 @@ def test_regions_in_view_make_room_for_earlier_labels(viewer, diagnostics, dock,
         assert diagnostics.earlier.labels.visible and not regions.visible
     slide(qtbot, diagnostics, diagnostics._slider.maximum())
     assert viewer.layers["blocks [SAF]"].visible and dock.regions.labels_button.isChecked()
+
+
+@pytest.mark.automatic
+def test_regions_that_come_late_do_not_cover_earlier_labels(
+    viewer, diagnostics, dock, run, qtbot, monkeypatch
+):
+    may_end = threading.Event()
+
+    def merge(*arguments, cancelled, **options):
+        while not may_end.wait(0.001) and not cancelled():
+            pass
+        return saf.merge_regions(*arguments, cancelled=cancelled, **options)
+
+    monkeypatch.setattr(segment_dock, "merge_regions", merge)
+    run(dock)
+    slide(qtbot, diagnostics, 1)
+    assert diagnostics.earlier.labels.visible and dock.is_calculating
+    may_end.set()
+    settle(qtbot, dock)
+    assert diagnostics.earlier.labels.visible and not layers_named(viewer, "regions]")
+    assert dock.regions.regions_button.text().split()[0].isdigit()
 
 
 def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(

@@ -217,11 +217,18 @@ def test_a_person_can_do_without(scribbles, tmp_path, qtbot):
 
 def test_a_full_disk_is_told_and_painting_goes_on(scribbles, tmp_path, qtbot):
     (tmp_path / "data").write_text("no folder")
-    told = []
-    scribbles.autosave.failed.connect(lambda error: told.append(scribbles.status.text))
+    assert scribbles.autosave.note.isHidden()
     painted(scribbles, qtbot)
-    assert told and all("data" in text for text in told)
+    assert not scribbles.autosave.note.isHidden() and "data" in scribbles.autosave.note.text()
+    scribbles.status.reset("something else")
     paint(scribbles, 12, 1)
+    wait_for(scribbles, qtbot)
+    assert not scribbles.autosave.note.isHidden()
+    (tmp_path / "data").unlink()
+    paint(scribbles, 22, 1)
+    wait_for(scribbles, qtbot)
+    qtbot.waitUntil(scribbles.autosave.note.isHidden, timeout=TIMEOUT)
+    assert files(tmp_path)
 
 
 def test_no_stroke_on_a_large_stack_is_missed(scribbles, monkeypatch, qtbot):

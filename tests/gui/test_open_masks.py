@@ -157,7 +157,7 @@ def test_regions_come_back_as_regions(model, result, export, settle):
     recipe = dict(stored_recipe(result)) | {"regions": {"level": 0.5}}
     regions = model.add_labels(
         np.arange(blocks()[..., 0].size, dtype=np.uint32).reshape(blocks().shape[:2]),
-        name="blocks [Regions]",
+        name="blocks [SAF, regions]",
         metadata={"napari_saf": {"level": 0.5, "recipe": recipe}},
     )
     export.labels.choose(regions)
@@ -276,3 +276,23 @@ def test_units_that_napari_does_not_know_are_left_out(unit, tmp_path):
     data, arguments, kind = get_reader(str(path))(str(path))[0]
     layer = Labels(data, **arguments)
     assert kind == "labels" and tuple(layer.scale) == (2, 3)
+
+
+@pytest.mark.parametrize("kind", [ExportWidget, PrototypesWidget])
+def test_a_mask_that_was_opened_before_its_image_finds_it(model, open_on, settle, kind, tmp_path):
+    save_masks(tmp_path / "blocks.labels.tif", QUADRANTS, names={1: "sky"})
+    dock = open_on(model, kind)
+    data, arguments, _ = get_reader(str(tmp_path / "blocks.labels.tif"))(
+        str(tmp_path / "blocks.labels.tif")
+    )[0]
+    model.add_labels(data, **arguments)
+    settle(dock)
+    choice = dock.image if kind is ExportWidget else dock._image
+    assert choice.layer is None
+    model.add_image(np.zeros((5, 7)), name="of another size")
+    assert choice.layer is None
+    image = model.add_image(blocks(), name="blocks")
+    settle(dock)
+    assert choice.layer == image
+    model.add_image(blocks(), name="blocks 2")
+    assert choice.layer == image

@@ -84,7 +84,7 @@ def test_of_a_photograph_the_regions_come_into_view_by_themselves(viewer, dock, 
     (labels,), (regions,) = layers_of(viewer)
     expected = saf.merge_regions(result.labels, blocks()).at_level()
     np.testing.assert_array_equal(regions.data, expected)
-    assert regions.name == "blocks [Regions]" and in_sight(viewer) == ["Regions"]
+    assert regions.name == "blocks [SAF, regions]" and in_sight(viewer) == ["SAF, regions"]
     assert dock.regions.regions_button.isChecked()
     assert dock.regions.regions_button.text() == f"{expected.max()} regions"
     assert viewer.layers.selection.active == labels
@@ -105,12 +105,12 @@ def test_of_a_grey_image_the_labels_stay_in_view(viewer, grey, label, is_rgb):
 
 def test_one_of_both_is_in_view_and_active_as_a_person_chooses(viewer, grey, label):
     label(grey)
-    views = {"Regions": grey.regions.regions_button, "SAF": grey.regions.labels_button}
+    views = {"SAF, regions": grey.regions.regions_button, "SAF": grey.regions.labels_button}
     for name, button in [*views.items()] * 2:
         button.click()
         assert in_sight(viewer) == [name] and button.isChecked()
         assert f"[{name}]" in viewer.layers.selection.active.name
-        assert grey.swatches.isHidden() == (name == "Regions")
+        assert grey.swatches.isHidden() == (name == "SAF, regions")
     assert [len(found) for found in layers_of(viewer)] == [1, 1]
 
 
@@ -122,7 +122,7 @@ def test_what_a_person_chose_holds_for_later_runs(viewer, dock, label):
     dock.input.choose(image=viewer.add_image(blocks().mean(axis=-1), name="grey"))
     dock.regions.regions_button.click()
     label(dock)
-    assert [layer.name for layer in viewer.layers if layer.visible][-1] == "grey [Regions]"
+    assert [layer.name for layer in viewer.layers if layer.visible][-1] == "grey [SAF, regions]"
 
 
 def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
@@ -145,7 +145,7 @@ def test_regions_follow_the_slider_without_another_run(viewer, dock, label):
     assert len(np.unique(colors[0].reshape(-1, 4), axis=0)) == tree.finest.max() > 1
     dock.regions.labels_button.click()
     dock.regions.slider.setValue(20)
-    assert in_sight(viewer) == ["Regions"]
+    assert in_sight(viewer) == ["SAF, regions"]
 
 
 def test_a_slider_that_is_moved_too_early_shows_regions_as_it_then_stands(
@@ -162,7 +162,7 @@ def test_a_slider_that_is_moved_too_early_shows_regions_as_it_then_stands(
     (_,), (layer,) = layers_of(viewer)
     tree = saf.merge_regions(result.labels, blocks().mean(axis=-1))
     np.testing.assert_array_equal(layer.data, tree.at_level(0.9))
-    assert in_sight(viewer) == ["Regions"]
+    assert in_sight(viewer) == ["SAF, regions"]
 
 
 def test_labels_that_a_person_goes_back_to_while_regions_are_merged_stay(
@@ -209,13 +209,13 @@ def test_either_layer_may_be_removed(viewer, dock, label):
     assert in_sight(viewer) == ["SAF"] and dock.regions.labels_button.isChecked()
     dock.regions.regions_button.click()
     (_,), (again,) = layers_of(viewer)
-    assert again is not regions and in_sight(viewer) == ["Regions"]
+    assert again is not regions and in_sight(viewer) == ["SAF, regions"]
     viewer.layers.remove(labels)
     assert dock.regions.isHidden()
     assert again in viewer.layers and again.visible
     dock.regions.slider.setValue(3)
     label(dock)
-    assert in_sight(viewer)[-1] == "Regions" and not dock.regions.isHidden()
+    assert in_sight(viewer)[-1] == "SAF, regions" and not dock.regions.isHidden()
 
 
 def test_the_regions_of_an_earlier_run_stay_hidden(viewer, dock, run, settle, merging):
@@ -274,7 +274,7 @@ def test_regions_that_cannot_be_merged_can_be_asked_for_again(
     assert dock.regions.labels_button.isChecked() and in_sight(viewer) == ["SAF"]
     dock.regions.regions_button.click()
     settle(dock)
-    assert in_sight(viewer) == ["Regions"]
+    assert in_sight(viewer) == ["SAF, regions"]
 
 
 @pytest.mark.parametrize("extent", ["volume", "each"])
@@ -288,7 +288,7 @@ def test_regions_of_a_volume_come_when_they_are_asked_for(viewer, dock, label, s
     (_,), (layer,) = layers_of(viewer)
     expected = saf.merge_regions(result.labels, stack()).at_level()
     np.testing.assert_array_equal(layer.data, expected)
-    assert in_sight(viewer) == ["Regions"]
+    assert in_sight(viewer) == ["SAF, regions"]
 
 
 def test_large_planes_wait_too(viewer, dock, label, monkeypatch):
@@ -310,7 +310,7 @@ def test_regions_of_a_slice_lie_where_its_labels_lie(viewer, dock, label):
     np.testing.assert_array_equal(regions.extent.world, labels.extent.world)
     label(dock)
     # Those of the other slice stay in view.
-    assert sorted(in_sight(viewer)) == ["Regions", "Regions"]
+    assert sorted(in_sight(viewer)) == ["SAF, regions", "SAF, regions"]
 
 
 def test_labels_whose_meaning_was_given_stay_in_view(viewer, dock, label, settle):
@@ -321,12 +321,12 @@ def test_labels_whose_meaning_was_given_stay_in_view(viewer, dock, label, settle
     label(dock)
     assert in_sight(viewer) == ["SAF", ""]  # the strokes on top
     dock.regions.regions_button.click()
-    assert in_sight(viewer) == ["Regions", ""]
+    assert in_sight(viewer) == ["SAF, regions", ""]
     label(dock)
     assert in_sight(viewer) == ["SAF", ""]
     dock.input.choose(strokes=None)
     label(dock)
-    assert in_sight(viewer) == ["", "Regions"]
+    assert in_sight(viewer) == ["", "SAF, regions"]
 
 
 def test_regions_of_another_solution_of_a_sweep_take_the_place_of_the_first(
@@ -370,7 +370,7 @@ def test_the_buttons_follow_the_layers_that_are_shown_and_hidden_elsewhere(viewe
 
 def test_labels_that_are_edited_come_back_into_view(viewer, dock, label, open_on, settle):
     label(dock)
-    assert in_sight(viewer) == ["Regions"]
+    assert in_sight(viewer) == ["SAF, regions"]
     prototypes = open_on(viewer, PrototypesWidget)
     settle(prototypes)
     prototypes.table.select([1])
@@ -398,10 +398,10 @@ def test_a_label_that_is_selected_brings_no_earlier_result_back(
     first = layers_of(viewer)[0][0]
     label(dock)
     settle(prototypes)
-    assert in_sight(viewer) == ["Regions"] and not first.visible
+    assert in_sight(viewer) == ["SAF, regions"] and not first.visible
     prototypes.rename(1, "one")
     settle(prototypes)
-    assert in_sight(viewer) == ["Regions"]
+    assert in_sight(viewer) == ["SAF, regions"]
 
 
 @pytest.mark.parametrize("kind", [ExportWidget, PrototypesWidget])
@@ -460,8 +460,8 @@ def test_exported_regions_are_those_on_screen_and_are_repeated(
     settle(export)
     _, (_, repeated) = layers_of(viewer)
     np.testing.assert_array_equal(repeated.data, shown)
-    assert in_sight(viewer) == ["Regions"] and repeated.visible
+    assert in_sight(viewer) == ["SAF, regions"] and repeated.visible
     assert repeated.metadata["napari_saf"]["recipe"]["regions"] == {"level": 0.1}
     assert export.labels.layer == repeated and "level 0.1" in export.repeat.summary.text()
     viewer.layers.remove(regions)  # which the repeated ones have hidden
-    assert in_sight(viewer) == ["Regions"] and dock.regions.labels_button.isChecked()
+    assert in_sight(viewer) == ["SAF, regions"] and dock.regions.labels_button.isChecked()

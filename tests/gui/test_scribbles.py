@@ -5,6 +5,7 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, apply_to, blocks, lock, rename, share_texts, stack
 from napari.layers import Labels
 from qtpy.QtCore import Qt
+from qtpy.QtTest import QTest
 
 import napari_saf as saf
 from napari_saf._gui.prototypes.dock import PrototypesWidget
@@ -217,6 +218,8 @@ def test_a_layer_is_removed(taught, model, paint, settle, qtbot, which):
     model.layers.remove(which)
     taught.controller.stop()
     settle(taught)
+    if which == "blocks strokes":
+        assert taught.status.text == "press New, then paint two classes"
     if which == "blocks [from strokes]":
         taught.form.set_values({"stepper": "adams", "stop.entropy": 1e-2})
         strokes.undo()
@@ -562,3 +565,26 @@ def test_classes_of_large_numbers_keep_them(model, scribbles, settle, number):
     settle(scribbles)
     assert set(np.unique(labels_of(scribbles))) == {1, number}
     assert labels_of(scribbles)[24, 24] == number
+
+
+def test_update_is_greyed_with_the_reason_where_it_can_only_fail(model, scribbles, paint):
+    button = scribbles.buttons["update_labels"]
+
+    def is_greyed_for(words):
+        assert not button.isEnabled() and words in button.toolTip()
+        assert words in scribbles.status.text
+
+    scribbles.follow.setChecked(False)
+    is_greyed_for("paint a few pixels of class 1")
+    paint(scribbles, CORNERS[0], 1)
+    is_greyed_for("only class 1 is painted")
+    paint(scribbles, CORNERS[1], 2)
+    assert button.isEnabled() and "only class" not in scribbles.status.text
+    scribbles.strokes.layer.undo()
+    QTest.qWait(100)
+    is_greyed_for("only class 1 is painted")
+    scribbles.form.choose("saf")  # which makes labels of its own beside one class
+    assert button.isEnabled()
+    scribbles.form.choose("af")
+    model.layers.remove(scribbles.strokes.layer)
+    is_greyed_for("press New")

@@ -44,6 +44,7 @@ from napari_saf.comparison import (
     variants_of,
 )
 from napari_saf.errors import InvalidInput
+from napari_saf.input import AUTO
 from napari_saf.methods import METHODS, AbstractMethod, run_to_end
 from napari_saf.parameters import Parameter, describe
 from napari_saf.problem import ImageOptions, Problem
@@ -184,7 +185,7 @@ def _first_values(item: Parameter) -> str:
     if item.name in _FIRST_VALUES:
         return _FIRST_VALUES[item.name]
     if item.kind == "choice":
-        return ", ".join(item.choices)
+        return ", ".join(choice for choice in item.choices if choice != AUTO)  # it is one of these
     if item.kind == "bool":
         return "false, true"
     if item.minimum is not None and item.maximum is not None and item.ends is not None:

@@ -19,7 +19,7 @@ from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.layers.masks import show_as_labels
-from napari_saf._gui.runs.controller import RunController
+from napari_saf._gui.runs.controller import RunController, RunJob
 from napari_saf._gui.runs.run import Frame, Task
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf.errors import NotFinite, SafError
@@ -63,7 +63,7 @@ class RunDock(QWidget):
         self._viewer = viewer
         self._frame: Frame | None = None
         self._time_left = TimeLeft()
-        self._image_of_run: Any = None
+        self._begun: RunJob | None = None  # the run that began last
         self._task: Task | None = None
         self._task_text = ""
         self._background: dict[str, Task] = {}
@@ -200,7 +200,7 @@ class RunDock(QWidget):
 
     def _on_began(self) -> None:
         self._frame, self._time_left = None, TimeLeft()
-        self._image_of_run = None if self.controller.job is None else self.controller.job.image
+        self._begun = self.controller.job
         self._clock.start()
         self._update_enabled()
         self.status.reset(self.first_text)
@@ -289,9 +289,9 @@ class RunDock(QWidget):
 
     def _on_finished(self) -> None:
         self._clock.stop()
-        if self._image_of_run is not None and self._image_of_run not in self._viewer.layers:
+        job, self._begun = self._begun, None
+        if job is not None and job.image not in self._viewer.layers:
             self._forget_outcome()
-        self._image_of_run = None
         self._update_enabled()
 
     def _update_enabled(self) -> None:
@@ -302,7 +302,8 @@ class RunDock(QWidget):
         button.setEnabled(is_free and not reason)
         button.setToolTip(reason or tooltip)
         if reason and not self.is_busy and not self.status.is_error:
-            self.status.reset(reason)
+            if not self.status.text.startswith(reason):
+                self.status.reset(reason)
         elif self.status.text == self._shown_reason:
             self.status.reset()
         self._shown_reason = reason

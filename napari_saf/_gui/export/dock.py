@@ -193,8 +193,11 @@ class ExportWidget(RunDock):
         return labels is not None and image_region(labels, image) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result; to regions a person turns."""
+        """Turn to a new result, and to the image of a mask; to regions a person turns."""
         layer = event.value
+        if isinstance(layer, Image) and self.image.layer is None and self.labels.layer is not None:
+            self.image.refresh()
+            self.image.choose(labelled_image(self._viewer, self.labels.layer, self._fits))
         is_computed = isinstance(layer, Labels) and METADATA_KEY in layer.metadata
         if is_computed and not is_regions(layer):
             self.labels.choose(layer)

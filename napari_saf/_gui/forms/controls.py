@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import Qt, Signal
+from qtpy.QtGui import QValidator
 from qtpy.QtWidgets import (
     QAction,
     QApplication,
@@ -44,6 +45,24 @@ _BREAK = "\N{ZERO WIDTH SPACE}"
 _SQUARE_SIDE = 24
 
 
+class _NumberOrWord(QSpinBox):
+    """A box whose text for its lowest value can be typed."""
+
+    def validate(self, text: str, at: int) -> tuple[Any, str, int]:
+        word, typed = self.specialValueText(), self._typed(text)
+        if not (typed and word.startswith(typed)):
+            return super().validate(text, at)  # type: ignore[no-any-return]
+        state = QValidator.State
+        return state.Acceptable if typed == word else state.Intermediate, text, at
+
+    def valueFromText(self, text: str) -> int:
+        is_word = self._typed(text) == self.specialValueText() != ""
+        return int(self.minimum() if is_word else super().valueFromText(text))
+
+    def _typed(self, text: str) -> str:
+        return text.removesuffix(self.suffix()).strip().lower()
+
+
 class OddSlider(QWidget):
     """A slider for the usual odd numbers of pixels, and a box for all of them.
 
@@ -54,7 +73,7 @@ class OddSlider(QWidget):
 
     def __init__(self, value: int | None, *, may_be_chosen: bool = False) -> None:
         super().__init__()
-        self._slider, self._box = QSlider(Qt.Orientation.Horizontal), QSpinBox()
+        self._slider, self._box = QSlider(Qt.Orientation.Horizontal), _NumberOrWord()
         self._slider.setRange(-1 if may_be_chosen else 0, _SLIDER_END // 2)
         self._box.setRange(-1 if may_be_chosen else 1, _BOX_END)
         if may_be_chosen:

@@ -137,7 +137,14 @@ class PrototypesWidget(RunDock):
         return may_fit and image_region(labels, layer) is not None
 
     def _on_layer_inserted(self, event: Any) -> None:
-        """Turn to a new result, unless there is one to work on; strokes are none."""
+        """Turn to a new result, unless there is one to work on; strokes are none.
+
+        And to an image that labels, such as a mask that was opened first, are of.
+        """
+        labels = self._labels.layer
+        if isinstance(event.value, Image) and self._image.layer is None and labels is not None:
+            self._image.refresh()
+            self._image.choose(labelled_image(self._viewer, labels, self._fits_labels))
         has_none = self.source is None or is_strokes(self._labels.layer)
         if isinstance(event.value, Labels) and not is_strokes(event.value) and has_none:
             self.choose(event.value)

@@ -119,7 +119,6 @@ class ScribblesWidget(RunDock):
             (self.classes.recolored, self._on_class_edited),
             (self.classes.renamed, self._on_class_edited),
             (self.classes.lock_toggled, self._on_lock_toggled),
-            (self.autosave.failed, self._on_autosave_failed),
         )
         self._on_form_changed()
         self._on_strokes_chosen()
@@ -130,6 +129,7 @@ class ScribblesWidget(RunDock):
             name: create_button(text, tooltip.format(**keys), getattr(self, name))
             for name, (text, tooltip) in _BUTTONS.items()
         }
+        self._update_help = buttons["update_labels"].toolTip()
         self.follow.setChecked(True)
         self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
         self.uncertainty.setToolTip(
@@ -156,7 +156,7 @@ class ScribblesWidget(RunDock):
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]
-        self._lay_out(sections, [update, self._stop_button], [])
+        self._lay_out(sections, [update, self._stop_button], [self.autosave.note])
 
     def _release(self) -> None:
         self.autosave.flush()
@@ -229,6 +229,7 @@ class ScribblesWidget(RunDock):
         self.autosave.schedule(self.input.image)
         self.classes.refresh()
         self._follow_strokes()
+        self._update_enabled()
 
     def _on_image_chosen(self) -> None:
         self.controller.stop()
@@ -269,9 +270,6 @@ class ScribblesWidget(RunDock):
         """Fix the current pixels of locked classes, on all slices."""
         for result in self._results.of_strokes():
             result.lock(self.classes.locked)
-
-    def _on_autosave_failed(self, error: Exception) -> None:
-        self.status.set_text(describe_error(error))
 
     def start(self) -> None:
         """Label the image by the strokes that there are now."""
@@ -330,6 +328,14 @@ class ScribblesWidget(RunDock):
             self._show_result(result)
             if result is not None:
                 self._follow_strokes()
+            self._update_enabled()
+
+    def _why_not(self) -> str:
+        """Return why the strokes could label nothing as they are; empty if they may."""
+        try:
+            return self._results.why_too_few(self.form)
+        except SafError as error:
+            return describe_error(error)
 
     def _show_result(self, result: StrokeResult | None) -> None:
         shares = {} if result is None else result.shares
@@ -366,6 +372,7 @@ class ScribblesWidget(RunDock):
             uses_window = self.form.read().uses_window
             self._method.show_row(self.input.scale, uses_window)
             self.input.show_row("weights", uses_window)
+        self._update_enabled()
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
@@ -389,6 +396,12 @@ class ScribblesWidget(RunDock):
             if result.status is not Status.CANCELLED:
                 self._choose_settings()
         self._results.name_labels()
+
+    def _on_finished(self) -> None:
+        job = self._begun
+        super()._on_finished()
+        if job is not None and job.strokes is not None and job.strokes not in self._viewer.layers:
+            self._show_result(self._results.current)  # none: what to do now
 
     def _on_failed(self, error: Exception) -> None:
         job = self.controller.job
@@ -419,8 +432,9 @@ class ScribblesWidget(RunDock):
     def _update_enabled(self) -> None:
         super()._update_enabled()
         buttons, has_strokes = self.buttons, self.input.strokes is not None
-        for name in ("erase_class", "update_labels", "suggest"):
+        for name in ("erase_class", "suggest"):
             buttons[name].setEnabled(has_strokes)
+        self._offer(buttons["update_labels"], self._why_not(), self._update_help)
         busy = BUSY if self.is_busy else ""
         why_not = busy if has_strokes else "paint strokes of two classes first"
         self.applying.update_enabled(why_not, why_not)

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from platformdirs import user_data_path
 from qtpy.QtCore import QModelIndex, QObject, QTimer, Signal
 from qtpy.QtGui import QKeyEvent
-from qtpy.QtWidgets import QAbstractItemView, QColorDialog
+from qtpy.QtWidgets import QAbstractItemView, QColorDialog, QLabel
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable, to_qcolor
+from napari_saf._gui.docks.run_dock import describe_error
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
 from napari_saf._gui.layers.placement import Placement, lay_over
@@ -300,13 +301,16 @@ class ClassTable(LabelTable):
 
 
 class StrokeAutosave(QObject):
-    """Writes strokes to disk two seconds after they changed, each layer to a file of its own."""
+    """Writes strokes to disk two seconds after they changed, each layer to a file of its own.
 
-    failed = Signal(object)
+    The note is shown as long as that fails.
+    """
 
     def __init__(self, strokes: Strokes) -> None:
         super().__init__()
-        self._strokes = strokes
+        self._strokes, self.note = strokes, QLabel()
+        self.note.setWordWrap(True)
+        self.note.hide()
         self._image: Image | None = None
         self._task: Task | None = None
         self._targets: weakref.WeakKeyDictionary[Labels, Path] = weakref.WeakKeyDictionary()
@@ -349,8 +353,13 @@ class StrokeAutosave(QObject):
             self._targets[layer] = _folder() / name
         content = (self._targets[layer], layer.data, self._strokes.named_classes())
         self._task = Task(lambda report, cancelled: _write(*content))
-        self._task.failed.connect(self.failed)
+        self._task.failed.connect(self._on_failed)
+        self._task.returned.connect(self.note.hide)
         self._task.start()
+
+    def _on_failed(self, error: Exception) -> None:
+        self.note.setText(f"strokes are not kept on disk: {describe_error(error)}")
+        self.note.show()
 
 
 def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:

@@ -107,10 +107,10 @@ class RegionSection(QWidget):
     ) -> None:
         """Take the regions of these labels, if those are still on screen.
 
-        They come into view if a person asked for them; of labels whose meaning was not given, also
-        if that is what a person chose before, or of a photograph if nobody has chosen.
+        They come into view if a person asked for them; of labels in view whose meaning was not
+        given, also if that is what a person chose before, or of a photograph if nobody has chosen.
         """
-        if not self.is_merging:
+        if not self.is_merging or self._result is None:
             return
         is_asked = self.regions_button.isChecked()
         is_first = is_photograph if self._prefers_regions is None else self._prefers_regions
@@ -118,7 +118,7 @@ class RegionSection(QWidget):
         self._tree, self._merged = tree, labels
         if not self._is_merged:
             self.forget()
-        elif is_asked or (is_first and not is_given):
+        elif is_asked or (is_first and not is_given and self._result.layer.visible):
             self._view_regions()
         else:
             self._count(int(tree.numbers_at_level(self._level).max()))
