@@ -1,17 +1,18 @@
-"""Choice of the device and the floating point type of the large fields."""
+"""torch, the device and floating point type of the large fields, and the memory for them."""
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
-import torch
 
 from napari_saf.errors import Cancelled, ComputeError, InvalidInput
 
@@ -24,6 +25,7 @@ except ImportError:  # on Windows
 __all__ = [
     "DeviceName",
     "FloatName",
+    "Tensor",
     "check_memory",
     "float_type",
     "free_memory",
@@ -33,7 +35,23 @@ __all__ = [
     "memory_limit",
     "raise_if_interrupted",
     "resolve_device",
+    "torch",
 ]
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+
+    class _Torch:
+        """torch, imported when one of its names is first used: it takes longer than all else."""
+
+        def __getattr__(self, name: str) -> Any:
+            vars(self)[name] = value = getattr(_import_torch(), name)
+            return value
+
+    torch = _Torch()
+    Tensor = Any
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 FloatName = Literal["float32", "float64"]
@@ -42,6 +60,17 @@ _OWN_GROUP = Path("/proc/self/cgroup")
 _limit: ContextVar[float | None] = ContextVar("memory limit", default=None)
 _cancelled: ContextVar[Callable[[], bool] | None] = ContextVar("cancelled", default=None)
 _watch: ContextVar[Callable[[float, float], object] | None] = ContextVar("watch", default=None)
+
+
+@functools.cache
+def _import_torch() -> ModuleType:
+    import torch
+
+    with warnings.catch_warnings():
+        # torch says so once; not within runs, as warnings are set for all threads
+        warnings.filterwarnings("ignore", message="Sparse .* tensor support is in beta")
+        torch.eye(1).to_sparse_csr()
+    return torch
 
 
 def resolve_device(name: str) -> torch.device:

@@ -10,16 +10,12 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter
-from skimage.color import lab2rgb, rgb2lab
-from skimage.feature import hessian_matrix_eigvals
-from skimage.filters import gaussian, sobel, threshold_otsu
-from torch import Tensor
+from skimage import color, feature, filters
 
 from napari_saf.arrays import as_array, as_whole
-from napari_saf.device import raise_if_interrupted
+from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 
 __all__ = [
@@ -122,7 +118,7 @@ def channels_last(
 def _lab(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
     if image.shape[-1] != 3:
         raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
-    return np.asarray(rgb2lab(image) / 100, dtype=np.float32)
+    return np.asarray(color.rgb2lab(image) / 100, dtype=np.float32)
 
 
 def _multiscale(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
@@ -153,9 +149,9 @@ def _at_width(channel: NDArray[np.float32], width: float) -> list[NDArray[np.flo
 
     As `skimage.feature.multiscale_basic_features`, which cannot be interrupted.
     """
-    blurred = gaussian(np.ascontiguousarray(channel), sigma=width)
+    blurred = filters.gaussian(np.ascontiguousarray(channel), sigma=width)
     raise_if_interrupted()
-    found = [blurred, sobel(blurred)]
+    found = [blurred, filters.sobel(blurred)]
     raise_if_interrupted()
     slopes = np.gradient(blurred)
     slopes = slopes if blurred.ndim > 1 else [slopes]
@@ -167,7 +163,7 @@ def _at_width(channel: NDArray[np.float32], width: float) -> list[NDArray[np.flo
     n_rows = max(1, _INTERRUPTED_EVERY * len(blurred) // blurred.size)
     for start in range(0, len(blurred), n_rows):
         rows = slice(start, start + n_rows)
-        curvatures[:, rows] = hessian_matrix_eigvals([bend[rows] for bend in bends])
+        curvatures[:, rows] = feature.hessian_matrix_eigvals([bend[rows] for bend in bends])
         raise_if_interrupted()
     return [*found, *curvatures]
 
@@ -235,7 +231,7 @@ def colours_of(points: NDArray[np.floating], features: str) -> NDArray[np.floati
     if features == "texture":
         points, features = points[:, :-1], "lab" if points.shape[1] == 4 else "intensity"
     if features == "lab" and points.shape[1] == 3:
-        return np.asarray(lab2rgb(100 * points.astype(float)))
+        return np.asarray(color.lab2rgb(100 * points.astype(float)))
     if features == "intensity" and points.shape[1] in (1, 3):
         return np.broadcast_to(np.clip(points, 0, 1), (len(points), 3))
     return None
@@ -319,7 +315,7 @@ def image_groups(
         seen = np.concatenate([c.ravel() if m is None else c[m] for c, m in pairs])
         if seen.min() == seen.max():
             raise InvalidInput(f"groups: channel {number} is constant, it makes one group only")
-        threshold = float(threshold_otsu(seen + np.uint8(0)))  # bools have no histogram
+        threshold = float(filters.threshold_otsu(seen + np.uint8(0)))  # bools have no histogram
     return [np.where(channel > threshold, 2, 1) for channel in channels]
 
 

@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans, kmeans_plusplus
-from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
 
+from napari_saf.device import Tensor, torch
 from napari_saf.features import distances
 
 __all__ = [
@@ -62,6 +59,8 @@ def k_means(
     drawn by k-means++. There are no more runs once `cancelled`, asked before each, returns
     True; before the first, the start is returned.
     """
+    from sklearn.cluster import KMeans, kmeans_plusplus  # scikit-learn takes half a second to load
+
     draw = np.random.RandomState(seed) if isinstance(seed, int) else seed
     start = None if isinstance(clusters, int) else clusters
     count = clusters if isinstance(clusters, int) else len(clusters)
@@ -85,6 +84,8 @@ def _without_warning(points: NDArray[np.floating], count: int) -> Iterator[None]
 
     Where it is plain that more do, nothing is done: warnings are set for all threads at once.
     """
+    from sklearn.exceptions import ConvergenceWarning
+
     some = points[:: max(1, len(points) // _N_COMPARED)]
     unit = _DIFFERENCE * float(np.ptp(points, axis=0).max())
     if unit > 0 and len(np.unique(np.round(some / unit), axis=0)) > count:

@@ -12,7 +12,6 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter, gaussian_grad
 from scipy.special import expit
 from skimage.color import rgb2lab
 from skimage.measure import label as number_parts
-from sklearn.decomposition import PCA
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
@@ -308,6 +307,8 @@ def _describe(
         light = image.mean(axis=-1, keepdims=True)
         rest = (image - light).reshape(-1, image.shape[-1])
         n_kept = min(2, rest.shape[1] - 1)
+        from sklearn.decomposition import PCA  # takes half a second to load
+
         kept = PCA(n_kept, random_state=0).fit_transform(rest) if n_kept else rest[:, :0]
         kept = np.pad(kept, ((0, 0), (0, 2 - n_kept))).reshape(*image.shape[:-1], 2)
         colour = np.concatenate([light, kept], axis=-1)

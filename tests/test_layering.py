@@ -144,6 +144,17 @@ def test_what_is_imported_first_is_light(module):
     assert not {"torch", "numpy", "scipy", "skimage"} & set(out.split())
 
 
+def test_docks_wait_for_no_library_of_runs():
+    """Torch and scikit-learn, with the pandas that it brings, are imported by what runs."""
+    docks = sorted((PACKAGE / "_gui").glob("*/dock.py"))
+    names = [".".join(("napari_saf", *path.relative_to(PACKAGE).parts))[:-3] for path in docks]
+    assert len(names) > 6
+    script = f"import {', '.join(names)}, sys\nprint(*sys.modules)"
+    run = [sys.executable, "-c", script]
+    out = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "sklearn", "pandas", "matplotlib"} & set(out.split())
+
+
 def test_public_names_are_there():
     for name in napari_saf.__all__:
         assert getattr(napari_saf, name) is not None

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas
 from numpy.typing import ArrayLike, NDArray
 from skimage.color import gray2rgb
 
@@ -127,6 +126,8 @@ def save_comparison(
         raise InvalidInput("comparison: expected at least one result")
     rows = comparison_table(comparison, truth)
     if suffix == ".csv":
+        import pandas  # takes half a second to load
+
         table = pandas.DataFrame(map(dataclasses.asdict, rows))
         write_csv(target, table.replace([np.inf, -np.inf], np.nan))
         return target
@@ -169,6 +170,8 @@ def result_panels(
         tables = [color_table(map_labels(np.arange(count + 1), colors=colors))[1:]] * len(planes)
     else:
         # A label without pixels in a plane has its mean over the planes that show it.
+        import pandas
+
         values, numbers = pandas.DataFrame(pixels.reshape(-1, 3)), range(1, count + 1)
         means = [values.groupby(plane.ravel()).mean().reindex(numbers) for plane in planes]
         everywhere = pandas.concat(means).groupby(level=0).mean().fillna(_ABSENT)
@@ -294,5 +297,7 @@ def _html_table(rows: Sequence[Row]) -> str:
             f"<b>{text}</b>" if best is not None and getattr(row, column.field) == best else text
             for row, text in zip(rows, texts, strict=True)
         ]
+    import pandas
+
     table: str = pandas.DataFrame(cells).to_html(index=False, escape=False, border=0)
     return table

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from napari_saf.arrays import check_window
-from napari_saf.device import resolve_device
+from napari_saf.device import resolve_device, torch
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import (
     INVERSE,

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from napari_saf.arrays import check_size
+from napari_saf.device import torch
 from napari_saf.dictionary._distance import all_transforms, check_odd
 from napari_saf.dictionary._sample import distances_between
 from napari_saf.errors import InvalidInput

@@ -13,11 +13,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_list
-from napari_saf.device import memory_errors_translated
+from napari_saf.device import memory_errors_translated, torch
 from napari_saf.dictionary._apply import Application, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._atoms import PatchAtoms
 from napari_saf.dictionary._distance import centres_of, check_odd, check_patch_fits

@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import check_size
-from napari_saf.device import resolve_device
+from napari_saf.device import resolve_device, torch
 from napari_saf.errors import InvalidInput
 
 N_SYMMETRIES = 8

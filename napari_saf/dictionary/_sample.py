@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import torch
 
+from napari_saf.device import torch
 from napari_saf.dictionary._distance import (
     INVERSE,
     N_SYMMETRIES,

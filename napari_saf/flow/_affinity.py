@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from torch import Tensor
 
-from napari_saf.device import raise_if_interrupted
+from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow._simplex import cross_product, new_field, row_blocks
 from napari_saf.graph import AbstractGraph, check_symmetric, square_matrix

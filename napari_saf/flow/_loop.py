@@ -7,10 +7,9 @@ import math
 from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import (

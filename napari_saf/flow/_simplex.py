@@ -17,11 +17,10 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from napari_saf.arrays import own_floats
+from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features import distances
 

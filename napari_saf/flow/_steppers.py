@@ -13,9 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
+from napari_saf.device import Tensor, torch
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import new_field, normalize_, row_blocks, softmax, take_columns
 from napari_saf.parameters import check_bounds, documented, parameter

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from napari_saf.device import Tensor, torch
 
 _BLOCK = 32
 _CHUNK = 2**22

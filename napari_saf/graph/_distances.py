@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial import KDTree
-from sklearn.neighbors import NearestNeighbors
 
 from napari_saf.arrays import as_array, as_whole
 from napari_saf.errors import InvalidInput
@@ -76,9 +75,7 @@ def nearest_neighbours(features: ArrayLike, k: int) -> Neighbours:
     if points.shape[1] <= _MOST_TREE_FEATURES:
         found = _by_tree(points, k + 1)
     elif len(points) <= _MOST_EXACT_NODES:
-        search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute", n_jobs=-1)
-        centred = points - points[0]  # products far from the origin lose digits
-        found = search.fit(centred).kneighbors(centred, return_distance=False)
+        found = _by_brute_force(points, points, k + 1)[1]
     else:
         found = _by_index(points - points[0], k + 1)
     # Without the node itself, or without the farthest.
@@ -100,8 +97,7 @@ def mean_nearest_distance(points: ArrayLike, queries: ArrayLike, k: int) -> NDAr
         tree = KDTree(points, leafsize=_LEAF_SIZE, balanced_tree=False)
         lengths = tree.query(queries, k, workers=-1)[0]
     else:
-        search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1)
-        lengths = search.fit(points - points[0]).kneighbors(queries - points[0])[0]
+        lengths = _by_brute_force(points, queries, k)[0]
     return np.asarray(np.reshape(lengths, (len(queries), k)).mean(axis=1))
 
 
@@ -121,6 +117,17 @@ def _by_tree(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:
     found = np.empty((len(points), k), dtype=np.int64)
     found[order] = tree.query(turned[order], k, workers=-1)[1]
     return found
+
+
+def _by_brute_force(
+    points: NDArray[np.generic], queries: NDArray[np.generic], k: int
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    from sklearn.neighbors import NearestNeighbors  # takes half a second to load
+
+    centre = points[0]  # products far from the origin lose digits
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=-1).fit(points - centre)
+    lengths, indices = search.kneighbors(queries - centre)
+    return lengths, indices
 
 
 def _by_index(points: NDArray[np.generic], k: int) -> NDArray[np.int64]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
-from torch import Tensor
 
 from napari_saf.arrays import as_array, own_floats
+from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._distances import nearest_neighbours
 
@@ -110,12 +108,6 @@ class AbstractGraph(ABC):
         if not is_whole or (array.size and not 0 <= array.min() <= array.max() < self.n_nodes):
             raise InvalidInput(f"nodes: expected whole numbers from 0 to {self.n_nodes - 1}")
         return array.astype(np.int64)
-
-
-with warnings.catch_warnings():
-    # torch says once that these are in beta; not in a thread, as warnings are set for all threads
-    warnings.filterwarnings("ignore", message="Sparse .* tensor support is in beta")
-    torch.eye(1).to_sparse_csr()
 
 
 class SparseProduct:

@@ -8,13 +8,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from torch import Tensor
 
 from napari_saf.arrays import as_list, as_whole, check_mask, check_window, own_floats
-from napari_saf.device import check_memory, raise_if_interrupted
+from napari_saf.device import Tensor, check_memory, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._graph import AbstractGraph, Averager, SparseProduct, symmetric_part

@@ -6,13 +6,12 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from skimage.transform import resize_local_mean
-from torch import Tensor
 
 from napari_saf.arrays import check_mask
+from napari_saf.device import Tensor, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph._graph import AbstractGraph, Averager
 from napari_saf.graph._grid import GridGraph

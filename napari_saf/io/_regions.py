@@ -6,10 +6,9 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, as_whole
@@ -18,6 +17,9 @@ from napari_saf.io._masks import Axes, count_labels, image_channels, label_axes,
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
+
+if TYPE_CHECKING:
+    import pandas
 
 Table = dict[str, NDArray[Any]]
 _LAYOUT = {"na_rep": "nan", "float_format": "%.10g"}
@@ -208,6 +210,8 @@ def table_text(table: Table) -> str:
 
 
 def _frame(table: Table) -> pandas.DataFrame:
+    import pandas  # takes half a second to load
+
     return pandas.DataFrame({name: column.tolist() for name, column in table.items()})
 
 

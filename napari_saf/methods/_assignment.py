@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.ndimage import label as label_regions
 from scipy.sparse.csgraph import dijkstra
 
 from napari_saf.arrays import as_array, as_whole, check_size
+from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features import distances
 from napari_saf.flow import (

@@ -7,9 +7,9 @@ import math
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features import squared_distances
 from napari_saf.methods._clustering import AbstractState, Tasks

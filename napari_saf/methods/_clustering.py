@@ -13,10 +13,9 @@ from collections.abc import Callable, Generator, Iterator
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import kmeans_plusplus
 
+from napari_saf.device import torch
 from napari_saf.features import MAX_EXACT_FEATURES, squared_distances
 from napari_saf.flow import (
     Cancelled,
@@ -109,6 +108,8 @@ def start_points(call: Call, n_clusters: int, draw: int | np.random.RandomState)
     # Some may be drawn where one is given: draw as many as if none were.
     count = min(n_clusters, len(call.features))
     # Arthur and Vassilvitskii, https://doi.org/10.5555/1283383.1283494.
+    from sklearn.cluster import kmeans_plusplus  # takes half a second to load
+
     drawn_points, _ = kmeans_plusplus(call.features.cpu().numpy(), count, random_state=draw)
     for drawn in torch.from_numpy(drawn_points):
         point = drawn.to(points)

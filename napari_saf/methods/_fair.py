@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.flow import from_assignment, not_cancelled
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points

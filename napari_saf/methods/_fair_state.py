@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from napari_saf.device import torch
 from napari_saf.features import distances, squared_distances
 from napari_saf.flow import row_maxima
 from napari_saf.graph import SparseProduct

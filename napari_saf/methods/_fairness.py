@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import rel_entr, xlogy
 
+from napari_saf.device import torch
 from napari_saf.features import squared_distances
 from napari_saf.flow import normalize_, softmax
 from napari_saf.graph import Averager, SparseProduct

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, own_floats
-from napari_saf.device import float_type, resolve_device
+from napari_saf.device import float_type, resolve_device, torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes

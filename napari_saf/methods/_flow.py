@@ -6,10 +6,9 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from napari_saf.device import float_type, raise_if_interrupted
+from napari_saf.device import float_type, raise_if_interrupted, torch
 from napari_saf.features import distances
 from napari_saf.flow import (
     STEPPERS,

@@ -6,8 +6,8 @@ import functools
 from typing import Literal
 
 import numpy as np
-import torch
 
+from napari_saf.device import torch
 from napari_saf.flow import normalize_, row_maxima, softmax
 from napari_saf.graph import (
     AbstractGraph,

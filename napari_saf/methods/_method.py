@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_whole, check_size
@@ -27,6 +26,7 @@ from napari_saf.device import (
     float_type,
     memory_errors_translated,
     resolve_device,
+    torch,
 )
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.flow import Cancelled, not_cancelled

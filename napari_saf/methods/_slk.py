@@ -6,9 +6,9 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
+from napari_saf.device import torch
 from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes, softmax
 from napari_saf.graph import GraphUnion, GridGraph

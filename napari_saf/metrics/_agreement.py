@@ -8,10 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.optimize import linear_sum_assignment
-from scipy.stats import entropy
-from sklearn.metrics import normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
+from scipy.special import entr
 
 from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
@@ -36,6 +33,8 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
     InvalidInput
         If shapes differ, arrays are empty, or numbers are not whole.
     """
+    from sklearn.metrics import normalized_mutual_info_score  # takes half a second to load
+
     return float(normalized_mutual_info_score(*_check_classes(classes, labels)))
 
 
@@ -47,6 +46,9 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     labels left over are wrong.
     """
     truth, found = _check_classes(classes, labels)
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics.cluster import contingency_matrix
+
     table = contingency_matrix(truth, found)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(truth))
@@ -150,11 +152,16 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
         np.maximum.at(best, table.row, table.data / union)
         apart = np.square(in_region).sum() + np.square(in_label).sum()
         n_apart = apart - 2 * np.square(table.data).sum()
-        halves = entropy(in_region, base=2) + entropy(in_label, base=2)
+        halves = _entropy(in_region) + _entropy(in_label)
         covering = in_region @ best / in_region.sum()
         rand_index = 1 - n_apart / (n * (n - 1)) if n > 1 else 1.0
-        rows.append((covering, rand_index, max(0.0, 2 * entropy(table.data, base=2) - halves)))
+        rows.append((covering, rand_index, max(0.0, 2 * _entropy(table.data) - halves)))
     return RegionAgreement(*np.mean(rows, axis=0).tolist())
+
+
+def _entropy(counts: NDArray[np.floating]) -> float:
+    """Return the entropy of counts, in bits."""
+    return float(entr(counts / counts.sum()).sum() / np.log(2))
 
 
 def _tables(labels: ArrayLike, references: ArrayLike) -> Iterator[sparse.coo_array]:

@@ -6,11 +6,11 @@ import itertools
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr, rel_entr
 
 from napari_saf.arrays import as_labels
+from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.graph import AbstractGraph
 from napari_saf.points import weighted_medoid

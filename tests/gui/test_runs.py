@@ -127,7 +127,13 @@ def test_frames_come_no_more_often_than_the_settings_say(dock, qtbot):
 def test_tasks_at_a_time_each_take_their_threads_and_leave_the_number_as_it_was(qtbot):
     from napari.settings import get_plugin_settings
 
-    before, settings = torch.get_num_threads(), get_plugin_settings("napari-saf")
+    def count():
+        task = Task(lambda report, cancelled: torch.get_num_threads())
+        with qtbot.waitSignal(task.returned) as returned:
+            task.start()
+        return returned.args[0]
+
+    settings, of_window, usual = get_plugin_settings("napari-saf"), torch.get_num_threads(), count()
     both, seen = threading.Barrier(2, timeout=20), []
 
     def look(report, cancelled):
@@ -136,16 +142,13 @@ def test_tasks_at_a_time_each_take_their_threads_and_leave_the_number_as_it_was(
         both.wait()
 
     tasks = []
-    for n_threads in (before + 1, 0):
+    for n_threads in (usual + 1, 0):
         settings.computing.threads = n_threads
         tasks.append(Task(look))
         tasks[-1].start()
     assert all(task.wait(30) for task in tasks)
-    assert sorted(seen) == [before, before + 1]
-    later = Task(lambda report, cancelled: torch.get_num_threads())
-    with qtbot.waitSignal(later.returned) as returned:
-        later.start()
-    assert returned.args == [before] and torch.get_num_threads() == before
+    assert sorted(seen) == [usual, usual + 1]
+    assert count() == usual and torch.get_num_threads() == of_window
 
 
 def test_work_of_unknown_length_leaves_the_screen_in_peace(qtbot):

@@ -20,7 +20,7 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.layers.masks import show_as_labels
 from napari_saf._gui.runs.controller import RunController, RunJob
-from napari_saf._gui.runs.run import Frame, Task
+from napari_saf._gui.runs.run import Frame, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import METHODS, AbstractMethod
@@ -91,6 +91,15 @@ class RunDock(QWidget):
         for layer in viewer.layers:
             self._on_opened(layer)
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
+        QTimer.singleShot(0, self._load_libraries)
+
+    def _load_libraries(self) -> None:
+        """Import what the first run needs, in the background, once the dock is there."""
+        if not self._lifetime.has_ended:
+            self.run_in_background("libraries", load_libraries, self._on_libraries_loaded)
+
+    def _on_libraries_loaded(self, loaded: object) -> None:
+        """Show what only those know."""
 
     def start(self) -> None:
         """Start a run with what the dock says; nothing in a dock that only follows runs."""

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from napari_saf.arrays import inside_of
-from napari_saf.device import check_memory, memory_errors_translated
+from napari_saf.device import check_memory, memory_errors_translated, torch
 from napari_saf.features import is_rgb, standardized
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from scipy import ndimage
@@ -18,6 +17,7 @@ from napari_saf._gui.layers.placement import image_region, labelled_axes, pixels
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.prototypes.labels import LabelState, LayerSource, Source
 from napari_saf._gui.runs.run import RunStart
+from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features import distances
 from napari_saf.graph import GridGraph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
 import time
@@ -11,13 +12,18 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
-from napari_saf.device import gibibytes, interruptible, memory_errors_translated, memory_limit
+from napari_saf.device import (
+    gibibytes,
+    interruptible,
+    memory_errors_translated,
+    memory_limit,
+    torch,
+)
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet
 from napari_saf.methods import AbstractMethod, Cancelled, SweepMethod, run_to_end
@@ -29,6 +35,7 @@ _logger = logging.getLogger(__name__)
 _LEAST, _SMOOTHING = 1e-10, 0.1
 _LARGE_SHARE = 0.25
 """Of the memory that is free; from here on it is said how much a run takes."""
+_asking = threading.Lock()
 
 
 class Task(QObject):
@@ -54,7 +61,6 @@ class Task(QObject):
         self._settings = current_settings()
         self._began = time.perf_counter()
         self._cancelled = threading.Event()
-        self._n_threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._work, name="napari-saf run")
         self._memory = 0.0, 0.0
         self.memory_note = ""  # where much of it is needed
@@ -96,8 +102,10 @@ class Task(QObject):
         self._function = None  # which may hold this task
         # OpenMP has a number of threads for each thread: the main thread and other tasks keep
         # theirs. One that first asks for it gets the number set last, so it asks before it sets.
+        with _asking:
+            usual = _usual_threads()
         torch.get_num_threads()
-        torch.set_num_threads(settings.threads or self._n_threads)
+        torch.set_num_threads(settings.threads or usual)
         try:
             with (
                 memory_limit(settings.memory_limit, self._note_memory),
@@ -113,9 +121,20 @@ class Task(QObject):
                 _logger.exception("the run failed")
             self.failed.emit(error)
         finally:
-            torch.set_num_threads(self._n_threads)  # for threads to come
+            torch.set_num_threads(usual)  # for threads to come
             self.is_over = True
             self.finished.emit()
+
+
+def load_libraries(cancelled: Callable[[], bool]) -> None:
+    """Import what runs need and docks do not; `Task` has imported torch."""
+    import sklearn.cluster  # noqa: F401
+
+
+@functools.cache
+def _usual_threads() -> int:
+    """Return the number of threads that torch has before the first task says otherwise."""
+    return torch.get_num_threads()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

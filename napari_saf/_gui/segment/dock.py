@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import napari
@@ -189,12 +190,19 @@ class SegmentWidget(RunDock):
         field = self.form.prototypes_field
         if field is not None:
             self.input.choose(features=field.image_options.get("features"))
+        if "torch" in sys.modules:
+            self._show_device(values)
+        self._show_automatic()
+
+    def _show_device(self, values: Mapping[str, Any]) -> None:
         try:
             device = resolve_device(str(values.get("device", "cpu"))).type.upper()
         except SafError:
             device = f"{values['device']}: not there"
         self._device.setText(", ".join([device, str(values.get("dtype", ""))]).strip(", "))
-        self._show_automatic()
+
+    def _on_libraries_loaded(self, loaded: object) -> None:
+        self._on_form_changed()
 
     def _show_automatic(self, n_labels: int = 0) -> None:
         """Say what is chosen for the image, and so many labels in the run that has begun."""
