@@ -72,5 +72,9 @@ from .result import (
     Snapshot as Snapshot,
     Status as Status,
 )
+from .tiles import (
+    LargeLabels as LargeLabels,
+    label_large as label_large,
+)
 
 __version__: str

@@ -21,6 +21,7 @@ from napari_saf.errors import InvalidInput
 __all__ = [
     "FEATURES",
     "MAX_EXACT_FEATURES",
+    "REACH",
     "Scaling",
     "channels_last",
     "check_group_source",
@@ -251,6 +252,9 @@ FEATURES: dict[str, Callable[..., NDArray[np.float32]]] = {
 
 Beside the image they get the axes along which pixels are neighbours, and the mask if there is one.
 """
+
+REACH = {"intensity": 0, "lab": 0, "texture": 8}  # 4 standard deviations, as scipy has it
+"""How many pixels away a feature looks, of those that are the same in any part of an image."""
 
 MAX_EXACT_FEATURES = 25
 """With more features, squared distances are computed by a product of matrices."""

@@ -17,7 +17,14 @@ from napari_saf.features import FEATURES, Scaling, channels_last, check_group_so
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
-__all__ = ["AUTO", "GIVEN_FEATURES", "PLAIN", "ImageOptions", "prepare_images"]
+__all__ = [
+    "AUTO",
+    "GIVEN_FEATURES",
+    "PLAIN",
+    "ImageOptions",
+    "contrast_noise",
+    "prepare_images",
+]
 
 Weights = Literal["auto", "uniform", "nonlocal", "contrast"]
 AUTO = "auto"
@@ -203,8 +210,11 @@ def prepare_images(
     masks: list[Any],
     given: list[NDArray[np.floating]] | None,
     options: ImageOptions,
+    noise: NDArray[np.float64] | None = None,
 ) -> tuple[list[GridGraph], dict[str, Any]]:
     """Scale images, compute or check their features; return the graphs and fields of a problem.
+
+    Weights by contrast take the `noise` of `contrast_noise`, by default that of each image.
 
     The features (n_nodes, n_features), the groups, image-shaped, None where the options do not say
     what makes them, the options with the scaling, given or found, and the share that is clipped.
@@ -242,7 +252,7 @@ def prepare_images(
             axes = _averaged_axes(options.window, shape)
             features = FEATURES[options.features](scaled, axes, small)
         raise_if_interrupted()
-        grid = _grid_of(scaled, small, options)
+        grid = _grid_of(scaled, small, options, noise)
         grid = CoarseGrid(grid, array.shape[:-1], mask) if is_coarse else grid
         grids.append(grid)
         rows.append(grid.gather(features))
@@ -250,8 +260,30 @@ def prepare_images(
     return grids, {"features": nodes, "groups": groups, "options": options, "clipped": clipped}
 
 
-def _grid_of(
+def contrast_noise(
+    image: NDArray[np.generic], mask: NDArray[np.bool_] | None, options: ImageOptions
+) -> NDArray[np.float64]:
+    """Return the variances of the noise that weights by contrast take for an image.
+
+    Its channels come last; the options are resolved, and have a scaling.
+    """
+    assert options.scaling is not None
+    return _guide_and_noise(options.scaling.apply(image), mask, options)[1]
+
+
+def _guide_and_noise(
     scaled: NDArray[np.float32], mask: NDArray[np.bool_] | None, options: ImageOptions
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    guide = FEATURES["lab"](scaled) if scaled.shape[-1] == 3 else scaled
+    window = check_window(options.window, scaled.shape[:-1])  # type: ignore[arg-type]
+    return guide, _noise_variances(guide, [side > 1 for side in window], mask)
+
+
+def _grid_of(
+    scaled: NDArray[np.float32],
+    mask: NDArray[np.bool_] | None,
+    options: ImageOptions,
+    noise: NDArray[np.float64] | None,
 ) -> GridGraph:
     assert not isinstance(options.window, str)
     shape, n_channels = scaled.shape[:-1], scaled.shape[-1]
@@ -261,14 +293,14 @@ def _grid_of(
     stride, patch = 1, (3,) * len(shape)
     rho = _PATCH_RHO * math.prod(patch) * n_channels
     if options.weights == "contrast":  # in so far as noise does not make it
-        guide = FEATURES["lab"](scaled) if n_channels == 3 else scaled
+        guide, own = _guide_and_noise(scaled, mask, options)
+        variances = own if noise is None else noise
         stride = 1 if max(window) < _WIDE_WINDOW else 2
         while stride > 1 and (
             math.prod(side // 2 // stride * 2 + 1 for side in window) > _MOST_NEIGHBOURS
         ):
             stride += 1
         patch = tuple(3 if stride > 1 and side > 1 else 1 for side in window)
-        variances = _noise_variances(guide, [side > 1 for side in window], mask)
         # A squared difference of two noisy values has the variance 8 sigma^4.
         deviation = (8 * math.prod(patch) * np.square(variances).sum()) ** 0.5
         rho = _CONTRAST_RHO * math.prod(patch) + _NOISE_DEVIATIONS * deviation

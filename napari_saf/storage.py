@@ -32,6 +32,7 @@ __all__ = [
     "VersionedModel",
     "atomic_write",
     "check_room",
+    "check_unpacked",
     "format_errors",
     "hidden_name",
     "load_tensors",
@@ -222,10 +223,16 @@ def check_room(n_bytes: int, n_stored: int | None = None) -> None:
 
     MemoryError if as much is not free, ValueError if no compression makes so much of so little.
     """
-    if n_stored is not None and n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
-        raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
+    if n_stored is not None:
+        check_unpacked(n_bytes, n_stored)
     if n_bytes > free_memory():
         raise MemoryError
+
+
+def check_unpacked(n_bytes: int, n_stored: int) -> None:
+    """Raise ValueError if no compression makes so many bytes of those that are stored."""
+    if n_bytes > max(_ALWAYS, _MOST_UNPACKED * n_stored):
+        raise ValueError(f"it says that it has {n_bytes} bytes of pixels, in a file of {n_stored}")
 
 
 def read_limited(file: Path, n_bytes: int) -> bytes:

@@ -19,7 +19,7 @@ LAYERS = [
     {"methods", "regions"},
     {"dictionary"},
     {"io", "metrics", "samples"},
-    {"batch", "comparison"},
+    {"batch", "comparison", "tiles"},
     {"cli", "_gui"},
     {"__main__"},
 ]

@@ -15,14 +15,18 @@ from napari_saf.io._figure import (
 )
 from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._labelling import Labelling, is_own_mask, read_mask
+from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import (
     color_labels,
     color_table,
     count_labels,
+    describe_zarr,
+    label_axes,
     map_labels,
     save_binary_masks,
     save_masks,
 )
+from napari_saf.io._note import write_note
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,
     LABELS_MARK,
@@ -69,20 +73,24 @@ __all__ = [
     "Export",
     "ImageFile",
     "Labelling",
+    "LazyImage",
     "PaintedClass",
     "PrototypeSet",
     "Recipe",
+    "Region",
     "Wanted",
     "check_suffix",
     "color_labels",
     "color_table",
     "count_labels",
+    "describe_zarr",
     "displayed_plane",
     "file_state",
     "file_stem",
     "find_images",
     "is_own_mask",
     "is_zarr",
+    "label_axes",
     "load_prototypes",
     "load_recipe",
     "load_strokes",
@@ -90,6 +98,7 @@ __all__ = [
     "mask_stem",
     "mask_suffix",
     "number_regions",
+    "open_lazily",
     "printable",
     "read_array",
     "read_image",
@@ -105,10 +114,12 @@ __all__ = [
     "save_strokes",
     "save_table",
     "show_image",
+    "spelled",
     "table_cell",
     "table_text",
     "thinned",
     "with_level",
     "with_taught",
     "write_csv",
+    "write_note",
 ]

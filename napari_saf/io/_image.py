@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -190,7 +190,7 @@ def _read_tiff(path: Path, in_colors: bool) -> ImageFile:
         if not file.series:
             raise ValueError("it holds no image")
         series = file.series[0]
-        axes = _letters(series.axes)
+        axes = letters_of(series.axes)
         kind = series.keyframe.photometric
         if kind == tifffile.PHOTOMETRIC.SEPARATED:
             raise ValueError("it holds inks (CMYK); save it as RGB")
@@ -202,11 +202,11 @@ def _read_tiff(path: Path, in_colors: bool) -> ImageFile:
             # Tables hold 16 bits a channel.
             array = (series.keyframe.colormap >> 8).astype(np.uint8).T[array]
             axes += "c"
-        sizes = _ome_sizes(file) if file.is_ome else _imagej_sizes(file)
+        sizes = ome_sizes(file) if file.is_ome else imagej_sizes(file)
     return ImageFile.of(array, axes, sizes)
 
 
-def _letters(axes: str) -> str:
+def letters_of(axes: str) -> str:
     """Return a letter for each axis: unknown ones become those of t, z, y, x that are free."""
     if axes.count("S") + axes.count("C") > 1:
         raise ValueError(f"axes {axes}: expected one axis of channels")
@@ -216,7 +216,7 @@ def _letters(axes: str) -> str:
     return "".join(reversed([name or free.pop(0) for name in reversed(names)]))
 
 
-def _ome_sizes(file: Any) -> Sizes:
+def ome_sizes(file: Any) -> Sizes:
     import tifffile
 
     image = tifffile.xml2dict(file.ome_metadata or "").get("OME", {}).get("Image", {})
@@ -230,7 +230,7 @@ def _ome_sizes(file: Any) -> Sizes:
     return sizes
 
 
-def _imagej_sizes(file: Any) -> Sizes:
+def imagej_sizes(file: Any) -> Sizes:
     metadata, tags = file.imagej_metadata or {}, file.pages[0].tags
     unit = str(metadata.get("unit", "pixel")).replace("\\u00B5", "µ")
     sizes = {"z": float(metadata.get("spacing", 0))}
@@ -243,6 +243,18 @@ def _imagej_sizes(file: Any) -> Sizes:
 
 def _read_zarr(path: Path) -> ImageFile:
     """Read the finest level of the first multiscale image of an OME-Zarr folder (0.1 to 0.5)."""
+    levels, names, sizes = open_zarr(path)
+    stored = levels[0]
+    check_room(stored.nbytes)
+    check_chunks(stored, path / stored.path)
+    return ImageFile.of(np.asarray(stored), names, sizes)
+
+
+def open_zarr(path: Path) -> tuple[list[zarr.Array], str, Sizes]:
+    """Return the levels of the first multiscale image of an OME-Zarr folder, its axes and sizes.
+
+    Only metadata are read: `check_chunks` comes before pixels.
+    """
     import zarr
 
     group = zarr.open_group(path, mode="r")
@@ -251,13 +263,10 @@ def _read_zarr(path: Path) -> ImageFile:
     if not multiscales:
         raise ValueError("the folder holds no OME-Zarr image")
     multiscale = multiscales[0]
-    dataset = multiscale["datasets"][0]
-    stored: Any = group[dataset["path"]]
+    levels: list[Any] = [_member(group, dataset["path"]) for dataset in multiscale["datasets"]]
+    stored = levels[0]
     if stored.dtype.kind not in "biuf":
         raise ValueError(f"expected real numbers, got {stored.dtype}")
-    codecs, shard = _checked_codecs(stored)
-    check_room(stored.nbytes)
-    _check_chunks(stored, codecs, shard, path / stored.path)
     axes = multiscale.get("axes", "tczyx")[-stored.ndim :]
     if len(axes) != stored.ndim:
         raise ValueError(f"{len(axes)} axes are named, the array has {stored.ndim}")
@@ -265,9 +274,17 @@ def _read_zarr(path: Path) -> ImageFile:
     described = [{"name": axis} if isinstance(axis, str) else axis for axis in axes]
     kinds = {"channel": "c", "time": "t"}
     names = [kinds.get(str(axis.get("type")), str(axis["name"]).lower()[:1]) for axis in described]
-    sizes = zip(names, _scale(multiscale, dataset, stored.ndim), described, strict=False)
-    units = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in sizes}
-    return ImageFile.of(np.asarray(stored), "".join(names), units)
+    scale = _scale(multiscale, multiscale["datasets"][0], stored.ndim)
+    found = zip(names, scale, described, strict=False)
+    units = {name: (size, str(axis.get("unit", "pixel"))) for name, size, axis in found}
+    return levels, "".join(names), units
+
+
+def _member(group: zarr.Group, name: object) -> Any:
+    """Return an array within a group; a name that leads out of it is refused."""
+    if not isinstance(name, str) or ".." in name.split("/") or name.startswith("/"):
+        raise ValueError(f"level {name!r}: expected a place within the folder")
+    return group[name]
 
 
 def _checked_codecs(array: zarr.Array) -> tuple[list[_Codec], _Codec]:
@@ -296,21 +313,35 @@ def _name(codec: _Codec) -> str:
     return str(codec.get("id", codec.get("name"))).removeprefix("numcodecs.")
 
 
-def _check_chunks(array: zarr.Array, codecs: list[_Codec], shard: _Codec, folder: Path) -> None:
-    """Refuse chunks that take more time or memory than their pixels, before they are decoded."""
+def check_chunks(
+    array: zarr.Array,
+    folder: Path,
+    region: Sequence[slice] | None = None,
+    known: set[Path] | None = None,
+) -> None:
+    """Refuse chunks that take more time or memory than their pixels, before they are decoded.
+
+    ValueError also for codecs that execute something. Of a `region`, its chunks alone count, and
+    of those the files that are not `known`, to which they are added.
+    """
+    codecs, shard = _checked_codecs(array)
     n_bytes = math.prod(array.chunks) * array.dtype.itemsize
     n_chunks = math.prod(-(-n // k) for n, k in zip(array.shape, array.chunks, strict=True))
-    if n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
+    if region is None and n_chunks > _MAX_CHUNKS and n_bytes < _LEAST_CHUNK:
         raise ValueError(
             f"{n_chunks} chunks of {n_bytes} bytes: expected at most {_MAX_CHUNKS}, or larger ones"
         )
     stored = array.shards or array.chunks
-    counts = [range(-(-n // k)) for n, k in zip(array.shape, stored, strict=True)]
+    within = [slice(0, side) for side in array.shape] if region is None else region
+    counts = [
+        range(one.start // side, -(-one.stop // side))
+        for one, side in zip(within, stored, strict=True)
+    ]
     n_in_shard = math.prod(stored) // math.prod(array.chunks)
     names = [_name(codec) for codec in codecs]
     for place in itertools.product(*counts):
         file = folder / array.metadata.encode_chunk_key(place)
-        if not file.exists():
+        if not file.exists() or (known is not None and file in known):
             continue
         if not file.is_file():  # such as a link to a device without an end
             raise ValueError(f"chunk {place}: expected a file")
@@ -320,8 +351,10 @@ def _check_chunks(array: zarr.Array, codecs: list[_Codec], shard: _Codec, folder
         for chunk in chunks:
             if not _is_fine(chunk, names, _MOST_WIDENED * n_bytes + _HEADER):
                 raise ValueError(
-                    f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels"
+                    f"a chunk is damaged, or more than the {n_bytes} bytes of its pixels: {file}"
                 )
+        if known is not None:
+            known.add(file)
 
 
 def _chunks_of_shard(content: bytes, shard: _Codec, n_chunks: int) -> list[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import colorsys
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ _SPELLED_OUT = {symbol: name for name, symbol in _SYMBOLS.items()} | {
     "pixels": "pixel",
 }
 _INSIDE = 255
+_OME_ZARR = "0.5"
 _AXES = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
 """How few and how many axes a format holds."""
 
@@ -334,31 +336,48 @@ def _write_npy(path: Path, mask: _Mask) -> None:
 
 def _write_zarr(path: Path, mask: _Mask) -> None:
     import zarr
-    from ome_zarr.format import FormatV05
-    from ome_zarr.writer import Methods, write_image
 
-    axes, label_map = mask.axes, mask.label_map
-    units = {name: _spelled_out(unit) for name, unit in axes.units.items() if unit != "pixel"}
     group = zarr.open_group(path, mode="w", zarr_format=3)
-    write_image(
-        mask.labels,
-        group,
-        name=printable(mask.name),
-        scale_factors=[],
-        method=Methods.NEAREST,
-        fmt=FormatV05(),
-        axes=list(axes.names),
-        scale=axes.scale or None,
-        axes_units=units or None,
+    group.create_array("s0", data=mask.labels, dimension_names=mask.axes.names)
+    shapes = [mask.labels.shape]
+    group.attrs.update(
+        describe_zarr(["s0"], shapes, mask.axes, mask.label_map, mask.note, mask.name)
     )
+
+
+def describe_zarr(
+    paths: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
+    axes: Axes,
+    label_map: LabelMap,
+    note: str,
+    name: str,
+) -> dict[str, Any]:
+    """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid.
+
+    A pixel of a level is the first of those of the finest level that it stands for.
+    """
+    kinds = {"t": "time"}
+    described = []
+    for letter in axes.names:
+        unit = _spelled_out(axes.units.get(letter, "pixel"))
+        own = {"name": letter, "type": kinds.get(letter, "space")}
+        described.append(own if unit == "pixel" else own | {"unit": unit})
+    datasets = []
+    for path, shape in zip(paths, shapes, strict=True):
+        steps = [2 ** round(math.log2(a / b)) for a, b in zip(shapes[0], shape, strict=True)]
+        scale = [axes.scale.get(n, 1.0) * k for n, k in zip(axes.names, steps, strict=True)]
+        transformations = [{"type": "scale", "scale": scale}]
+        datasets.append({"path": path, "coordinateTransformations": transformations})
     rows = zip(label_map.numbers.tolist(), color_table(label_map)[1:].tolist(), strict=True)
-    described = {
-        "version": group.attrs["ome"]["version"],
+    about = {
+        "version": _OME_ZARR,
         "colors": [{"label-value": label, "rgba": [*color, 255]} for label, color in rows],
         "properties": [{"label-value": n, "name": label_map.names[n]} for n in label_map.names],
     }
-    group.attrs["ome"] = group.attrs["ome"] | {"image-label": described}
-    group.attrs[NOTE_KEY] = json.loads(mask.note)
+    multiscale = {"axes": described, "datasets": datasets, "name": printable(name)}
+    ome = {"version": _OME_ZARR, "multiscales": [multiscale], "image-label": about}
+    return {"ome": ome, NOTE_KEY: json.loads(note)}
 
 
 def _write_tiff(path: Path, mask: _Mask) -> None:

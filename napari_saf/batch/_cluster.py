@@ -1,0 +1,122 @@
+"""Tasks for workers of dask: processes of this machine, threads, or a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from napari_saf.errors import ComputeError, SafError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+T = TypeVar("T")
+_AHEAD = 2
+"""Tasks that are sent for each thread of the workers: a scheduler need not know all of them."""
+_ATTEMPTS = 2
+"""How many workers may die of a task."""
+
+
+@contextmanager
+def local_client(n_processes: int) -> Iterator[Client]:
+    """Give a client of so many processes of this machine, which share its threads.
+
+    They end with this process, however that ends.
+    """
+    import dask
+    import torch
+    from distributed import Client, LocalCluster
+
+    share = str(max(1, torch.get_num_threads() // n_processes))
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    settings = {
+        "distributed.scheduler.allowed-failures": _ATTEMPTS - 1,
+        # One task at a time: where a worker dies, it is known of what.
+        "distributed.scheduler.worker-saturation": 1.0,
+        "distributed.nanny.pre-spawn-environ": dict.fromkeys(names, share),
+        "distributed.comm.timeouts.connect": "60s",
+        # Workers log for themselves, and what they die of is told as an error.
+        "distributed.logging.distributed": "critical",
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=n_processes,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Client]:
+    """Give a client of the scheduler at an address; SafError if there is none."""
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout="20s")
+    except (OSError, ValueError) as error:
+        raise SafError(f"{address}: no scheduler of dask answers: {error}") from error
+    with client:
+        yield client
+
+
+def run_tasks(
+    client: Client | None, function: Callable[[T], Any], items: Iterable[T]
+) -> Iterator[tuple[T, Callable[[], Any]]]:
+    """Yield each item once it is done, with what returns the outcome, or raises what was raised.
+
+    Without a client the items are done here, one after another. A few tasks for each worker are
+    under way at any time, and ended where the iteration is.
+    """
+    if client is None:
+        for item in items:
+            yield item, lambda item=item: function(item)  # type: ignore[misc]
+        return
+    from distributed import as_completed
+
+    waiting, running = iter(items), dict[Any, T]()
+    queue = as_completed()
+
+    def send(count: int) -> None:
+        for item in itertools.islice(waiting, count):
+            future = client.submit(function, item, pure=False)
+            running[future] = item
+            queue.add(future)
+
+    try:
+        send(max(4, _AHEAD * sum(client.nthreads().values())))
+        for future in queue:
+            item = running.pop(future)
+            send(1)
+            yield item, lambda future=future: _outcome(future)  # type: ignore[misc]
+            future.release()
+    finally:
+        client.cancel(list(running))
+
+
+def _outcome(future: Future) -> Any:
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise ComputeError(
+            "the process died, perhaps for want of memory; try fewer --jobs"
+        ) from error
+    except (CancelledError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ComputeError(f"the cluster lost the task: {error}") from error
+
+
+def is_in_process(client: Client) -> bool:
+    """Tell whether the workers are threads of this process, which see its memory."""
+    return str(client.scheduler.address).startswith("inproc")

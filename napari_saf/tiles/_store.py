@@ -1,0 +1,267 @@
+"""Where the labels of a large image go: a pyramid in zarr, and a journal of what is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from napari_saf import storage
+from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.io import (
+    LazyImage,
+    Region,
+    check_suffix,
+    describe_zarr,
+    is_zarr,
+    label_axes,
+    map_labels,
+    mask_stem,
+    write_note,
+)
+from napari_saf.tiles._plan import Plan
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+
+_KEY = "napari-saf-tiles"
+"""Name of the attribute that says which plan a store is of, and whether all of it is there."""
+Done = dict[tuple[int, ...], dict[int, int]]
+"""Pixels of each label by level and place of a tile."""
+
+
+def plan_digest(plan: Plan) -> str:
+    """Return a short name for a plan."""
+    text = json.dumps(plan.model_dump(by_alias=True), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class LabelStore:
+    """A label pyramid that is being written; until it is whole it is no OME-Zarr.
+
+    `path` ends in ``.ome.zarr``, or lies in the folder ``labels`` of an OME-Zarr image.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = path.with_name(f"{path.name}.journal")
+        self.image = path.parent.parent if path.parent.name == "labels" else None
+        if self.image is not None and (self.image / "zarr.json").is_file():
+            if path.name in (".", "..") or path.suffix:
+                raise InvalidInput(f"{path}: expected a plain name within labels")
+            return
+        if self.image is not None and is_zarr(self.image):
+            raise InvalidInput(
+                f"{path}: the image is an OME-Zarr older than 0.5, whose labels this would not "
+                "be; save them in a store of their own"
+            )
+        self.image = None
+        check_suffix(path, [".ome.zarr"])
+
+    def finished(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what is said of a whole store of the same request, None without one.
+
+        InvalidInput if something else is there.
+        """
+        if not self.path.exists():
+            return None
+        about = self._about()
+        if about is None:
+            raise InvalidInput(
+                f"{self.path}: is there already, and no mask of tiles; "
+                "--overwrite replaces a zarr store"
+            )
+        if about.get("finished") is None:
+            return None
+        if about.get("request") != request:
+            raise InvalidInput(
+                f"{self.path}: is there already, from another run; --overwrite replaces it"
+            )
+        return about
+
+    def _about(self) -> dict[str, Any] | None:
+        try:
+            plain = storage.read_json(self.path / "zarr.json")
+        except (OSError, ValueError, FormatError, InvalidInput):
+            return None
+        attributes = plain.get("attributes") if isinstance(plain, dict) else None
+        about = attributes.get(_KEY) if isinstance(attributes, dict) else None
+        return about if isinstance(about, dict) else None
+
+    def remove(self) -> None:
+        """Remove what is there, if it is a zarr store."""
+        if self.path.exists() and not is_zarr(self.path):
+            raise InvalidInput(f"{self.path}: is no zarr store; it stays as it is")
+        storage.remove_path(self.journal)
+        storage.remove_path(self.path)
+
+    def create(self, plan: Plan) -> None:
+        """Make the empty arrays of all levels."""
+        with written(self.path):
+            storage.make_folder(self.path.parent)
+            group = zarr.open_group(self.path, mode="w", zarr_format=3)
+            kind = np.min_scalar_type(plan.most_label)
+            for level, shape in enumerate(plan.level_shapes()):
+                group.create_array(
+                    str(level),
+                    shape=shape,
+                    chunks=plan.chunk,
+                    shards=plan.tile,
+                    dtype=kind,
+                    dimension_names=plan.axes,
+                )
+            group.attrs[_KEY] = {"plan": plan_digest(plan)}
+
+    def is_of(self, plan: Plan) -> bool:
+        """Tell whether the arrays of a plan are there."""
+        about = self._about()
+        return about is not None and about.get("plan") == plan_digest(plan)
+
+    def write(self, level: int, region: Region, labels: NDArray[Any]) -> None:
+        """Write whole shards of a level."""
+        with written(self.path):
+            _array(self.path, level, "r+")[region] = labels
+
+    def read(self, level: int, region: Region) -> NDArray[Any]:
+        """Return labels of a level that were written."""
+        return np.asarray(_array(self.path, level, "r")[region])
+
+    def finish(self, plan: Plan, image: LazyImage, sizes: dict[int, int]) -> None:
+        """Say what the labels are, which makes the store a mask, and remove the journal."""
+        shapes, taught = plan.level_shapes(), plan.label_map_of()
+        paths = [str(level) for level in range(len(shapes))]
+        scale = [image.sizes.get(name, (1.0, "pixel")) for name in image.axes]
+        axes = label_axes(
+            len(plan.shape),
+            image.axes or None,
+            [size for size, _ in scale] if image.sizes else None,
+            [unit for _, unit in scale] if image.sizes else None,
+        )
+        known = map_labels(np.array(sorted(sizes)), taught.names, taught.colors)
+        note = write_note(axes, taught.names, taught.colors, taught, plan.recipe)
+        attributes = describe_zarr(paths, shapes, axes, known, note, mask_stem(self.path))
+        if self.image is not None:
+            attributes["ome"]["image-label"]["source"] = {"image": "../../"}
+        about = {
+            "plan": plan_digest(plan),
+            "request": plan.request,
+            "source": plan.source,
+            "n_tiles": len(plan.tiles()),
+            "finished": {str(label): count for label, count in sorted(sizes.items())},
+        }
+        with written(self.path):
+            # What a writer that was killed has left.
+            for file in self.path.rglob("*.partial"):
+                storage.remove_path(file)
+            if self.image is not None:
+                _list_labels(self.path.parent, self.path.name)
+            zarr.open_group(self.path, mode="r+").attrs.update(attributes | {_KEY: about})
+        storage.remove_path(self.journal)
+
+
+def _array(path: Path, level: int, mode: str) -> Any:
+    return zarr.open_array(path / str(level), mode=mode)
+
+
+def _list_labels(folder: Path, name: str) -> None:
+    """Name labels in the group of all labels of an image, as OME-Zarr wants it."""
+    group = zarr.open_group(folder, mode="a", zarr_format=3)
+    ome: Any = dict(group.attrs.get("ome", {"version": "0.5"}))
+    group.attrs["ome"] = ome | {"labels": sorted({*ome.get("labels", []), name})}
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Turn the errors of a disk into one that names the store."""
+    try:
+        yield
+    except OSError as error:
+        raise SafError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+class Journal:
+    """What is done, a line for each tile, after the plan; of one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.plan: Plan | None = None
+        self.done: Done = {}
+        with written(path):
+            storage.make_folder(path.parent)
+            self._file = open(path, "a+b")
+        self._lock()
+        self._read()
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise SafError(f"{self._path}: another process is writing this mask") from error
+
+    def _read(self) -> None:
+        """Read what an earlier run has done; a line that was cut off is dropped."""
+        self._file.seek(0)
+        lines = self._file.read().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if len(whole) < len(lines):
+            self._file.truncate(sum(map(len, whole)))
+        if not whole:
+            return
+        with storage.format_errors(self._path, "a journal of tiles"):
+            try:
+                self.plan = Plan.model_validate(storage.parse_json(whole[0]))
+            except ValidationError as error:
+                raise InvalidInput(f"not a plan: {error.errors()[0]['msg']}") from error
+            for line in whole[1:]:
+                entry: Any = storage.parse_json(line)
+                sizes = {int(label): int(count) for label, count in entry["sizes"].items()}
+                self.done[tuple(map(int, entry["tile"]))] = sizes
+
+    def begin(self, plan: Plan) -> None:
+        """Begin anew with a plan."""
+        with written(self._path):
+            self._file.truncate(0)
+        self.plan, self.done = plan, {}
+        self._append(plan.model_dump(by_alias=True))
+
+    def add(self, tile: tuple[int, ...], sizes: dict[int, int]) -> None:
+        """Note that a tile (level, place) is written."""
+        self.done[tile] = sizes
+        self._append({"tile": list(tile), "sizes": sizes})
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        with written(self._path):
+            self._file.write(json.dumps(entry, allow_nan=False).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Release the file for others; an empty one is removed."""
+        is_empty = self.plan is None
+        with suppress(OSError):
+            self._file.close()
+        if is_empty:
+            storage.remove_path(self._path)
+
+
+def level_bytes(plan: Plan) -> int:
+    """Return the bytes of the labels of all levels before they are compressed."""
+    kind = np.min_scalar_type(plan.most_label)
+    return sum(math.prod(shape) * kind.itemsize for shape in plan.level_shapes())

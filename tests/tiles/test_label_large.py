@@ -1,0 +1,452 @@
+"""Tiles give the labels of the whole image, wherever it lies, and whatever interrupts them."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import ome_zarr_models
+import pytest
+import tifffile
+import zarr
+
+import napari_saf as saf
+from napari_saf.errors import Cancelled
+from napari_saf.io import open_lazily
+from napari_saf.problem import ImageOptions
+from napari_saf.tiles import LargeJob
+
+COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
+
+
+def picture(shape=(100, 130), seed=0, noise=25):
+    """Patches of three colours with noise, uint8, channels last."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(0, 3, [-(-n // 24) for n in shape])
+    for axis in range(len(shape)):
+        kinds = kinds.repeat(24, axis)
+    kinds = kinds[tuple(slice(0, n) for n in shape)]
+    pixels = COLOURS[kinds] + rng.normal(0, noise, (*shape, 3))
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def image():
+    return picture()
+
+
+def recipe(window=3, weights="uniform", **more):
+    """The assignment flow with a prototype for each colour."""
+    options = ImageOptions("intensity", window, weights, scaling=(0, 255), **more)
+    points = COLOURS.astype(np.float32) / 255
+    return saf.PrototypeSet(points, names={1: "sky"}, options=options).recipe()
+
+
+def write_zarr(path, pixels, version="0.5", chunks=(32, 32, 3), levels=1, **more):
+    group = zarr.open_group(path, mode="w", zarr_format=3 if version == "0.5" else 2)
+    datasets = []
+    for level in range(levels):
+        step = 2**level
+        group.create_array(str(level), data=pixels[::step, ::step], chunks=chunks, **more)
+        scale = [{"type": "scale", "scale": [0.5 * step, 0.5 * step, 1]}]
+        datasets.append({"path": str(level), "coordinateTransformations": scale})
+    axes = [{"name": n, "type": "space", "unit": "micrometer"} for n in "yx"]
+    axes.append({"name": "c", "type": "channel"})
+    about = {"multiscales": [{"axes": axes, "datasets": datasets, "version": version}]}
+    group.attrs.update({"ome": about | {"version": version}} if version == "0.5" else about)
+    return path
+
+
+def content(folder):
+    """What is in the arrays of a store, by file."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(("window", "weights"), [(3, "uniform"), (9, "uniform"), (5, "contrast")])
+def test_tiles_agree_with_the_whole_image(tmp_path, image, window, weights):
+    own = recipe(window, weights)
+    whole = LargeJob.of(image, own).plan().label(image, None)
+    found = saf.label_large(image, own, tmp_path / "m.ome.zarr", tile=32)
+    assert found.n_tiles == 4 * 5
+    labels = saf.read_labels(found.path).array
+    assert (labels == whole).mean() > 0.999
+    assert found.sizes == {n: int((labels == n).sum()) for n in (1, 2, 3)}
+
+
+def test_a_volume_and_a_stack_of_times_are_labelled(tmp_path):
+    pixels = picture((20, 40, 44))
+    whole = LargeJob.of(pixels, recipe()).plan().label(pixels, None)
+    found = saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=16)
+    assert found.n_tiles == 2 * 3 * 3
+    assert (found.labels[:] == whole).mean() > 0.999
+    alone = saf.label_large(pixels, recipe((1, 3, 3)), tmp_path / "s.ome.zarr", tile=32)
+    assert alone.n_tiles == 20 * 2 * 2
+    first = LargeJob.of(pixels[0], recipe()).plan().label(pixels[0], None)
+    assert (alone.labels[0] == first).mean() > 0.999
+
+
+@pytest.mark.parametrize(
+    "kind", ["zarr05", "zarr04", "sharded", "plain zarr", "tiff", "strips", "npy", "dask", "memmap"]
+)
+def test_any_source_gives_the_same_labels(tmp_path, image, kind):
+    path = tmp_path / "a"
+    if kind.startswith("zarr"):
+        source = write_zarr(path, image, "0.5" if kind == "zarr05" else "0.4", levels=2)
+    elif kind == "sharded":
+        source = write_zarr(path, image, chunks=(16, 16, 3), shards=(64, 64, 3))
+    elif kind == "plain zarr":
+        zarr.create_array(path, data=image, chunks=(40, 40, 3))
+        source = path
+    elif kind in ("tiff", "strips"):
+        source = path.with_suffix(".tif")
+        tile = {"tile": (32, 32)} if kind == "tiff" else {"rowsperstrip": 16}
+        tifffile.imwrite(source, image, photometric="rgb", compression="zlib", **tile)
+    elif kind == "dask":
+        dask_array = pytest.importorskip("dask.array")
+        source = dask_array.from_array(image, chunks=(50, 50, 3))
+    else:
+        source = path.with_suffix(".npy")
+        np.save(source, image)
+        source = np.load(source, mmap_mode="r") if kind == "memmap" else source
+    expected = saf.label_large(image, recipe(), tmp_path / "e.ome.zarr", tile=64)
+    found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64)
+    np.testing.assert_array_equal(found.labels[:], expected.labels[:])
+
+
+def test_channels_first_and_none(tmp_path, image):
+    first = np.ascontiguousarray(np.moveaxis(image, -1, 0))
+    expected = saf.label_large(image, recipe(), tmp_path / "e.ome.zarr", tile=64)
+    found = saf.label_large(first, recipe(), tmp_path / "m.ome.zarr", tile=64, channel_axis=0)
+    np.testing.assert_array_equal(found.labels[:], expected.labels[:])
+    grey = saf.PrototypeSet([[0.2], [0.7]], options=ImageOptions("intensity", 3, "uniform"))
+    # Three columns wide: no colours.
+    narrow = saf.label_large(image[:, :3, 0], grey, tmp_path / "n.ome.zarr")
+    assert narrow.shape == (100, 3)
+
+
+def test_a_pyramid_takes_every_second_pixel_and_is_valid(tmp_path):
+    pixels = picture((300, 520))
+    source = write_zarr(tmp_path / "a.ome.zarr", pixels, chunks=(128, 128, 3))
+    found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64)
+    levels = [zarr.open_array(found.path / str(k), mode="r")[:] for k in range(3)]
+    assert [level.shape for level in levels] == [(300, 520), (150, 260), (150, 130)]
+    np.testing.assert_array_equal(levels[1], levels[0][::2, ::2])
+    np.testing.assert_array_equal(levels[2], levels[1][:, ::2])
+    store = zarr.open_group(found.path, mode="r")
+    assert isinstance(
+        ome_zarr_models.open_ome_zarr(store), ome_zarr_models.v05.image_label.ImageLabel
+    )
+    mask = saf.read_mask(found.path)
+    assert mask.scale == (0.5, 0.5) and mask.names == {1: "sky"}
+    assert mask.recipe["method"] == "af"
+    np.testing.assert_array_equal(mask.labels, levels[0])
+
+
+def test_labels_lie_within_their_image(tmp_path, image):
+    source = write_zarr(tmp_path / "a.ome.zarr", image)
+    for name in ("kinds", "others"):
+        saf.label_large(source, recipe(), source / "labels" / name, tile=64)
+    group = zarr.open_group(source / "labels", mode="r")
+    assert group.attrs["ome"]["labels"] == ["kinds", "others"]
+    assert isinstance(ome_zarr_models.open_ome_zarr(group), ome_zarr_models.v05.labels.Labels)
+    # Not changed by its own labels.
+    again = saf.label_large(source, recipe(), source / "labels" / "kinds", tile=64)
+    assert again.n_done_before == again.n_tiles
+
+
+@pytest.mark.parametrize("given", ["file", "array", "finite"])
+def test_a_mask_is_kept(tmp_path, image, given):
+    inside = np.ones(image.shape[:2], np.uint8)
+    inside[:40] = 0
+    pixels, mask = image, inside
+    if given == "finite":
+        pixels, mask = np.where(inside[..., None], image.astype(np.float32), np.nan), "finite"
+    elif given == "file":
+        mask = tmp_path / "mask.npy"
+        np.save(mask, inside)
+    found = saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", mask=mask, tile=32)
+    np.testing.assert_array_equal(found.labels[:] > 0, inside > 0)
+    assert sum(found.sizes.values()) == inside.sum()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        saf.SelfAssignmentFlow(max_labels=3),
+        saf.SLK(n_clusters=3),
+        saf.FairClustering(n_clusters=3, fairness_weight=1),
+    ],
+    ids=lambda method: method.name,
+)
+def test_labels_are_learned_from_blocks(tmp_path, method):
+    pixels = picture((200, 200), noise=8)
+    groups = "channel:2:80" if method.name == "fair" else None
+    found = saf.label_large(
+        pixels,
+        saf.io.Recipe(method, ImageOptions("intensity", 3, "uniform", groups=groups), {}),
+        tmp_path / "m.ome.zarr",
+        tile=100,
+        learn_pixels=2**15,
+    )
+    nearest = np.square(pixels[..., None, :] - COLOURS.astype(float)).sum(-1).argmin(-1)
+    pairs, counts = np.unique(
+        np.stack([nearest.ravel(), found.labels[:].ravel()]), axis=1, return_counts=True
+    )
+    assert counts[counts > 100].sum() > 0.98 * counts.sum()
+    assert len(found.sizes) == 3 and (counts > 100).sum() == 3, pairs
+
+
+def test_what_is_rare_is_learned(tmp_path):
+    pixels = np.full((1500, 1500), 100, np.uint8)
+    pixels += np.random.default_rng(0).integers(0, 8, pixels.shape, dtype=np.uint8)
+    pixels[::3] += 60
+    pixels[700:740, 900:940] = 250
+    options = ImageOptions("intensity", 3, "uniform", scaling=(0, 255))
+    job = LargeJob.of(pixels, saf.io.Recipe(saf.SLK(n_clusters=3), options, {}), learn_pixels=2**16)
+    plan = job.plan()
+    assert len(plan.blocks) == 4
+    assert plan.method().prototypes.max() > 0.9
+
+
+def strokes(image):
+    seeds = np.zeros(image.shape[:2], int)
+    nearest = np.square(image[..., None, :] - COLOURS.astype(float)).sum(-1).argmin(-1)
+    seeds[10:20] = nearest[10:20] + 1
+    return seeds
+
+
+def test_what_strokes_taught_labels_in_tiles(tmp_path, image):
+    options = ImageOptions("intensity", 3, "uniform")
+    problem = saf.Problem.from_image(image, **options.arguments())
+    taught = saf.PrototypeSet.from_labels(problem, strokes(image), names={2: "roof"})
+    assert len(taught.vectors) > 3
+    found = saf.label_large(image, taught, tmp_path / "m.ome.zarr", tile=64)
+    whole = taught.recipe().run(image).labels
+    assert (found.labels[:] == whole).mean() > 0.98
+    assert saf.read_mask(found.path).names == {2: "roof"}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        (saf.LaplacianShot(), {}, "needs strokes"),
+        (saf.AssignmentFlow(), {}, "needs strokes"),
+        (saf.SelfAssignmentFlow(), {"features": "multiscale"}, "multiscale"),
+        (saf.SelfAssignmentFlow(), {"features": "position"}, "position"),
+        (saf.FairClustering(), {"groups": "axis:0"}, "groups"),
+    ],
+)
+def test_what_cannot_be_done_in_tiles_is_refused_by_name(tmp_path, image, method, options, words):
+    own = saf.io.Recipe(method, ImageOptions(**options), {})
+    with pytest.raises(saf.InvalidInput, match=words):
+        saf.label_large(image, own, tmp_path / "m.ome.zarr")
+    assert not list(tmp_path.iterdir())
+
+
+def test_regions_are_refused(tmp_path, image):
+    own = recipe()
+    regions = type(own)(own.method, own.options, own.raw, 0.5)
+    with pytest.raises(saf.InvalidInput, match="regions"):
+        saf.label_large(image, regions, tmp_path / "m.ome.zarr")
+
+
+class Stop(Exception):
+    """A run is ended here."""
+
+
+@pytest.mark.parametrize("n_done", [0, 7, 18])
+def test_a_run_that_was_stopped_goes_on(tmp_path, image, n_done):
+    whole = saf.label_large(image, recipe(), tmp_path / "whole.ome.zarr", tile=32)
+    out, done = tmp_path / "m.ome.zarr", []
+
+    def stop(n, count):
+        if n > n_done:
+            raise Stop
+
+    with pytest.raises(Stop):
+        saf.label_large(image, recipe(), out, tile=32, progress=stop)
+    with pytest.raises(saf.FormatError):
+        saf.read_labels(out)  # it does not look whole
+    found = saf.label_large(image, recipe(), out, tile=32, progress=lambda n, _: done.append(n))
+    assert found.n_done_before == min(n_done + 1, found.n_tiles)
+    assert done[0] == n_done + 2 and done[-1] == len(done) + n_done + 1
+    assert found.sizes == whole.sizes
+    mine, theirs = content(out), content(whole.path)
+    for files in (mine, theirs):
+        # The name of the store, and of the image, are in there.
+        files.pop("zarr.json")
+    assert mine == theirs
+    assert not list(tmp_path.glob("*.journal"))
+
+
+def test_a_line_of_the_journal_that_was_cut_off_is_done_again(tmp_path, image):
+    out, stopped = tmp_path / "m.ome.zarr", iter(range(3))
+    with pytest.raises(StopIteration):
+        saf.label_large(image, recipe(), out, tile=32, progress=lambda *_: next(stopped))
+    journal = tmp_path / "m.ome.zarr.journal"
+    text = journal.read_bytes()
+    journal.write_bytes(text[:-5])
+    assert saf.label_large(image, recipe(), out, tile=32).n_done_before == text.count(b"\n") - 2
+
+
+def test_a_run_can_be_cancelled(tmp_path, image):
+    answers = iter([False, False, True])
+    with pytest.raises(Cancelled):
+        saf.label_large(
+            image, recipe(), tmp_path / "m.ome.zarr", tile=32, cancelled=lambda: next(answers)
+        )
+    assert saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", tile=32).n_done_before == 2
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_source_that_changed_is_refused(tmp_path, image, is_finished):
+    source, out = write_zarr(tmp_path / "a.zarr", image), tmp_path / "m.ome.zarr"
+    if is_finished:
+        saf.label_large(source, recipe(), out, tile=64)
+    else:
+        with pytest.raises(ZeroDivisionError):
+            saf.label_large(source, recipe(), out, tile=64, progress=lambda *_: 1 / 0)
+    zarr.open_array(source / "0", mode="r+")[:8] = 0
+    with pytest.raises(saf.InvalidInput, match=r"changed since.*--overwrite"):
+        saf.label_large(source, recipe(), out, tile=64)
+    assert saf.label_large(source, recipe(), out, tile=64, overwrite=True).n_done_before == 0
+
+
+def test_a_source_that_changes_meanwhile_is_refused(tmp_path, image):
+    source = write_zarr(tmp_path / "a.zarr", image)
+
+    def change(n, count):
+        if n == count:
+            zarr.open_array(source / "0", mode="r+")[:8] = 0
+
+    with pytest.raises(saf.InvalidInput, match="changed while"):
+        saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64, progress=change)
+    with pytest.raises(saf.FormatError):
+        saf.read_labels(tmp_path / "m.ome.zarr")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "zarr", "mask", "other recipe"])
+def test_what_is_at_the_place_already_stays(tmp_path, image, kind):
+    out = tmp_path / "m.ome.zarr"
+    if kind == "file":
+        out.write_bytes(b"precious")
+    elif kind == "folder":
+        out.mkdir()
+        (out / "notes.txt").write_text("precious")
+    elif kind == "zarr":
+        write_zarr(out, image)
+    elif kind == "mask":
+        saf.save_masks(out, np.ones((4, 5), int))
+    else:
+        saf.label_large(image, recipe(5), out, tile=64)
+    before = content(out) if out.is_dir() else out.read_bytes()
+    with pytest.raises(saf.InvalidInput, match="is there already"):
+        saf.label_large(image, recipe(), out, tile=64)
+    assert before == (content(out) if out.is_dir() else out.read_bytes())
+    if kind in ("file", "folder"):
+        with pytest.raises(saf.InvalidInput, match="no zarr store"):
+            saf.label_large(image, recipe(), out, tile=64, overwrite=True)
+        assert before == (content(out) if out.is_dir() else out.read_bytes())
+    else:
+        assert saf.label_large(image, recipe(), out, tile=64, overwrite=True).n_done_before == 0
+
+
+def test_other_settings_do_not_go_on_with_a_run(tmp_path, image):
+    out = tmp_path / "m.ome.zarr"
+    with pytest.raises(ZeroDivisionError):
+        saf.label_large(image, recipe(), out, tile=64, progress=lambda *_: 1 / 0)
+    with pytest.raises(saf.InvalidInput, match="other settings"):
+        saf.label_large(image, recipe(5), out, tile=64)
+
+
+def test_two_processes_do_not_write_one_mask(tmp_path, image):
+    fcntl = pytest.importorskip("fcntl")
+    out = tmp_path / "m.ome.zarr"
+    with open(tmp_path / "m.ome.zarr.journal", "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(saf.SafError, match="another process"):
+            saf.label_large(image, recipe(), out)
+
+
+def test_a_damaged_chunk_is_named_and_a_missing_one_counts_as_zarr_says(tmp_path, image):
+    source = write_zarr(tmp_path / "a.zarr", image)
+    chunk = source / "0" / "c" / "1" / "2" / "0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(whole[: len(whole) // 2])
+    out = tmp_path / "m.ome.zarr"
+    with pytest.raises(saf.FormatError, match=r"a\.zarr: cannot be read at \[.*damaged.*c/1/2/0"):
+        saf.label_large(source, recipe(), out, tile=32, learn_pixels=1)
+    assert not out.exists() or not (out / "zarr.json").read_text().count("multiscales")
+    chunk.unlink()
+    found = saf.label_large(source, recipe(), out, tile=32, overwrite=True)
+    assert "1 chunks are not there and count as 0" in found.notes[0]
+
+
+def test_a_store_that_claims_what_it_has_not_is_refused(tmp_path):
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, shape=(10**6, 10**6), chunks=(1024, 1024), dtype="u1")
+    with pytest.raises(saf.FormatError, match="no chunk of it is there"):
+        saf.label_large(path, saf.SelfAssignmentFlow(), tmp_path / "m.ome.zarr")
+    (path / "c" / "0").mkdir(parents=True)
+    (path / "c" / "0" / "0").write_bytes(b"\0" * 100)
+    with pytest.raises(saf.FormatError, match="it says that it has 1000000000000 bytes"):
+        saf.label_large(path, saf.SelfAssignmentFlow(), tmp_path / "m.ome.zarr")
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr"]
+
+
+def test_levels_outside_of_a_store_and_codecs_that_execute_are_refused(tmp_path, image):
+    source = write_zarr(tmp_path / "a.zarr", image)
+    file = source / "zarr.json"
+    plain = json.loads(file.read_text())
+    plain["attributes"]["ome"]["multiscales"][0]["datasets"][0]["path"] = "../b.zarr/0"
+    file.write_text(json.dumps(plain))
+    shutil.copytree(source, tmp_path / "b.zarr")
+    with pytest.raises(saf.FormatError, match="within the folder"):
+        open_lazily(source)
+    other = write_zarr(tmp_path / "c.zarr", image, "0.4")
+    file = other / "0" / ".zarray"
+    plain = json.loads(file.read_text())
+    plain["filters"] = [{"id": "pickle"}]
+    file.write_text(json.dumps(plain))
+    with pytest.raises(saf.FormatError, match=r"c\.zarr"):
+        open_lazily(other)
+
+
+def test_no_room_on_the_disk_is_told_and_the_run_goes_on_later(tmp_path, image, monkeypatch):
+    from napari_saf.tiles import _store
+
+    out, real = tmp_path / "m.ome.zarr", _store._array
+
+    def full(path, level, mode):
+        if mode == "r+":
+            raise OSError(28, "No space left on device")
+        return real(path, level, mode)
+
+    monkeypatch.setattr(_store, "_array", full)
+    with pytest.raises(saf.SafError, match=r"m\.ome\.zarr: cannot be written: No space left"):
+        saf.label_large(image, recipe(), out, tile=64)
+    monkeypatch.setattr(_store, "_array", real)
+    assert saf.label_large(image, recipe(), out, tile=64).n_tiles == 6
+
+
+def test_a_mask_of_another_shape_is_refused(tmp_path, image):
+    with pytest.raises(saf.InvalidInput, match=r"mask: expected the shape \(100, 130\)"):
+        saf.label_large(image, recipe(), tmp_path / "m.ome.zarr", mask=np.ones((9, 9)))
+
+
+def test_an_image_that_is_not_finite_is_told(tmp_path, image):
+    pixels = image.astype(np.float32)
+    pixels[90, 120] = np.nan
+    with pytest.raises(saf.SafError, match=r"1 of .* NaN .* 'finite'"):
+        saf.label_large(pixels, recipe(), tmp_path / "m.ome.zarr", tile=32, learn_pixels=1)
+
+
+def test_names_of_labels_stay_within_the_image(tmp_path, image):
+    source = write_zarr(tmp_path / "a.ome.zarr", image)
+    for name in ("..", "."):
+        with pytest.raises(saf.InvalidInput):
+            saf.label_large(source, recipe(), f"{source}/labels/{name}")
+    old = write_zarr(tmp_path / "old.ome.zarr", image, "0.4")
+    with pytest.raises(saf.InvalidInput, match=r"older than 0\.5"):
+        saf.label_large(old, recipe(), old / "labels" / "kinds")
