@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 
@@ -47,9 +48,14 @@ def no_thread_left():
     assert not [thread.name for thread in ours if thread.is_alive()]
 
 
+_make_settings = functools.cache(napari.settings.plugin_configuration_generator)
+"""Reads the manifests of all plugins, which takes a tenth of a second."""
+
+
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path, monkeypatch):
     """Settings of the plugin that are of this test alone, in a file; those of napari in none."""
+    monkeypatch.setattr(napari.settings, "plugin_configuration_generator", _make_settings)
     napari.settings._clear_plugin_settings_cache()
     own = napari.settings.NapariSettings(config_path=None)
     monkeypatch.setattr(napari.settings, "_SETTINGS", own)
