@@ -40,7 +40,8 @@ class Command:
         self, *arguments, folder, prepare=None, values=(), out=None, err=None, encoding="utf8"
     ):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["napari_saf.cli._segment", "napari_saf.cli._dictionary"])
+        commands = ["napari_saf.cli._segment", "napari_saf.cli._dictionary"]
+        context.set_forkserver_preload([*commands, "torch", "sklearn.cluster", "skimage.color"])
         self._pipes = [context.Pipe(duplex=False) for _ in range(2)]
         streams = [
             _Descriptor(ends[1].fileno() if given is None else given)
