@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 import yaml
+import zarr
 from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS
 from napari.layers import Image, Labels
@@ -17,6 +19,7 @@ from napari.settings import get_settings
 
 import napari_saf as saf
 from napari_saf._gui.export.dock import ExportWidget
+from napari_saf._gui.layers import masks
 from napari_saf._gui.layers.metadata import (
     NAMES_KEY,
     class_names,
@@ -193,8 +196,16 @@ def test_the_reader_is_asked_for_no_file_of_others():
     manifest = yaml.safe_load(resources.files("napari_saf").joinpath("napari.yaml").read_text())
     readers = manifest["contributions"]["readers"]
     own = next(reader for reader in readers if reader["command"] == "napari-saf.read_mask")
-    assert tuple(own["filename_patterns"]) == MASK_PATTERNS and not own["accepts_directories"]
-    for name in ("a.tif", "a_labels.tif", "labels.png", "a.labels.jpg", "a.labels.ome.zarr"):
+    assert own["filename_patterns"] == [*MASK_PATTERNS, "zarr.json"]
+    assert not own["accepts_directories"]  # or napari would ask for every folder
+    for name in (
+        "a.tif",
+        "a_labels.tif",
+        "labels.png",
+        "a.labels.jpg",
+        "a.labels.ome.zarr",
+        "z.json",
+    ):
         assert get_reader(f"/somewhere/{name}") is None
     assert get_reader(["/a/x.labels.tif", "/a/x.tif"]) is None
     for name in ("a.labels.tif", "B.Labels.TIF", "a.labels.npy", "a.b.labels.png"):
@@ -224,11 +235,15 @@ def test_napari_opens_masks_as_labels_and_images_as_before(window, qtbot, monkey
     from napari._qt import qt_viewer
 
     asked = []
-    monkeypatch.setattr(qt_viewer, "handle_gui_reading", lambda *given, **more: asked.append(given))
+    monkeypatch.setattr(
+        qt_viewer, "handle_gui_reading", lambda paths, *given, **more: asked.append(paths)
+    )
     labels = QUADRANTS.astype(np.uint8)
     for suffix in (".tif", ".png", ".npy"):
         save_masks(tmp_path / f"mine.labels{suffix}", labels, names={1: "sky"})
         saf.save_recipe(tmp_path / "mine.recipe.json", {"schema": 1, "method": "saf"})
+    save_masks(tmp_path / "mine.labels.ome.zarr", labels, names={1: "sky"})
+    zarr.save_array(tmp_path / "foreign.zarr", labels)
     iio.imwrite(tmp_path / "plain.tif", labels)
     iio.imwrite(tmp_path / "foreign.labels.tif", labels)
     (tmp_path / "folder").mkdir()
@@ -240,16 +255,34 @@ def test_napari_opens_masks_as_labels_and_images_as_before(window, qtbot, monkey
         return [type(layer) for layer in window.layers[n_layers:]]
 
     assert opened("plain.tif") == opened("folder") == [Image] and not asked
-    prefer_reader()
+    assert opened("mine.labels.ome.zarr/zarr.json") == [Labels] and not asked
+    assert opened("foreign.zarr/zarr.json") == [Image] and not asked
+    get_settings().plugins.extension2reader = {}
+    assert opened("mine.labels.tif") == [] and len(asked) == 1
+    window.open(tmp_path / "mine.labels.tif", plugin="napari-saf")  # the answer
     for suffix in (".tif", ".png", ".npy"):
         assert opened(f"mine.labels{suffix}") == [Labels]
     assert opened("plain.tif") == opened("folder") == opened("foreign.labels.tif") == [Image]
-    assert not asked
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("kind", [SegmentWidget, ExportWidget])
+def test_who_has_opened_a_dock_is_not_asked_who_reads_masks(model, open_on, kind):
+    assert not get_settings().plugins.extension2reader
+    open_on(model, kind)
+    assert set(get_settings().plugins.extension2reader) == set(MASK_PATTERNS)
 
 
 def test_a_dock_makes_labels_of_masks_that_napari_opened_as_images(
-    window, open_dock, qtbot, tmp_path
+    window, open_dock, qtbot, tmp_path, monkeypatch
 ):
+    threads, read = [], masks.read_layer
+
+    def read_layer(path):
+        threads.append(threading.current_thread())
+        return read(path)
+
+    monkeypatch.setattr(masks, "read_layer", read_layer)
     save_masks(tmp_path / "early.ome.zarr", QUADRANTS, names={1: "sky"})
     save_masks(tmp_path / "late.png", QUADRANTS, names={2: "sea"})
     iio.imwrite(tmp_path / "image.png", blocks())
@@ -264,6 +297,7 @@ def test_a_dock_makes_labels_of_masks_that_napari_opened_as_images(
     assert kinds == [(Labels, "early"), (Image, "image"), (Labels, "late")]
     assert class_names(window.layers[0]) == {1: "sky"}
     np.testing.assert_array_equal(window.layers[0].data, QUADRANTS)
+    assert len(threads) == 2 and threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize("unit", ["furlongs per x", "__import__('os')", "1/0", "9**9**9**9", ""])

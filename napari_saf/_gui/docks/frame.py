@@ -143,6 +143,8 @@ class DockLifetime(QObject):
         frame, window = frame_of(self._dock), self._dock.window()
         if frame is not None and frame is not self._frame():
             self._frame = weakref.ref(frame)
+            # Several docks leave no room for the name of the plugin, which napari adds, on a tab.
+            frame.setWindowTitle(frame.windowTitle().removesuffix(f" ({_PLUGIN})"))
             # Floating or moving a dock makes its title anew; that comes first.
             frame.topLevelChanged.connect(self._add_help_button)
             frame.dockLocationChanged.connect(self._add_help_button)

@@ -18,8 +18,9 @@ from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
-from napari_saf._gui.layers.masks import show_as_labels
-from napari_saf._gui.runs.controller import RunController, RunJob
+from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
+from napari_saf._gui.layers.reader import prefer_reader
+from napari_saf._gui.runs.controller import RunController, RunJob, run_registry
 from napari_saf._gui.runs.run import Frame, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf.errors import NotFinite, SafError
@@ -88,6 +89,7 @@ class RunDock(QWidget):
             (self.controller.advanced, self._on_advanced),
             (viewer.layers.events.inserted, self._on_opened),
         )
+        prefer_reader()
         for layer in viewer.layers:
             self._on_opened(layer)
         self._follow(self.controller, self._on_returned, self._on_abandoned, self._on_finished)
@@ -131,10 +133,13 @@ class RunDock(QWidget):
         self._lifetime.end()
 
     def _on_opened(self, opened: Any) -> None:
-        """Show a mask that napari opened as an image as labels, once it is done with it."""
+        """Show a mask that napari opened as an image as labels, once it was read here."""
         layer = getattr(opened, "value", opened)
-        if layer.source.path is not None:
-            QTimer.singleShot(0, partial(show_as_labels, self._viewer, layer))
+        own, known = str(layer.unique_id), run_registry(self._viewer).seen
+        if may_be_mask(layer) and own not in known:  # by another dock
+            known.add(own)
+            show = partial(show_as_labels, self._viewer, layer)
+            self.run_in_background(f"mask {own}", partial(read_if_mask, layer.source.path), show)
 
     def _on_gone(self) -> None:
         for task in (*self._background.values(), *filter(None, [self._task])):

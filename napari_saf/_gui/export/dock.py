@@ -36,7 +36,7 @@ from napari_saf._gui.layers.metadata import (
     stored_recipe,
 )
 from napari_saf._gui.layers.placement import image_region, labelled_image
-from napari_saf._gui.layers.reader import get_reader, prefer_reader
+from napari_saf._gui.layers.reader import ZARR_FILE
 from napari_saf._gui.runs.controller import run_registry
 from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe, file_stem
@@ -50,7 +50,6 @@ _OPEN_HELP = (
     "of an OME-Zarr choose the file zarr.json."
 )
 _OPEN_FILTER = "Masks (*.tif *.tiff *.png *.npy zarr.json)"
-_ZARR_FILE = "zarr.json"
 _PATIENCE = 400
 """Milliseconds without a change after which labels are measured."""
 _STOP_HELP = (
@@ -117,9 +116,7 @@ class ExportWidget(RunDock):
 
     def open_mask(self, path: Path) -> None:
         """Open a label image, of a folder by the file zarr.json in it, as a Labels layer."""
-        path = path.parent if path.name == _ZARR_FILE else path
-        if get_reader(str(path)):
-            prefer_reader()
+        path = path.parent if path.name == ZARR_FILE else path
         self.begin_task(
             "opening the mask", lambda report, cancelled: read_layer(path), self._on_mask_read
         )
@@ -309,8 +306,6 @@ class ExportWidget(RunDock):
             self.status.show_error(f"{named} {are} there already", text)
             return
         assert self._task is not None
-        if any(get_reader(str(path)) for path in written):
-            prefer_reader()
         text = f"saved {named}" if written else "nothing was saved"
         if self._task.is_cancelled:
             self.status.reset(f"stopped: {text}")

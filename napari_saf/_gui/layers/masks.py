@@ -59,21 +59,31 @@ def read_layer(path: Path) -> LayerData:
     return labels, arguments, "labels"
 
 
-def show_as_labels(viewer: Any, layer: Any) -> None:
-    """Put labels in the place of a mask of ours that napari's own reader opened as an image.
+def may_be_mask(layer: Any) -> bool:
+    """Tell whether napari's own reader opened a layer as an image.
 
-    Such as a folder, or one whose name does not say what it is.
+    It may be a mask of ours then: of a folder, or with a name that does not say so.
     """
     source = layer.source
-    is_opened = isinstance(layer, Image) and source.path and source.reader_plugin == NAPARI
-    if not is_opened or layer not in viewer.layers or not is_own_mask(Path(source.path)):
+    return isinstance(layer, Image) and bool(source.path) and source.reader_plugin == NAPARI
+
+
+def read_if_mask(path: str, cancelled: object) -> LayerData | None:
+    """Return what `read_layer` does for a mask of ours; None for any other file, or damaged."""
+    with suppress(SafError):
+        return read_layer(Path(path)) if is_own_mask(Path(path)) else None
+    return None
+
+
+def show_as_labels(viewer: Any, layer: Any, found: LayerData | None) -> None:
+    """Put labels in the place of the image as which they were opened."""
+    if found is None or layer not in viewer.layers:
         return
-    with suppress(SafError):  # then it stays an image
-        data, arguments, _ = read_layer(Path(source.path))
-        place = viewer.layers.index(layer)
-        viewer.layers.remove(layer)
-        labels = viewer.add_labels(data, **arguments)
-        viewer.layers.move(viewer.layers.index(labels), place)
+    data, arguments, _ = found
+    place = viewer.layers.index(layer)
+    viewer.layers.remove(layer)
+    labels = viewer.add_labels(data, **arguments)
+    viewer.layers.move(viewer.layers.index(labels), place)
 
 
 def _longer(shape: Sequence[int]) -> list[int]:

@@ -3,6 +3,9 @@
 napari chooses readers by the name of a file alone, and asks where several fit, unless it is told
 which one to prefer. So the masks of Export are called as no image is, and napari is told of that
 name; what is called so and is no mask of ours is left to napari's own reader.
+
+Folders have no name in this: a reader takes all or none, and napari would ask for every one. So an
+OME-Zarr is opened by the file zarr.json in it, which no other reader takes.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import npe2
 from napari.settings import get_settings
 
 MASK_PATTERNS = ("*.labels.tif", "*.labels.tiff", "*.labels.png", "*.labels.npy")
-"""Those of the manifest. Readers of folders have no pattern: napari would ask for every folder."""
+"""Those of the manifest that napari's own reader takes, too."""
+ZARR_FILE = "zarr.json"
 NAPARI = "napari"
 """The plugin that has napari's own readers."""
 Paths = str | list[str]
@@ -25,7 +29,8 @@ Paths = str | list[str]
 def get_reader(path: Paths) -> Callable[[Paths], list[Any]] | None:
     """Return what reads masks, if all files are called like one of ours."""
     names = [Path(one).name.lower() for one in ([path] if isinstance(path, str) else path)]
-    is_named = all(any(fnmatch(name, pattern) for pattern in MASK_PATTERNS) for name in names)
+    patterns = (*MASK_PATTERNS, ZARR_FILE)
+    is_named = all(any(fnmatch(name, pattern) for pattern in patterns) for name in names)
     return _read if is_named else None
 
 
@@ -34,11 +39,13 @@ def _read(path: Paths) -> list[Any]:
     from napari_saf._gui.layers.masks import read_layer
     from napari_saf.io import is_own_mask
 
-    if isinstance(path, str):
-        if is_own_mask(Path(path)):
-            return [read_layer(Path(path))]
-        return npe2.read([path], stack=False, plugin_name=NAPARI)
-    return npe2.read(path, stack=True, plugin_name=NAPARI)
+    paths = [Path(one) for one in ([path] if isinstance(path, str) else path)]
+    paths = [one.parent if one.name.lower() == ZARR_FILE else one for one in paths]
+    if isinstance(path, str) and is_own_mask(paths[0]):
+        prefer_reader()  # whoever was asked is not asked again
+        return [read_layer(paths[0])]
+    is_stack = not isinstance(path, str)
+    return npe2.read([str(one) for one in paths], stack=is_stack, plugin_name=NAPARI)
 
 
 def prefer_reader() -> None:

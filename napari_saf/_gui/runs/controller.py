@@ -321,6 +321,7 @@ class RunRegistry:
     def __init__(self, viewer: Callable[[], Any] = lambda: None) -> None:
         self._viewer = viewer
         self.controllers: WeakSet[RunController] = WeakSet()
+        self.seen: set[str] = set()  # ids of layers that were looked at whether they are masks
         self._results: list[_Result] = []
         self._watchers: WeakSet[RunObserver] = WeakSet()
 

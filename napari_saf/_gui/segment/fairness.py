@@ -13,7 +13,6 @@ from qtpy.QtWidgets import QHeaderView, QLabel, QSlider, QTableWidgetItem, QVBox
 from superqt.utils import signals_blocked
 
 from napari_saf._gui.docks.label_table import (
-    ROW_HEIGHT,
     create_cell,
     create_table,
     square_icon,
@@ -27,8 +26,10 @@ from napari_saf.metrics import group_shares
 from napari_saf.problem import Problem
 from napari_saf.result import LabelImage, Segmentation
 
-_PLOT_HEIGHT = 170
-_MOST_ROWS = 8
+_PLOT_HEIGHT = 130
+_MOST_ROWS = 12
+_ROW_HEIGHT, _SMALL = 18, "QTableView, QHeaderView::section {font-size: 8pt; padding: 0px 3px;}"
+"""So that the form of eight labels and their table are in sight together in a small window."""
 
 
 class FairnessSection(QWidget):
@@ -64,6 +65,10 @@ class FairnessSection(QWidget):
             "Share of each group in each label: in the plain clustering, and now. The last row is "
             "the share of the group in the data."
         )
+        self.table.setStyleSheet(_SMALL)
+        for header in (self.table.verticalHeader(), self.table.horizontalHeader()):
+            header.setMinimumSectionSize(1)
+        self.table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
         self._layout = QVBoxLayout(self)
         fill_layout(self._layout, self._button, self._slider_row, self._summary, self.table)
         self._slider.valueChanged.connect(self._on_slider_moved)
@@ -130,8 +135,9 @@ class FairnessSection(QWidget):
         mode = QHeaderView.ResizeMode
         heading = table.horizontalHeader()
         heading.setSectionResizeMode(mode.Stretch if len(numbers) <= 3 else mode.Interactive)
-        height = heading.sizeHint().height() + min(n_rows, _MOST_ROWS) * ROW_HEIGHT
-        table.setFixedHeight(height + 22)
+        height = heading.sizeHint().height() + min(n_rows, _MOST_ROWS) * _ROW_HEIGHT
+        scrolls = table.horizontalScrollBar().sizeHint().height() * (len(numbers) > 3)
+        table.setFixedHeight(height + scrolls + 2 * table.frameWidth())
         table.show()
 
     def _on_slider_moved(self, number: int) -> None:
