@@ -168,7 +168,8 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
     script = """
         import resource, sys
         import psutil
-        from napari_saf.cli import _segment, main
+        import sklearn.cluster, torch
+        from napari_saf.cli import main
 
         room = psutil.Process().memory_info().vms + 2**31
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
