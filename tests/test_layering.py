@@ -1,6 +1,7 @@
 """Imports run one way, and the library loads neither napari nor Qt."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -51,17 +52,20 @@ def part_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports(path):
-    """Yield dotted names that a file imports, those for type checkers included."""
+    """Return dotted names that a file imports, those for type checkers included."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             if node.module == "napari_saf":
-                yield from (f"napari_saf.{alias.name}" for alias in node.names)
+                names += [f"napari_saf.{alias.name}" for alias in node.names]
             else:
-                yield node.module
+                names.append(node.module)
+    return names
 
 
 def parts_imported(path):
