@@ -52,6 +52,9 @@ def folder(tmp_path, other):
 
 
 def teach(dock, settle):
+    """Press Update, which is greyed until the strokes were looked at."""
+    while not dock.buttons["update_labels"].isEnabled():
+        settle(dock, milliseconds=20)
     dock.buttons["update_labels"].click()
     settle(dock)
 
