@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _AHEAD = 2
 """Tasks that are sent for each thread of the workers: a scheduler need not know all of them."""
+_PATIENCE = "20s"
 _ATTEMPTS = 2
 """How many workers may die of a task."""
 
@@ -61,7 +62,7 @@ def connected(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout="20s")
+        client = Client(address, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
         raise SafError(f"{address}: no scheduler of dask answers: {error}") from error
     with client:

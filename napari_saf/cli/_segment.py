@@ -14,6 +14,8 @@ import click
 
 from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, run_batch
 from napari_saf.cli import print_failure, progress_bar
+from napari_saf.cli._large import OPTIONS as _LARGE_OPTIONS
+from napari_saf.cli._large import label_in_tiles, large_job
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -77,6 +79,7 @@ _OPTIONS = [
                  help="Images at a time, each in a process of its own with a share of the threads; "
                  "to start one takes seconds; sums over other threads round otherwise, which "
                  "may turn single pixels."),
+    *_LARGE_OPTIONS,
     DEBUG,
 ]  # fmt: skip
 
@@ -94,10 +97,14 @@ def segment(
     """Label images.
 
     Beside each mask goes a recipe that repeats it; a mask whose recipe says the same is not made
-    again, so that a run that was stopped goes on.
+    again, so that a run that was stopped goes on. A large image is labelled in tiles, into a
+    pyramid that holds its recipe.
     """
     paths = find_images(images)
     task = _task(values, paths)
+    large = None if together else large_job(task, paths, out, values)
+    if large is not None:
+        return label_in_tiles(large, out, n_processes, values)
     noun = "label" if task.level is None else "region"
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     began, outcomes = time.perf_counter(), []

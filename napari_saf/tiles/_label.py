@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from napari_saf.batch import is_in_process, run_tasks
-from napari_saf.device import memory_errors_translated
+from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import Cancelled, InvalidInput, SafError
 from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, load_recipe, open_lazily, spelled
 from napari_saf.methods import AbstractMethod, not_cancelled
@@ -101,12 +101,13 @@ class _Work:
             store.write(level, region, store.read(level - 1, tuple(finer))[tuple(steps)])
             return {}
         with memory_errors_translated("choose smaller tiles"):
-            labels = self._label(region)
+            labels = self.label(region)
         store.write(0, region, labels)
         counts = np.bincount(labels.ravel())
         return {int(n): int(counts[n]) for n in np.flatnonzero(counts) if n}
 
-    def _label(self, region: Region) -> Any:
+    def label(self, region: Region) -> Any:
+        """Return the labels of a region."""
         crop = self.plan.surroundings(region)
         values = self.opened(self.image).read(crop)
         mask: Any = self.mask
@@ -196,6 +197,16 @@ class LargeJob:
             request=self.request,
         )
         return own.model_copy(update={"source": json.loads(json.dumps(self.state))})
+
+    def probe(self, plan: Plan) -> tuple[float, float]:
+        """Label a tile in the middle of the image; return seconds, and bytes of the fields."""
+        tiles, needs = plan.tiles(), [0.0]
+        region = plan.region(tiles[len(tiles) // 2])
+        work = self.work(plan, Path(), is_sent=False)
+        with memory_limit(None, lambda need, room: needs.append(need)):
+            began = time.perf_counter()
+            work.label(region)
+            return time.perf_counter() - began, max(needs)
 
     def work(self, plan: Plan, out: Path, is_sent: bool) -> _Work:
         """Return what labels tiles, here or, if it `is_sent`, in other processes."""

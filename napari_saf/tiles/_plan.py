@@ -86,6 +86,12 @@ class Plan(storage.VersionedModel):
         """The largest label that may come out."""
         return max(self.label_map_of().by_label())
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the labels of all levels before they are compressed."""
+        kind = np.min_scalar_type(self.most_label)
+        return sum(math.prod(shape) * kind.itemsize for shape in self.level_shapes())
+
     def level_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the pyramid: long axes of the tile are halved from level to level.
 
@@ -143,7 +149,7 @@ def make_plan(
     request: dict[str, Any],
 ) -> Plan:
     """Learn what a recipe asks for from blocks of an image; see `label_large`."""
-    recipe = _checked(recipe.for_others())
+    recipe = _checked(recipe if recipe.method.labels_are_given else recipe.for_others())
     options = _resolved(recipe, image)
     window = check_window(options.window, image.shape)  # type: ignore[arg-type]
     averaged = [side > 1 for side in window]

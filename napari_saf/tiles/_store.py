@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -259,9 +258,3 @@ class Journal:
             self._file.close()
         if is_empty:
             storage.remove_path(self._path)
-
-
-def level_bytes(plan: Plan) -> int:
-    """Return the bytes of the labels of all levels before they are compressed."""
-    kind = np.min_scalar_type(plan.most_label)
-    return sum(math.prod(shape) * kind.itemsize for shape in plan.level_shapes())

@@ -1,0 +1,143 @@
+"""``napari-saf segment`` for an image that is labelled in tiles."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from napari_saf.batch import LabelTask, connected, local_client
+from napari_saf.device import gibibytes
+from napari_saf.errors import SafError
+from napari_saf.io import PrototypeSet, Recipe, is_zarr
+from napari_saf.tiles import LargeJob, LargeLabels, Plan, run_large
+
+_LARGE = 2**24
+"""Pixels from which on an image is labelled in tiles, if its mask is to be a pyramid."""
+
+OPTIONS = [
+    click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",
+                 help="Label in tiles of N pixels a side, whatever the size of the image, into a "
+                 "pyramid OUT.ome.zarr, or IMAGE.ome.zarr/labels/NAME; 0: never. [default: from "
+                 "16 million pixels on, if OUT is one of these; 512 in planes, 96 in volumes]"),
+    click.Option(["--dry-run"], is_flag=True,
+                 help="Of an image in tiles: print tiles, memory, time and disk, write nothing."),
+    click.Option(["--scheduler"], metavar="ADDRESS",
+                 help="Use the workers of a dask scheduler, such as tcp://host:8786, in place of "
+                 "--jobs; they must see the same files."),
+]  # fmt: skip
+
+
+def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> LargeJob | None:
+    """Return the job of an image that is labelled in tiles, None for others."""
+    is_pyramid = out.name.lower().endswith(".ome.zarr") or out.parent.name == "labels"
+    is_asked = bool(values["tile"]) or values["dry_run"]
+    if values["tile"] == 0 or not (is_pyramid or is_asked) or len(paths) > 1:
+        if is_asked:
+            raise click.UsageError("--tile, --dry-run: go with one image")
+        return None
+    source, taught = task.source, None
+    kinds = (".tif", ".tiff", ".npy")
+    if not is_asked and not (is_zarr(paths[0]) or paths[0].suffix.lower() in kinds):
+        return None
+    prototypes = getattr(task.method, "prototypes", None)
+    if task.method.labels_are_given and prototypes is not None:
+        labels = getattr(task.method, "prototype_labels", None)
+        taught = PrototypeSet(prototypes, labels, task.names, task.colors)
+    try:
+        job = LargeJob.of(
+            paths[0],
+            Recipe(task.method, source.options, {}, task.level, taught),
+            mask=source.mask,
+            tile=values["tile"],
+        )
+    except SafError:
+        if is_asked:
+            raise
+        return None  # what cannot be read in parts is told by who reads it whole
+    if not is_asked and math.prod(job.image.shape) < _LARGE:
+        return None
+    if source.seeds is not None or source.groups is not None:
+        raise click.UsageError(
+            "--seeds, --groups: files are not read in tiles; let strokes on a part of the image "
+            "teach a recipe, and give that"
+        )
+    return job
+
+
+def label_in_tiles(job: LargeJob, out: Path, n_processes: int, values: Any) -> int:
+    """Print the plan of a job, and do it; return the exit code."""
+    workers: AbstractContextManager[Any] = nullcontext()
+    if values["scheduler"] is not None:
+        workers = connected(values["scheduler"])
+    elif n_processes > 1 and not values["dry_run"]:
+        workers = local_client(n_processes)
+    if values["dry_run"]:
+        plan = job.plan()
+        _print_plan(job, plan, n_processes)
+        return 0
+    with workers as client, _bar(job.image.source) as progress:
+        if client is not None and client.dashboard_link:
+            click.echo(f"dashboard: {client.dashboard_link}")
+        found = run_large(job, out, client=client, overwrite=values["overwrite"], progress=progress)
+    _print_result(found)
+    return 0
+
+
+def _print_plan(job: LargeJob, plan: Plan, n_processes: int) -> None:
+    def sides(numbers: Any) -> str:
+        return " x ".join(map(str, numbers))
+
+    seconds, n_bytes = job.probe(plan)
+    n_tiles, levels = len(plan.tiles()), plan.level_shapes()
+    image = job.image
+    places = ", ".join(str(tuple(place)) for place in plan.blocks[:4])
+    more = ", ..." if len(plan.blocks) > 4 else ""
+    lines = [
+        f"image: {image.source}, {sides(image.shape)}, channels {image.n_channels}, {image.dtype}",
+        f"learned from: {len(plan.blocks)} blocks of {sides(plan.block)}, at {places}{more}",
+        f"labels: {plan.most_label}, in {len(plan.steps)} steps",
+        f"tiles: {n_tiles} of {sides(plan.tile)}, with {sides(plan.halo)} around them",
+        f"levels: {len(levels)}, the last one {sides(levels[-1])}",
+        f"memory: about {gibibytes(n_bytes)} a process",
+        f"time: about {_duration(seconds * n_tiles / n_processes)}, {seconds:.2g} s a tile",
+        f"disk: at most {gibibytes(plan.n_bytes)}, before compression",
+    ]
+    for line in [*lines, *(f"note: {note}" for note in plan.notes)]:
+        click.echo(line)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _print_result(found: LargeLabels) -> None:
+    n_labels = len(found.sizes)
+    done = f", {found.n_done_before} done before" if found.n_done_before else ""
+    click.echo(
+        f"{found.path}: {n_labels} label{'s' * (n_labels != 1)}, {found.n_tiles} "
+        f"tile{'s' * (found.n_tiles != 1)}{done}, {found.seconds:.1f} s"
+    )
+    for note in found.notes:
+        click.echo(f"napari-saf: note: {note}", err=True)
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, count: progress.update(task, completed=done, total=count)

@@ -1,0 +1,58 @@
+"""Tiles on workers of dask: threads, and processes of which one dies."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from test_label_large import picture, recipe, write_zarr
+
+import napari_saf as saf
+from napari_saf.batch import local_client, run_tasks
+
+
+def test_threads_give_the_same_labels(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    pixels = picture((100, 130))
+    expected = saf.label_large(pixels, recipe(), tmp_path / "e.ome.zarr", tile=64)
+    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    with (
+        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        out = tmp_path / "m.ome.zarr"
+        found = saf.label_large(pixels, recipe(), out, tile=64, client=client)
+    np.testing.assert_array_equal(found.labels[:], expected.labels[:])
+    assert found.sizes == expected.sizes
+
+
+def die_once(marker):
+    """End the process that comes here first."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return "done"
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_always(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path):
+    source = write_zarr(tmp_path / "a.zarr", picture((100, 130)))
+    expected = saf.label_large(source, recipe(), tmp_path / "e.ome.zarr", tile=64)
+    with local_client(2) as client:
+        found = saf.label_large(source, recipe(), tmp_path / "m.ome.zarr", tile=64, client=client)
+        np.testing.assert_array_equal(found.labels[:], expected.labels[:])
+        array = np.zeros((2**14, 2**13, 3), np.uint8)
+        with pytest.raises(saf.SafError, match="not sent to other processes"):
+            saf.tiles.label_large(
+                array, recipe(), tmp_path / "n.ome.zarr", learn_pixels=1, client=client
+            )
+        marker = str(tmp_path / "marker")
+        assert [outcome() for _, outcome in run_tasks(client, die_once, [marker])] == ["done"]
+        for _, outcome in run_tasks(client, die_always, [0]):
+            with pytest.raises(saf.ComputeError, match="the process died"):
+                outcome()
