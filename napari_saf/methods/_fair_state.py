@@ -23,6 +23,8 @@ _MIN_BOUND = 4.0
 _OVERSHOOT = 0.9
 _COOLING = 0.7
 _MIN_WEIGHT = 1e-6
+_SETTLED = 1e-6
+"""Share of the energy; where an iteration of the means gains no more, medoids may start."""
 _LIGHT = 3.0
 _ROUGH = 3e-3
 """Share of the energy; where an iteration gains no more, a light weight has led far enough."""
@@ -54,6 +56,38 @@ class FairPoints(AbstractFairState):
         self._measure = distances if setup.has_medoids else squared_distances
         self._nodes: torch.Tensor | None = None
         self._seen: torch.Tensor | None = None
+
+    def warm_up(self) -> Iterator[None]:
+        """Let medoids start where fair means lead, which no node holds back.
+
+        The weight of the means is as large in units of F. Not where a start is given, nor
+        where a label would be lost on the way.
+        """
+        if not self._has_medoids or not self._is_fresh:
+            return
+        self.begin()
+        if not self._term.weight:
+            return
+        first = self.v
+        points = weighted_means(self.assignment, self.features)
+        plain = _total(self.assignment * squared_distances(self.features, points))
+        weight = self._term.weight
+        self._setup = self._setup._replace(weight=weight)
+        weight *= plain / max(self._plain(self.assignment), 1e-300)
+        setup = self._setup._replace(points=points, v=self.v, weight=weight, has_medoids=False)
+        means = FairPoints(self.tasks, setup)
+        means.begin()
+        gain = math.inf
+        while gain > _SETTLED * abs(means.objective):
+            before = means.objective
+            means.advance()
+            gain = before - means.objective
+            yield
+        self.n_evaluations += means.n_evaluations
+        if not torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all():
+            self.move(first)
+            return
+        self.move(means.v.clamp_(min=MIN_START))
 
     def begin(self) -> None:
         if self._has_medoids:

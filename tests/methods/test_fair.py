@@ -812,3 +812,19 @@ def test_labels_without_a_group_are_told():
     mixed = saf.Problem(features, graph, groups=np.tile([1, 2], 15))
     assert kinds.run(apart).notes[-1].startswith("3 of 3 labels have no pixel of one group or more")
     assert not kinds.run(mixed).notes
+
+
+def test_medoids_leave_the_groups_that_plain_clusters_are():
+    """Two groups far apart, each of two clouds side by side: fair labels are left and right."""
+    rng = np.random.default_rng(1)
+    centres = np.array([(1, 1), (2.1, 1), (1, 5), (2.1, 5)])
+    x = np.repeat(centres, 30, axis=0) + 0.1 * rng.standard_normal((120, 2))
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    graph = saf.AffinityGraph.k_nearest(x, 1, symmetrise=True)
+    problem = saf.Problem(x, graph, groups=np.repeat([1, 2], 60))
+    sides = np.tile(np.repeat([1, 2], 30), 2)
+    found = fair("kmedian", 150.0, n_clusters=2).run(problem)
+    cost = found.history.measures["discrete_objective"][-1]
+    assert cost <= 1.05 * kmedian_objective(problem.features, sides)
+    assert found.history.measures["fairness_error"][-1] < 0.01
