@@ -23,7 +23,7 @@ _MIN_BOUND = 4.0
 _OVERSHOOT = 0.9
 _COOLING = 0.7
 _MIN_WEIGHT = 1e-6
-_SETTLED = 1e-6
+_SETTLED = 1e-4
 """Share of the energy; where an iteration of the means gains no more, medoids may start."""
 _LIGHT = 3.0
 _ROUGH = 3e-3
