@@ -9,7 +9,7 @@ from napari_saf.flow._affinity import (
     spectral_points,
 )
 from napari_saf.flow._field import AssignmentField, SelfAssignmentField, not_cancelled
-from napari_saf.flow._loop import Flow, FlowRun, StoppingRule, update_labels
+from napari_saf.flow._loop import Flow, FlowRun, StoppingRule
 from napari_saf.flow._simplex import (
     FLOOR,
     Start,
@@ -24,6 +24,7 @@ from napari_saf.flow._simplex import (
     row_blocks,
     row_maxima,
     softmax,
+    update_labels,
 )
 from napari_saf.flow._steppers import (
     STEPPERS,

@@ -97,6 +97,16 @@ class Basis:
                     torch.index_select(product, 0, groups.group[some], out=block).add_(given[some])
                 yield slice(nodes.start + some.start, nodes.start + some.stop), block
 
+    def planes(self) -> Tensor:
+        """Return Phi' (rank, n_nodes), which the rows become a part of."""
+        whole = self.blocks[0][1].new_empty((self.shape[1], self.shape[0]))
+        for k, (nodes, rows, groups) in enumerate(self.blocks):
+            for some in row_blocks(whole.T[nodes]):
+                own = rows[some] if groups is None else rows[groups.group[some]]
+                whole[:, nodes][:, some] = own.T
+            self.blocks[k] = nodes, whole[:, nodes].T, None
+        return whole
+
 
 class _FullRank:
     """K by a function that multiplies it with fields."""

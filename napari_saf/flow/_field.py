@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
-from napari_saf.flow._affinity import AffinityOperator
+from napari_saf.flow._affinity import AffinityOperator, Basis
 from napari_saf.flow._simplex import (
+    columns_first,
     cross_product,
     new_field,
     shifted_softmax,
@@ -51,6 +52,8 @@ class AbstractField(ABC):
     masses W'1. The two fields of `scratch` may be overwritten between evaluations.
     """
 
+    has_costs: ClassVar[bool]
+
     def __init__(
         self,
         averager: Averager,
@@ -58,7 +61,7 @@ class AbstractField(ABC):
         n_columns: int,
         cancelled: Callable[[], bool] = not_cancelled,
     ) -> None:
-        self._averager, self._cancelled = averager, cancelled
+        self.averager, self.cancelled = averager, cancelled
         self.assignment, one, other = (new_field(like, n_columns) for _ in range(3))
         self.scratch = (one, other)
         self.objective = float("nan")
@@ -67,7 +70,7 @@ class AbstractField(ABC):
 
     def __call__(self, v: Tensor, out: Tensor) -> Tensor:
         """Write S(V) into `out` and return it; maxima of rows of `v` lie within 40 of 0."""
-        if self._cancelled():
+        if self.cancelled():
             raise Cancelled
         self.n_evaluations += 1
         softmax(v, out=self.assignment)  # W
@@ -75,12 +78,24 @@ class AbstractField(ABC):
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
         # eq. (2.33) in log coordinates: constants of a node fall out of the softmax.
-        self._averager(likelihood, mean, out)
+        self.averager(likelihood, mean, out)
         return shifted_softmax(mean, out)
 
     @abstractmethod
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         """Write V + g(W) / rho into `out` and set the objective; `scratch[1]` is free."""
+
+    @abstractmethod
+    def planes(self) -> Tensor | None:
+        """Return what the compiled kernels mix into the likelihood, one row after another.
+
+        The distances, if the field `has_costs`, or the sketch of the affinity, transposed; None
+        where there is none.
+        """
+
+    @abstractmethod
+    def factors(self, coefficients: Tensor | None) -> Tensor:
+        """Return what the planes, and then W, are multiplied by, from Phi'W and the overlap."""
 
     @abstractmethod
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
@@ -95,6 +110,8 @@ class AbstractField(ABC):
 
 class AssignmentField(AbstractField):
     """S(V) = softmax(A (V - D / rho)) of the assignment flow, D the distances to `points`."""
+
+    has_costs = True
 
     def __init__(
         self,
@@ -113,6 +130,13 @@ class AssignmentField(AbstractField):
         self.objective = float(costs.sum()) / len(v)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
+    def planes(self) -> Tensor:
+        self._distances = columns_first(self._distances)
+        return self._distances.T
+
+    def factors(self, coefficients: Tensor | None) -> Tensor:
+        return torch.tensor([-1 / self._rho], dtype=torch.float32)
+
     def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
         super().keep_columns(columns)
@@ -126,6 +150,8 @@ class AssignmentField(AbstractField):
 
 class SelfAssignmentField(AbstractField):
     """S(V) = softmax(A (V + grad E_s(W) / rho)) of the self-assignment flow."""
+
+    has_costs = False
 
     def __init__(
         self,
@@ -144,13 +170,26 @@ class SelfAssignmentField(AbstractField):
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
-        gradient = self_assignment_gradient(self.overlap, product.quadratic, self._s)
-        self.objective = gradient.objective
-        # V + grad E_s / rho, with the gradient in the factors of `Gradient` and K W = Phi (...).
-        factors = product.coefficients @ gradient.affinity_factor, gradient.assignment_factor
-        affinity, own = ((factor / self._rho).to(v.dtype).to(v.device) for factor in factors)
+        affinity, own = (
+            factor.to(v.dtype).to(v.device)
+            for factor in self._gradient(product.coefficients, product.quadratic)
+        )
         for rows, block in product.basis.plus(v, affinity, out):
             block.addmm_(w[rows], own)
+
+    def _gradient(self, coefficients: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factors of the basis and of W in grad E_s / rho, and set the objective."""
+        gradient = self_assignment_gradient(self.overlap, quadratic, self._s)
+        self.objective = gradient.objective
+        affinity = coefficients @ gradient.affinity_factor
+        return affinity / self._rho, gradient.assignment_factor / self._rho
+
+    def planes(self) -> Tensor | None:
+        return self._operator.planes() if isinstance(self._operator, Basis) else None
+
+    def factors(self, coefficients: Tensor | None) -> Tensor:
+        assert coefficients is not None
+        return torch.cat(self._gradient(coefficients, coefficients.T @ coefficients)).float()
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

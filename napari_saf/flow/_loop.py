@@ -14,11 +14,9 @@ from napari_saf.errors import Cancelled
 from napari_saf.flow._field import AbstractField
 from napari_saf.flow._simplex import (
     FLOOR,
+    SeedConstraint,
     Start,
-    entropy,
     new_field,
-    normalize_,
-    one_hot_,
     row_blocks,
     softmax,
     take_columns,
@@ -123,21 +121,6 @@ class Flow:
     fixed_meaning: bool = False
 
 
-class _SeedConstraint:
-    """Rows normalised, and those of seeds vertices of the simplex; -1 is the column of no seed."""
-
-    def __init__(self, columns: Tensor | None) -> None:
-        self.columns = columns
-
-    def __call__(self, v: Tensor, rows: slice = slice(None)) -> Tensor:
-        normalize_(v)
-        if self.columns is not None:
-            columns = self.columns[rows]
-            seeded = (columns >= 0).nonzero()[:, 0]
-            one_hot_(v, seeded, columns[seeded])
-        return v
-
-
 class FlowRun:
     """A flow under way: log coordinates, the columns that are left, labels, records.
 
@@ -168,7 +151,7 @@ class FlowRun:
             place[self._active + 1] = torch.arange(self.n_possible, device=every.device)
             seed_columns = place[seeds]
             self._labels = torch.where(seed_columns >= 0, seed_columns, start.labels)
-        self._constrain = _SeedConstraint(seed_columns)
+        self._constrain = SeedConstraint(seed_columns)
         self._v: Tensor | None = None
         self._run: AbstractRun | None = None
         # The sum over time of what nodes lack of certainty.
@@ -244,7 +227,7 @@ class FlowRun:
             whole.zero_().index_copy_(1, self._active, assignment)
         self._v = self._run = None
         shares = uncertainty.clamp_(0, 1).float().cpu().numpy()
-        return whole.float().cpu().numpy(), prototypes, shares
+        return np.ascontiguousarray(whole.float().cpu().numpy()), prototypes, shares
 
     def _log_coordinates(self) -> Tensor:
         """Return those of the active columns, which are made when they are first asked for."""
@@ -275,14 +258,13 @@ class FlowRun:
         self._run, self._v = run, None
         self._uncertainty = self._uncertainty.to(v)
         if not self.records:
-            self._record(0.0, field.assignment)
+            self._record()
 
     def _advance(self) -> None:
         """Make a step, record it, and drop the columns that died in it."""
         assert self._run is not None
         self._run.advance()
-        changed = update_labels(self._labels, self._run.v)
-        self._record(changed, self._run.assignment)
+        self._record()
         # Those that no node prefers and that hold less than half a node. For s > 0 the gradient of
         # such a column grows like 1 / mass: it would be pulled back and fall again for ever, and a
         # share of the nodes with it. On half-size photographs this moved the objective by -0.4 to
@@ -294,13 +276,12 @@ class FlowRun:
             self._renumber(columns)
             self._run.keep_columns(columns)
 
-    def _record(self, changed: float, assignment: Tensor) -> None:
+    def _record(self) -> None:
         assert self._run is not None
         field, time = self._run.field, self._time_before + self._run.time
-        highest = assignment.gather(1, self._labels[:, None])[:, 0]
-        sizes = torch.bincount(self._labels, minlength=len(self._active)).cpu().double()
+        changed, entropy, sizes, highest = self._run.read(self._labels)
         shares = np.zeros(self.n_columns)
-        shares[self._active.cpu().numpy()] = (sizes / len(self._labels)).numpy()
+        shares[self._active.cpu().numpy()] = sizes / len(self._labels)
         masses = field.overlap.sum(dim=0).clamp(min=1e-300)
         if self.records:
             self._uncertainty.add_(1 - highest, alpha=time - self.records[-1].time)
@@ -308,7 +289,7 @@ class FlowRun:
             Record(
                 time=time,
                 n_evaluations=self._n_before + field.n_evaluations,
-                entropy=entropy(assignment, self._run.v, highest),
+                entropy=entropy,
                 objective=field.objective,
                 label_shares=shares,
                 # tr(C^-1 W'W), C the masses
@@ -326,16 +307,6 @@ class FlowRun:
         seeds = self._constrain.columns
         if seeds is not None:
             self._constrain.columns = torch.where(seeds >= 0, new_number[seeds], -1)
-
-
-def update_labels(labels: Tensor, v: Tensor) -> float:
-    """Update the preferred columns in place; return the share of the nodes that moved.
-
-    Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
-    """
-    moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
-    labels[moved] = v[moved].argmax(dim=1)
-    return len(moved) / len(labels)
 
 
 def _prefer_labels_where_undecided_(v: Tensor, labels: Tensor) -> None:

@@ -51,9 +51,21 @@ def new_field(like: Tensor, n_columns: int) -> Tensor:
     In main memory numpy allocates it, which asks Linux for huge pages: these are first touched four
     times, and released ten times as fast.
     """
+    if is_columns_first(like):
+        return new_field(like.new_empty(n_columns), len(like)).T
     if like.device.type != "cpu":
         return like.new_zeros((len(like), n_columns))
     return torch.from_numpy(np.zeros((len(like), n_columns), like[:0].numpy().dtype))
+
+
+def is_columns_first(field: Tensor) -> bool:
+    """Return whether the entries of a column follow one another, as compiled kernels want it."""
+    return field.dim() == 2 and field.shape[1] > 1 and field.stride(0) == 1
+
+
+def columns_first(field: Tensor) -> Tensor:
+    """Return a field in such memory."""
+    return new_field(field.new_empty(field.shape[1]), len(field)).copy_(field.T).T
 
 
 def cross_product(left: Tensor, right: Tensor) -> Tensor:
@@ -69,12 +81,17 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
 
 def with_columns(field: Tensor, n_columns: int) -> Tensor:
     """Return a field's memory as one of other columns, as many as it had when new; undefined."""
-    return field.as_strided((len(field), n_columns), (n_columns, 1))
+    strides = (1, len(field)) if is_columns_first(field) else (n_columns, 1)
+    return field.as_strided((len(field), n_columns), strides)
 
 
 def take_columns(field: Tensor, columns: Tensor) -> Tensor:
     """Return the columns of the given indices, in the memory of the field, which is overwritten."""
     taken = with_columns(field, len(columns))
+    if is_columns_first(field):
+        for place, column in enumerate(columns.tolist()):
+            taken[:, place].copy_(field[:, column])
+        return taken
     for start in range(0, len(field), _ROWS):
         # What is written lies before all that is still to be read.
         rows = slice(start, start + _ROWS)
@@ -100,6 +117,21 @@ def normalize_(v: Tensor) -> Tensor:
     for rows in row_blocks(v):
         v[rows].sub_(row_maxima(v[rows])).clamp_(min=FLOOR)
     return v
+
+
+class SeedConstraint:
+    """Rows normalised, and those of seeds vertices of the simplex; -1 is the column of no seed."""
+
+    def __init__(self, columns: Tensor | None = None) -> None:
+        self.columns = columns
+
+    def __call__(self, v: Tensor, rows: slice = slice(None)) -> Tensor:
+        normalize_(v)
+        if self.columns is not None:
+            columns = self.columns[rows]
+            seeded = (columns >= 0).nonzero()[:, 0]
+            one_hot_(v, seeded, columns[seeded])
+        return v
 
 
 def one_hot_(v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -147,6 +179,16 @@ def entropy(assignment: Tensor, v: Tensor, highest: Tensor) -> float:
         total -= float(highest[rows].log().sum())
         total -= float(torch.dot(assignment[rows].view(-1), v[rows].view(-1)))
     return total / len(v)
+
+
+def update_labels(labels: Tensor, v: Tensor) -> float:
+    """Update the preferred columns in place; return the share of the nodes that moved.
+
+    Rows of `v` have a maximum of exactly 0, so only rows whose old label lost it are searched.
+    """
+    moved = (v.gather(1, labels[:, None])[:, 0] < 0).nonzero()[:, 0]
+    labels[moved] = v[moved].argmax(dim=1)
+    return len(moved) / len(labels)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

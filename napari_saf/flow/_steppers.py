@@ -11,11 +11,24 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf.device import Tensor, torch
 from napari_saf.flow._field import AbstractField
-from napari_saf.flow._simplex import new_field, normalize_, row_blocks, softmax, take_columns
+from napari_saf.flow._fused import Fused
+from napari_saf.flow._simplex import (
+    SeedConstraint,
+    columns_first,
+    entropy,
+    new_field,
+    row_blocks,
+    softmax,
+    take_columns,
+    update_labels,
+)
 from napari_saf.parameters import check_bounds, documented, parameter
 
 Constraint = Callable[[Tensor, slice], Tensor]
@@ -28,6 +41,19 @@ _LARGEST_STEP = 2.5
 with steps of 20 the fronts go astray (93 % of the labels as with small steps, against 98 %)."""
 _SAFETY = 0.9
 _ACCEPTED = 1.5
+
+
+class Reading(NamedTuple):
+    """Labels and certainty of a state.
+
+    The share of the nodes that `changed` label, the mean `entropy` in nats, the `sizes` of the
+    labels (n_columns,), and of each node the `highest` entry of its assignment.
+    """
+
+    changed: float
+    entropy: float
+    sizes: NDArray[np.float64]
+    highest: Tensor
 
 
 class AbstractRun(ABC):
@@ -50,6 +76,13 @@ class AbstractRun(ABC):
     @abstractmethod
     def advance(self) -> None:
         """Make one step that is accepted; `Cancelled` leaves the state as it was."""
+
+    def read(self, labels: Tensor) -> Reading:
+        """Update the preferred columns (n_nodes,) in place; return how the state is read."""
+        changed = update_labels(labels, self.v)
+        highest = self.assignment.gather(1, labels[:, None])[:, 0]
+        sizes = torch.bincount(labels, minlength=self.v.shape[1]).cpu().double().numpy()
+        return Reading(changed, entropy(self.assignment, self.v, highest), sizes, highest)
 
     def keep_columns(self, columns: Tensor) -> None:
         """Drop all columns but those of the given indices."""
@@ -92,7 +125,6 @@ class _AbstractAdaptiveRun(AbstractRun):
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         super().__init__(field, v, constrain, scheme)
         self._step, self._step_before = _FIRST_STEP, 0.0
-        field(self.v, self.memory[0])
 
     def advance(self) -> None:
         while True:
@@ -135,26 +167,45 @@ class _AdamsRun(_AbstractAdaptiveRun):
     largest_growth = 1.6
     n_fields, order_after = 4, (2, 0, 1, 3)  # slope, slope before, slope ahead, state ahead
 
+    def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
+        self._fused: Fused | None = None
+        if isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField):
+            self._fused = Fused.of(field, v)
+        super().__init__(field, v if self._fused is None else columns_first(v), constrain, scheme)
+        self._attempt(0.0)
+        self.memory[0], self.memory[2] = self.memory[2], self.memory[0]
+
     def _attempt(self, step: float) -> float:
-        (slope, slope_before, slope_ahead, ahead), before = self.memory, self._step_before
+        before = self._step_before
         if before == 0:
-            prediction = [(slope, step)]
-            correction = [(slope, step / 2), (slope_ahead, step / 2)]
+            prediction, correction = (step, 0.0), (step / 2, step / 2, 0.0)
         else:
             half = step * step / (2 * before)
-            prediction = [(slope, step + half), (slope_before, -half)]
+            prediction = step + half, -half
             # The integral of the polynomial through the three slopes.
-            correction = [
-                (slope, step * (step + 3 * before) / (6 * before)),
-                (slope_ahead, step * (2 * step + 3 * before) / (6 * (step + before))),
-                (slope_before, -(step**3) / (6 * before * (step + before))),
-            ]
-        self._evaluate_at(*prediction, out=slope_ahead)
+            correction = (
+                step * (step + 3 * before) / (6 * before),
+                step * (2 * step + 3 * before) / (6 * (step + before)),
+                -(step**3) / (6 * before * (step + before)),
+            )
+        if self._fused is not None:
+            fields = (self.v, *self.memory)
+            assert isinstance(self.constrain, SeedConstraint)
+            return self._fused.attempt(fields, prediction, correction, self.constrain.columns)
+        slope, slope_before, slope_ahead, ahead = self.memory
+        slopes = slope, slope_before
+        self._evaluate_at(*zip(slopes, prediction, strict=True), out=slope_ahead)
         (self.assignment, other), error = self.field.scratch, 0.0
-        for rows, block in self._combine(ahead, *correction):
+        terms = zip((slope, slope_ahead, slope_before), correction, strict=True)
+        for rows, block in self._combine(ahead, *terms):
             corrected = softmax(self.constrain(block, rows), out=self.assignment[rows])
             error += _l1(corrected, self.field.assignment[rows], out=other[rows])
         return error / len(ahead)
+
+    def read(self, labels: Tensor) -> Reading:
+        if self._fused is None:
+            return super().read(labels)
+        return Reading(*self._fused.read(self.v, labels))
 
 
 class _ScheduledRun(_AdamsRun):
@@ -170,6 +221,10 @@ class _ScheduledRun(_AdamsRun):
 class _BogackiShampineRun(_AbstractAdaptiveRun):
     largest_growth = 5.0
     n_fields, order_after = 5, (3, 1, 2, 0, 4)  # the slopes of four stages, state ahead
+
+    def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
+        super().__init__(field, v, constrain, scheme)
+        field(self.v, self.memory[0])
 
     def _attempt(self, step: float) -> float:
         field, (first, second, third, last, ahead) = self.field, self.memory
@@ -202,10 +257,10 @@ class AbstractStepper(ABC):
         check_bounds(self)
 
     def start(
-        self, field: AbstractField, v: Tensor, constrain: Constraint = lambda v, rows: normalize_(v)
+        self, field: AbstractField, v: Tensor, constrain: Constraint | None = None
     ) -> AbstractRun:
         """Return a run of the scheme from log coordinates `v`, which it takes over."""
-        return self._run(field, v, constrain, self)
+        return self._run(field, v, constrain or SeedConstraint(), self)
 
 
 @documented

@@ -1,5 +1,6 @@
 """Graphs: what is a neighbour of what, and how to average over neighbours."""
 
+from napari_saf.graph._box import BoxSum, WeightedAverage
 from napari_saf.graph._distances import (
     Neighbours,
     mean_nearest_distance,
@@ -22,11 +23,13 @@ __all__ = [
     "AbstractGraph",
     "AffinityGraph",
     "Averager",
+    "BoxSum",
     "CoarseGrid",
     "GraphUnion",
     "GridGraph",
     "Neighbours",
     "SparseProduct",
+    "WeightedAverage",
     "check_symmetric",
     "coarse_means",
     "coarse_shape",

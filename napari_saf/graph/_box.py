@@ -32,8 +32,9 @@ class BoxSum:
         mean: bool,
         inside: Tensor | None = None,
     ) -> None:
+        self.shape, self.window = tuple(shape), tuple(window)
         self._n_pixels = int(np.prod(shape, dtype=np.int64))
-        self._inside = inside
+        self.inside = inside
 
         def to_device(band: NDArray[np.float64]) -> Tensor:
             return torch.from_numpy(band.copy()).to(dtype).to(device)
@@ -43,16 +44,16 @@ class BoxSum:
             for axis, side in enumerate(window)
             if side > 1 and shape[axis] > 1
         ]
-        self._counts: Tensor | None = None
+        self.counts: Tensor | None = None
         if mean and inside is not None:
             ones = torch.ones(len(inside), 1, dtype=dtype, device=device)
             counts = torch.empty_like(ones)
             self(ones, counts, torch.empty_like(ones))
-            self._counts = counts
+            self.counts = counts
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
         """Write the box sums of `values` (n_nodes, n_columns) into `out`; see `Averager`."""
-        inside, sums = self._inside, out
+        inside, sums = self.inside, out
         source = _scatter(values, inside, self._n_pixels)
         if inside is not None:
             sums, scratch = torch.empty_like(source), torch.empty_like(source)
@@ -64,8 +65,8 @@ class BoxSum:
             source = target
         if inside is not None:
             torch.index_select(sums, 0, inside, out=out)
-        if self._counts is not None:
-            out.div_(self._counts)
+        if self.counts is not None:
+            out.div_(self.counts)
 
 
 class _AxisSum:
@@ -141,26 +142,27 @@ class WeightedAverage:
     def __init__(
         self, weights: Tensor, offsets: Sequence[Sequence[int]], inside: Tensor | None
     ) -> None:
-        self._weights, self._inside = weights, inside
+        self.weights, self.inside = weights, inside
+        self.shape, self.offsets = tuple(weights.shape[1:]), list(offsets)
         self._rims = np.max(offsets, axis=0).tolist()
-        self._offsets = (np.array(offsets) + self._rims).tolist()
+        self._starts = (np.array(offsets) + self._rims).tolist()
 
     def __call__(self, values: Tensor, out: Tensor, scratch: Tensor) -> None:
-        shape = self._weights.shape[1:]
-        full = _scatter(values, self._inside, shape.numel())
+        shape = self.weights.shape[1:]
+        full = _scatter(values, self.inside, shape.numel())
         sides = (side + 2 * rim for side, rim in zip(shape, self._rims, strict=True))
         padded = full.new_zeros(full.shape[1], *sides)
         columns = full.T.view(-1, *shape)
         self._moved(padded, self._rims).copy_(columns)
         total = torch.zeros_like(columns, memory_format=torch.contiguous_format)
-        for weights, offset in zip(self._weights, self._offsets, strict=True):
+        for weights, offset in zip(self.weights, self._starts, strict=True):
             total.addcmul_(weights, self._moved(padded, offset))
         means = total.flatten(1).T
-        out.copy_(means if self._inside is None else means[self._inside])
+        out.copy_(means if self.inside is None else means[self.inside])
 
     def _moved(self, padded: Tensor, offset: Sequence[int]) -> Tensor:
         """Return the images that begin at an offset into those with a rim."""
-        shape = self._weights.shape[1:]
+        shape = self.weights.shape[1:]
         slices = [slice(first, first + side) for first, side in zip(offset, shape, strict=True)]
         return padded[(slice(None), *slices)]
 

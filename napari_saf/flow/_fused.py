@@ -1,0 +1,321 @@
+"""Steps of flows on a processor by compiled kernels, `_kernels.py`, in several threads.
+
+The machine code is made once for a processor, by a process of its own in the background, and kept
+in the user's cache; what is not there yet, or does not fit, is left to torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import itertools
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from platformdirs import user_cache_path
+
+from napari_saf.device import Tensor, torch
+from napari_saf.errors import Cancelled
+from napari_saf.flow._field import AbstractField
+from napari_saf.graph import Averager, BoxSum, WeightedAverage
+
+_log = logging.getLogger(__name__)
+
+_SOURCE = Path(__file__).with_name("_kernels.py")
+_ROWS = _SOURCE.with_name("_kernel_rows.py")
+_LEAST_ENTRIES = 2**20
+"""Smaller fields stay with torch, which is quick enough, and is there from the first image on."""
+_CACHED_FLOATS = 2**17
+"""Of the buffers of a tile, so that they stay in the second-level cache."""
+_MOST_IN_ROW = 1024
+_LEAST_SLICES = 32
+_NODES = 2**14
+"""Nodes of a block where the geometry does not matter."""
+_ROW = 512
+"""Nodes that `overlap` and `read` take at a time."""
+_STALE = 600.0
+"""Seconds after which a compilation is taken for dead."""
+
+
+def kernels() -> dict[str, Callable[..., None]] | None:
+    """Return the compiled functions by name; None where there are none, or not yet.
+
+    Where there are none yet they are compiled in the background.
+    """
+    try:
+        target = _target()
+        if target.exists():
+            return _load(target)
+        _compile(target)
+    except Exception:  # noqa: BLE001 - whatever goes wrong, torch computes
+        _log.info("no compiled kernels", exc_info=True)
+    return None
+
+
+@functools.cache
+def _target() -> Path:
+    """Return where the machine code for this processor is kept."""
+    import llvmlite.binding as llvm
+
+    parts = (
+        *(path.read_text(encoding="utf-8") for path in (_SOURCE, _ROWS)),
+        str(llvm.llvm_version_info),
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    )
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+    return user_cache_path("napari-saf") / f"kernels-{key}.bin"
+
+
+@functools.cache
+def _load(target: Path) -> dict[str, Callable[..., None]]:
+    """Return the functions of a file that `_kernels.py` wrote; they hold what they need."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    for name, known in (("memset", ctypes.memset), ("memcpy", ctypes.memmove)):
+        llvm.add_symbol(name, ctypes.cast(known, ctypes.c_void_p).value)
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    head, _, codes = target.read_bytes().partition(b"\n")
+    names, start = json.loads(head), 0
+    for _, size in names.values():
+        engine.add_object_file(llvm.ObjectFileRef.from_data(codes[start : start + size]))
+        start += size
+    engine.finalize_object()
+    functions: dict[str, Callable[..., None]] = {}
+    for name, (symbol, _) in names.items():
+        functions[name] = ctypes.CFUNCTYPE(None)(engine.get_function_address(symbol))
+        functions[name].engine = engine  # type: ignore[attr-defined]
+    return functions
+
+
+def _compile(target: Path) -> None:
+    """Start a process that writes the machine code, unless one is at it."""
+    part = target.with_suffix(".part")
+    if part.exists() and time.time() - part.stat().st_mtime < _STALE:
+        return
+    if importlib.util.find_spec("numba") is None or not sys.executable:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part.touch()
+    _compilers.append(
+        subprocess.Popen(
+            [sys.executable, str(_SOURCE), str(part), str(target)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    )
+
+
+_compilers: list[subprocess.Popen[bytes]] = []
+
+
+class Grid(NamedTuple):
+    """A grid of at most three axes, seen as slices of rows of pixels."""
+
+    sides: tuple[int, int, int]
+    radii: tuple[int, int, int]
+    weights: Tensor | None
+    offsets: NDArray[np.int64]
+    first: NDArray[np.int64] | None
+    places: NDArray[np.int32] | None
+    inverse: NDArray[np.float32] | None
+
+    @classmethod
+    def of(cls, averager: Averager) -> Grid | None:
+        """Return the grid that an averager averages over, if the kernels know its kind."""
+        if not isinstance(averager, BoxSum | WeightedAverage) or len(averager.shape) > 3:
+            return None
+        weights, offsets = None, np.zeros((0, 3), np.int64)
+        if isinstance(averager, WeightedAverage):
+            weights, offsets = averager.weights, np.array([_three(o, 0) for o in averager.offsets])
+            radii = tuple(int(r) for r in np.abs(offsets).max(axis=0))
+        else:
+            radii = tuple(side // 2 for side in _three(averager.window, 1))
+        sides = _three(averager.shape, 1)
+        first = places = inverse = None
+        if averager.inside is not None:
+            inside = averager.inside.numpy()
+            first = np.searchsorted(inside, np.arange(sides[0] * sides[1] + 1) * sides[2])
+            places = (inside % sides[2]).astype(np.int32)
+            inverse = np.ones(len(inside), np.float32)
+            if isinstance(averager, BoxSum):
+                counts = averager.counts
+                assert counts is not None
+                inverse = np.asarray(1 / counts.numpy().ravel(), np.float32)
+        return cls(sides, radii, weights, offsets, first, places, inverse)  # type: ignore[arg-type]
+
+    def boxes(self, n_columns: int) -> NDArray[np.int64]:
+        """Return the tiles (n_tiles, 6): begin and end of each axis."""
+        (depth, height, width), (rz, ry, _) = self.sides, self.radii
+        room = max(64, _CACHED_FLOATS // n_columns // (2 * rz + 4))
+        n_x = -(-width // min(room, _MOST_IN_ROW if height == 1 else 128))
+        row = -(-width // n_x)
+        n_y = -(-height // max(room // row, 2 * ry, 1))
+        n_z = -(-depth // max(_LEAST_SLICES, 6 * rz))
+        cuts = [
+            [(side * k // n, side * (k + 1) // n) for k in range(n)]
+            for side, n in zip(self.sides, (n_z, n_y, n_x), strict=True)
+        ]
+        found = [(*z, *y, *x) for z, y, x in itertools.product(*cuts)]
+        return np.array(found, dtype=np.int64)
+
+    def scratch_size(self, n_columns: int, boxes: NDArray[np.int64]) -> int:
+        """Return the floats of the buffers of the largest tile."""
+        rz, ry, rx = self.radii
+        rows = int((boxes[:, 3] - boxes[:, 2]).max()) + 2 * ry
+        width = int((boxes[:, 5] - boxes[:, 4]).max()) + 2 * rx + 16
+        return (n_columns * (2 * rz + 5) * rows + rows + 2 * n_columns + 2) * width + 64
+
+
+def _three(values: Sequence[int], fill: int) -> tuple[int, ...]:
+    """Return one number an axis, as slices, rows and pixels; an image has one row a slice."""
+    if len(values) == 2:
+        return int(values[0]), fill, int(values[1])
+    return (fill,) * (3 - len(values)) + tuple(int(value) for value in values)
+
+
+class Fused:
+    """The kernels at work on the fields of one flow, which have their columns first."""
+
+    def __init__(
+        self,
+        field: AbstractField,
+        grid: Grid,
+        functions: dict[str, Callable[..., None]],
+        planes: Tensor,
+    ) -> None:
+        self._field, self._grid, self._functions = field, grid, functions
+        self._planes, n_nodes = planes, planes.shape[1]
+        starts = np.arange(0, n_nodes, _NODES)
+        self._chunks = np.stack([starts, np.minimum(starts + _NODES, n_nodes)], axis=1)
+        self._n_helpers = torch.get_num_threads() - 1
+        self._pool = ThreadPoolExecutor(max(1, self._n_helpers), "flow")
+
+    @classmethod
+    def of(cls, field: AbstractField, v: Tensor) -> Fused | None:
+        """Return the kernels for a field; None if they do not suit it or are not there."""
+        if v.numel() < _LEAST_ENTRIES or v.device.type != "cpu" or v.dtype != torch.float32:
+            return None
+        grid = Grid.of(field.averager)
+        functions = None if grid is None else kernels()
+        planes = None if functions is None else field.planes()
+        if grid is None or functions is None or planes is None:
+            return None
+        return cls(field, grid, functions, planes)
+
+    def attempt(
+        self,
+        fields: Sequence[Tensor],
+        prediction: Sequence[float],
+        correction: Sequence[float],
+        seeds: Tensor | None,
+    ) -> float:
+        """Evaluate at the predicted state, correct it, and return the error.
+
+        The fields (n_nodes, n_columns) are the state, its slope, the slope before, and what is
+        written: the slope at the predicted state, and the corrected one.
+        """
+        field, (n, c), costs_only = self._field, fields[0].shape, self._field.has_costs
+        if field.cancelled():
+            raise Cancelled
+        field.n_evaluations += 1
+        numbers = np.array([*prediction, *correction], dtype=np.float64)
+        self._planes = self._planes[:c] if costs_only else self._planes
+        coefficients, shape = None, self._shape(n, c, seeds)
+        if not costs_only:
+            sums = self._all(
+                "overlap", self._chunks, (c + 1) * _ROW, 2 + (c + len(self._planes)) * c,
+                [*fields[:3], numbers, self._planes, shape],
+            )  # fmt: skip
+            both = torch.from_numpy(sums[2:].reshape(-1, c))
+            field.overlap, coefficients = both[:c], both[c:]
+        factors = field.factors(coefficients).contiguous()
+        grid, boxes = self._grid, self._grid.boxes(c)
+        sums = self._all(
+            "step", boxes, grid.scratch_size(c, boxes), 2 + c * c,
+            [*fields, numbers, self._planes, factors, seeds, grid.weights, grid.offsets, grid.first,
+             grid.places, grid.inverse, shape],
+        )  # fmt: skip
+        if costs_only:
+            field.overlap, field.objective = torch.from_numpy(sums[2:].reshape(c, c)), sums[1] / n
+        return float(sums[0]) / n
+
+    def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
+        """Update labels; return changed, entropy, sizes and highest as in `Reading`."""
+        n, c = v.shape
+        highest = torch.empty(n)
+        shape = self._shape(n, c, None)
+        sums = self._all("read", self._chunks, 3 * _ROW, 2 + c, [v, labels, highest, shape])
+        return float(sums[1]) / n, float(sums[0]) / n, sums[2:], highest
+
+    def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
+        grid, rank = self._grid, len(self._planes)
+        flags = grid.first is not None, seeds is not None, not self._field.has_costs
+        return np.array([n, c, rank, *grid.sides, *grid.radii, len(grid.offsets), *flags], np.int64)
+
+    def _all(
+        self,
+        name: str,
+        boxes: NDArray[np.int64],
+        n_floats: int,
+        n_sums: int,
+        arguments: Sequence[Tensor | NDArray[Any] | None],
+    ) -> NDArray[np.float64]:
+        """Call a kernel for all boxes, in threads, and return the sums: in the order of boxes."""
+        function, pointers = self._functions[name], [_pointer(one) for one in arguments]
+        # Functions of numba write first what they return, and what went wrong: nothing.
+        result = ctypes.byref(ctypes.c_void_p())
+        sums, numbers = np.zeros((len(boxes), n_sums)), itertools.count()
+        stopped = False
+
+        def work(is_own: bool = False) -> None:
+            nonlocal stopped
+            scratch = np.empty(n_floats, np.float32)
+            for k in numbers:
+                if k >= len(boxes) or stopped:
+                    return
+                if is_own and k and self._field.cancelled():
+                    stopped = True
+                    raise Cancelled
+                function(
+                    result,
+                    result,
+                    *pointers,
+                    _pointer(boxes[k]),
+                    _pointer(scratch),
+                    _pointer(sums[k]),
+                )
+
+        n_helpers = min(self._n_helpers, len(boxes) - 1)
+        helpers = [self._pool.submit(work) for _ in range(n_helpers)]
+        try:
+            work(is_own=True)
+        finally:
+            for helper in helpers:
+                helper.result()
+        return np.asarray(sums.sum(axis=0))
+
+
+def _pointer(array: Tensor | NDArray[Any] | None) -> ctypes.c_void_p:
+    if array is None:
+        return ctypes.c_void_p(0)
+    if isinstance(array, np.ndarray):
+        return ctypes.c_void_p(array.ctypes.data)
+    return ctypes.c_void_p(array.data_ptr())

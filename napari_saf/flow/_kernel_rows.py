@@ -1,0 +1,128 @@
+"""Loops over the nodes of a row, compiled by numba for `_kernels.py`.
+
+Arrays are pointers: `o` is where something begins in `u`, `t` the distance between its columns,
+of which there are c, and m the number of nodes.
+"""
+
+import numpy as np
+from numba import njit
+
+f32, i32 = np.float32, np.int32
+kernel = njit(fastmath=True, nogil=True, error_model="numpy")
+
+ZEROS = (f32(0),) * 8
+
+
+@kernel
+def exp(x):
+    """2^(x log2 e) = 2^n 2^f, f in [-1/2, 1/2], by a polynomial: relative error 1e-7."""
+    z = x * f32(1.4426950408889634)
+    n = np.rint(z)
+    f = z - n
+    p = f32(1.327647129073739e-3) * f + f32(9.675540961325169e-3)
+    p = p * f + f32(5.550713092088699e-2)
+    p = p * f + f32(0.24022120237350464)
+    p = p * f + f32(0.6931469440460205)
+    p = p * f + f32(1.0000001192092896)
+    return p * i32((i32(n) + i32(127)) << i32(23)).view(f32)
+
+
+@kernel
+def log(x):
+    """k log 2 + log m, m in [0.7, 1.4], by a polynomial in m - 1: relative error 1e-7."""
+    bits = f32(x).view(i32) - i32(0x3F3504F3)
+    k = bits >> i32(23)
+    f = i32((bits & i32(0x7FFFFF)) + i32(0x3F3504F3)).view(f32) - f32(1)
+    p = f32(7.0376836292e-2) * f - f32(1.1514610310e-1)
+    p = p * f + f32(1.1676998740e-1)
+    p = p * f - f32(1.2420140846e-1)
+    p = p * f + f32(1.4249322787e-1)
+    p = p * f - f32(1.6668057665e-1)
+    p = p * f + f32(2.0000714765e-1)
+    p = p * f - f32(2.4999993993e-1)
+    p = p * f + f32(3.3333331174e-1)
+    return f + f * f * (f * p - f32(0.5)) + f32(k) * f32(0.6931471805599453)
+
+
+@kernel
+def softmax(u, o, t, c, m, row):
+    """W = exp V / sum_j exp V_j, in place."""
+    for x in range(m):
+        u[row + x] = f32(0)
+    for j in range(c):
+        for x in range(m):
+            e = exp(u[o + j * t + x])
+            u[o + j * t + x] = e
+            u[row + x] += e
+    for x in range(m):
+        u[row + x] = f32(1) / u[row + x]
+    for j in range(c):
+        for x in range(m):
+            u[o + j * t + x] *= u[row + x]
+
+
+@kernel
+def normalize(u, o, t, c, m, row, least):
+    """V <- max(V - max_j V_j, least), in place."""
+    for x in range(m):
+        u[row + x] = u[o + x]
+    for j in range(1, c):
+        for x in range(m):
+            u[row + x] = max(u[row + x], u[o + j * t + x])
+    for j in range(c):
+        for x in range(m):
+            u[o + j * t + x] = max(u[o + j * t + x] - u[row + x], least)
+
+
+@kernel
+def mix(u, o, t, c, m, source, i, stride, n_rows, factors, first):
+    """U_j <- U_j + sum_k B_kj F_k, k below n_rows, B from `first` in the factors.
+
+    Four rows at a time, which the compiler can see to be apart: it gives up at more than eight
+    comparisons of pointers, as for two columns at once.
+    """
+    fours = n_rows // 4 * 4
+    for k in range(0, fours, 4):
+        p0, p1 = i + k * stride, i + (k + 1) * stride
+        p2, p3 = i + (k + 2) * stride, i + (k + 3) * stride
+        for j in range(c):
+            q, to = first + k * c + j, o + j * t
+            a0, a1, a2, a3 = factors[q], factors[q + c], factors[q + 2 * c], factors[q + 3 * c]
+            for x in range(m):
+                u[to + x] += (
+                    a0 * source[p0 + x]
+                    + a1 * source[p1 + x]
+                    + a2 * source[p2 + x]
+                    + a3 * source[p3 + x]
+                )
+    for k in range(fours, n_rows):
+        for j in range(c):
+            a0 = factors[first + k * c + j]
+            for x in range(m):
+                u[o + j * t + x] += a0 * source[i + k * stride + x]
+
+
+@kernel
+def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first):
+    """sum_x F_kx U_jx added to sums[first + k c + j]: float32 in a row, float64 from row to row."""
+    pairs, fours = c // 2 * 2, n_rows // 4 * 4
+    for k in range(0, fours, 4):
+        p0, p1 = i + k * stride, i + (k + 1) * stride
+        p2, p3 = i + (k + 2) * stride, i + (k + 3) * stride
+        for j in range(0, pairs, 2):
+            q, o0, o1 = first + k * c + j, o + j * t, o + (j + 1) * t
+            a0, a1, a2, a3, b0, b1, b2, b3 = ZEROS
+            for x in range(m):
+                f0, f1, f2, f3 = source[p0 + x], source[p1 + x], source[p2 + x], source[p3 + x]
+                a, b = u[o0 + x], u[o1 + x]
+                a0, a1, a2, a3 = a0 + a * f0, a1 + a * f1, a2 + a * f2, a3 + a * f3
+                b0, b1, b2, b3 = b0 + b * f0, b1 + b * f1, b2 + b * f2, b3 + b * f3
+            for r, (s0, s1) in enumerate(((a0, b0), (a1, b1), (a2, b2), (a3, b3))):
+                sums[q + r * c] += s0
+                sums[q + r * c + 1] += s1
+    for k in range(n_rows):
+        for j in range(0 if k >= fours else pairs, c):
+            a0 = f32(0)
+            for x in range(m):
+                a0 += u[o + j * t + x] * source[i + k * stride + x]
+            sums[first + k * c + j] += a0

@@ -1,0 +1,165 @@
+"""The compiled kernels step a flow as torch does."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import napari_saf as saf
+from napari_saf.errors import Cancelled
+from napari_saf.features import distances
+from napari_saf.flow import AssignmentField, GaussianAffinity, SelfAssignmentField, _fused
+from napari_saf.flow._simplex import SeedConstraint, normalize_
+
+N_COLUMNS = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """Compile where that was never done on this machine."""
+    pytest.importorskip("numba")
+    target = _fused._target()
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(".test")
+        subprocess.run([sys.executable, _fused._SOURCE, part, target], check=True)
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch):
+    monkeypatch.setattr(_fused, "_LEAST_ENTRIES", 0)
+
+
+def make_run(graph, s, seeds=None, *, kernels, cancelled=lambda: False):
+    """Return an Adams run of the assignment flow, or of the self-assignment flow for a given s."""
+    rng = np.random.default_rng(0)
+    features = torch.from_numpy(rng.random((graph.n_nodes, 3)).astype(np.float32))
+    points = features[:N_COLUMNS].clone()
+    averager = graph.averager(features.device, features.dtype)
+    table = distances(features, points)
+    if s is None:
+        field = AssignmentField(averager, table, points, 0.1, cancelled)
+        v = torch.zeros_like(table)
+    else:
+        operator = GaussianAffinity(landmarks=30).bind(features, rng)
+        field = SelfAssignmentField(
+            operator, averager, features, N_COLUMNS, s=s, rho=0.1, cancelled=cancelled
+        )
+        v = normalize_(-table)
+    with pytest.MonkeyPatch.context() as patch:
+        if not kernels:
+            patch.setattr(_fused, "kernels", lambda: None)
+        run = saf.AdamsBashforthMoulton().start(field, v, SeedConstraint(seeds))
+    assert (run._fused is not None) == kernels
+    return run
+
+
+def grid(shape, window, *, masked=False, weighted=False):
+    rng = np.random.default_rng(1)
+    mask = rng.random(shape) < 0.7 if masked else None
+    n_nodes = int(np.prod(shape) if mask is None else mask.sum())
+    positions = int(np.prod(np.broadcast_to(window, len(shape))))
+    weights = rng.random((n_nodes, positions)) + 0.01 if weighted else None
+    return saf.GridGraph(shape, window=window, mask=mask, weights=weights)
+
+
+CASES = {
+    "2-D": (grid((70, 90), 3), None),
+    "2-D, self": (grid((70, 90), 3), 0.0),
+    "wide, s = 1/2": (grid((70, 90), (21, 5)), 0.5),
+    "3-D": (grid((9, 20, 30), (3, 5, 1)), None),
+    "3-D, self": (grid((9, 20, 30), 5), 0.0),
+    "mask": (grid((70, 90), 5, masked=True), None),
+    "3-D, mask": (grid((9, 20, 30), 3, masked=True), 0.0),
+    "weights": (grid((70, 90), 7, weighted=True), 0.0),
+    "3-D, weights": (grid((9, 20, 30), 3, weighted=True), None),
+    "weights, mask": (grid((70, 90), 5, masked=True, weighted=True), None),
+    "line": (grid((5000,), 9), None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_step_as_torch_does(case):
+    graph, s = CASES[case]
+    runs = [make_run(graph, s, kernels=kernels) for kernels in (False, True)]
+    labels = [run.v.argmax(dim=1) for run in runs]
+    for k in range(5):
+        readings = []
+        for run, own in zip(runs, labels, strict=True):
+            run.advance()
+            readings.append(run.read(own))
+        one, other = readings
+        assert runs[1].time == pytest.approx(runs[0].time, rel=1e-2)
+        torch.testing.assert_close(runs[1].v, runs[0].v, rtol=0, atol=2e-3 if s == 0.5 else 1e-4)
+        assert float((labels[0] == labels[1]).float().mean()) > 0.999
+        assert other.entropy == pytest.approx(one.entropy, rel=1e-4)
+        assert other.changed == pytest.approx(one.changed, abs=1e-3)
+        assert np.abs(other.sizes - one.sizes).max() <= 3
+        torch.testing.assert_close(other.highest, one.highest, rtol=0, atol=1e-3)
+        fields = runs[0].field, runs[1].field
+        assert fields[1].objective == pytest.approx(fields[0].objective, rel=1e-4)
+        torch.testing.assert_close(fields[1].overlap, fields[0].overlap, rtol=1e-3, atol=1e-2)
+        if k == 2:
+            columns = torch.tensor([0, 2, 3, 4])
+            for run, own in zip(runs, labels, strict=True):
+                run.keep_columns(columns)
+                own.copy_(run.v.argmax(dim=1))
+
+
+def test_seeds_stay_where_they_are():
+    graph = grid((70, 90), 3)
+    seeds = torch.full((graph.n_nodes,), -1)
+    seeds[::50] = torch.arange(126) % 2
+    runs = [make_run(graph, None, seeds, kernels=kernels) for kernels in (False, True)]
+    for _ in range(4):
+        for run in runs:
+            run.advance()
+    torch.testing.assert_close(runs[1].v, runs[0].v, rtol=0, atol=1e-4)
+    seeded = seeds >= 0
+    assert torch.equal(runs[1].v[seeded].argmax(dim=1), seeds[seeded])
+
+
+@pytest.mark.parametrize("s", [None, 0.0])
+def test_the_number_of_threads_changes_nothing(s):
+    graph, found = grid((150, 90), 3), []
+    for n_helpers in (0, 3):
+        run = make_run(graph, s, kernels=True)
+        run._fused._n_helpers = n_helpers
+        for _ in range(4):
+            run.advance()
+        found.append(run.v)
+    assert torch.equal(*found)
+
+
+def test_a_step_that_is_cancelled_leaves_the_state_as_it_was():
+    asked = []
+
+    def stop():
+        asked.append(True)
+        return len(asked) > limit
+
+    limit = 10**6
+    run = make_run(grid((150, 90), 3), None, kernels=True, cancelled=stop)
+    run.advance()
+    before, limit = run.v.clone(), len(asked) + 2  # within the step, between two tiles
+    with pytest.raises(Cancelled):
+        run.advance()
+    assert torch.equal(run.v, before)
+
+
+def test_a_whole_run_by_kernels_has_the_labels_of_torch(monkeypatch):
+    image = np.random.default_rng(0).random((60, 80, 3)).astype(np.float32)
+    problem = saf.Problem.from_image(image, window=5, weights="uniform", max_side=None)
+    method = saf.SelfAssignmentFlow(max_labels=6)
+    result = method.run(problem)
+    monkeypatch.setattr(_fused, "kernels", lambda: None)
+    assert (result.labels == method.run(problem).labels).mean() > 0.99
+
+
+def test_without_numba_torch_does_all(monkeypatch, tmp_path):
+    monkeypatch.setattr(_fused, "_target", lambda: tmp_path / "kernels.bin")
+    monkeypatch.setattr(_fused.importlib.util, "find_spec", lambda name: None)
+    assert _fused.kernels() is None
+    assert not list(tmp_path.iterdir())
