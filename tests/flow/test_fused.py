@@ -1,5 +1,6 @@
 """The compiled kernels step a flow as torch does."""
 
+import os
 import subprocess
 import sys
 
@@ -23,7 +24,7 @@ def compiled():
     target = _fused._target()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(".test")
+        part = target.with_suffix(f".{os.getpid()}")  # workers may compile at once
         subprocess.run([sys.executable, _fused._SOURCE, part, target], check=True)
 
 
