@@ -9,6 +9,7 @@ g = grad E_s(W), eqs. (4.10) to (4.15).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
@@ -36,6 +37,8 @@ _PSEUDO_INVERSE_TOLERANCE = 1e-9
 It must stay near the rounding level of the products over all nodes: 1e-3 would leave the
 flow at the barycentre, where all labels overlap, for ever.
 """
+_MOST_PLANES = 2**26
+"""Entries of a sketch that is laid out for the kernels: equal rows are no longer shared then."""
 
 
 def not_cancelled() -> bool:
@@ -185,7 +188,10 @@ class SelfAssignmentField(AbstractField):
         return affinity / self._rho, gradient.assignment_factor / self._rho
 
     def planes(self) -> Tensor | None:
-        return self._operator.planes() if isinstance(self._operator, Basis) else None
+        operator = self._operator
+        if not isinstance(operator, Basis) or math.prod(operator.shape) > _MOST_PLANES:
+            return None
+        return operator.planes()
 
     def factors(self, coefficients: Tensor | None) -> Tensor:
         assert coefficients is not None

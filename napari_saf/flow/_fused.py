@@ -13,6 +13,8 @@ import importlib.util
 import itertools
 import json
 import logging
+import os
+import platform
 import subprocess
 import sys
 import time
@@ -32,6 +34,10 @@ from napari_saf.graph import Averager, BoxSum, WeightedAverage
 
 _log = logging.getLogger(__name__)
 
+IS_TRIED = sys.platform == "linux" and platform.machine() == "x86_64"
+"""Whether the machine code was tried on this kind of machine; elsewhere torch computes."""
+SWITCH = "NAPARI_SAF_KERNELS"
+"""The environment variable that switches the kernels off where it is 0."""
 _SOURCE = Path(__file__).with_name("_kernels.py")
 _ROWS = _SOURCE.with_name("_kernel_rows.py")
 _LEAST_ENTRIES = 2**20
@@ -53,6 +59,8 @@ def kernels() -> dict[str, Callable[..., None]] | None:
 
     Where there are none yet they are compiled in the background.
     """
+    if not IS_TRIED or os.environ.get(SWITCH) == "0":
+        return None
     try:
         target = _target()
         if target.exists():

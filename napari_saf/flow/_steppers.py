@@ -166,10 +166,12 @@ class _AbstractAdaptiveRun(AbstractRun):
 class _AdamsRun(_AbstractAdaptiveRun):
     largest_growth = 1.6
     n_fields, order_after = 4, (2, 0, 1, 3)  # slope, slope before, slope ahead, state ahead
+    takes_kernels: ClassVar[bool] = True
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         self._fused: Fused | None = None
-        if isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField):
+        is_known = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
+        if self.takes_kernels and is_known:
             self._fused = Fused.of(field, v)
         super().__init__(field, v if self._fused is None else columns_first(v), constrain, scheme)
         self._attempt(0.0)
@@ -209,6 +211,8 @@ class _AdamsRun(_AbstractAdaptiveRun):
 
 
 class _ScheduledRun(_AdamsRun):
+    takes_kernels = False
+    """Tiles are the same whenever they are made, also before the kernels are compiled."""
     _n_made = 0
 
     def advance(self) -> None:

@@ -11,7 +11,13 @@ import torch
 import napari_saf as saf
 from napari_saf.errors import Cancelled
 from napari_saf.features import distances
-from napari_saf.flow import AssignmentField, GaussianAffinity, SelfAssignmentField, _fused
+from napari_saf.flow import (
+    AdamsSchedule,
+    AssignmentField,
+    GaussianAffinity,
+    SelfAssignmentField,
+    _fused,
+)
 from napari_saf.flow._simplex import SeedConstraint, normalize_
 
 N_COLUMNS = 5
@@ -21,6 +27,8 @@ N_COLUMNS = 5
 def compiled():
     """Compile where that was never done on this machine."""
     pytest.importorskip("numba")
+    if not _fused.IS_TRIED:
+        pytest.skip("the kernels were not tried on this kind of machine")
     target = _fused._target()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -164,3 +172,16 @@ def test_without_numba_torch_does_all(monkeypatch, tmp_path):
     monkeypatch.setattr(_fused.importlib.util, "find_spec", lambda name: None)
     assert _fused.kernels() is None
     assert not list(tmp_path.iterdir())
+
+
+def test_a_switch_leaves_all_to_torch(monkeypatch):
+    assert _fused.kernels() is not None
+    monkeypatch.setenv(_fused.SWITCH, "0")
+    assert _fused.kernels() is None
+
+
+def test_tiles_are_left_to_torch():
+    """They are the same whether the kernels are compiled or not yet."""
+    run = make_run(grid((70, 90), 3), None, kernels=False)
+    again = AdamsSchedule((0.1,)).start(run.field, run.v)
+    assert again._fused is None
