@@ -316,14 +316,13 @@ class _Result:
 
 
 class RunRegistry:
-    """The controllers of a viewer, their results and who watches them; keeps none of them alive."""
+    """Controllers of a viewer, results, watchers, and ids of layers `seen`; keeps none alive."""
 
     def __init__(self, viewer: Callable[[], Any] = lambda: None) -> None:
-        self._viewer = viewer
-        self.controllers: WeakSet[RunController] = WeakSet()
-        self.seen: set[str] = set()  # ids of layers that were looked at whether they are masks
-        self._results: list[_Result] = []
-        self._watchers: WeakSet[RunObserver] = WeakSet()
+        self._viewer, self.seen = viewer, set[str]()
+        self.controllers = WeakSet[RunController]()
+        self._results = list[_Result]()
+        self._watchers = WeakSet[RunObserver]()
 
     @property
     def watchers(self) -> list[RunObserver]:
