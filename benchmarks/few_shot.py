@@ -43,9 +43,9 @@ Labels = NDArray[np.int64]
 Labeller = Callable[[NDArray[np.float32], Labels], Labels]
 
 
-def nearest_prototype(features: NDArray[np.float32], seeds: Labels) -> Labels:
-    method = saf.LaplacianShot(laplacian_weight=0.0, rectification=None, max_iterations=1)
-    return method.run_tasks(features, seeds)
+NEAREST = saf.LaplacianShot(
+    laplacian_weight=0.0, rectification=None, max_iterations=1, preprocessing="none"
+)
 
 
 def soft_k_means(features: NDArray[np.float32], seeds: Labels) -> Labels:
@@ -61,16 +61,27 @@ def soft_k_means(features: NDArray[np.float32], seeds: Labels) -> Labels:
 
 
 METHODS: dict[str, Labeller] = {
-    "nearest prototype": nearest_prototype,
+    "nearest prototype": NEAREST.run_tasks,
+    "  of unit rows": dataclasses.replace(NEAREST, preprocessing="centred unit").run_tasks,
     "soft k-means": soft_k_means,
     "LaplacianShot": saf.LaplacianShot().run_tasks,
     "LaplacianShot, 1": saf.LaplacianShot(laplacian_weight=1.0).run_tasks,
-    "SLK, means": saf.SLK(prototypes="means").run_tasks,
-    "SLK, means, 0.1": saf.SLK(prototypes="means", laplacian_weight=0.1).run_tasks,
-    "SLK, bo": saf.SLK().run_tasks,
+    "SLK": saf.SLK().run_tasks,
+    "SLK, 0.3": saf.SLK(laplacian_weight=0.3).run_tasks,
+    "SLK, bo": saf.SLK(prototypes="bo").run_tasks,
     "Bavardage": saf.Bavardage().run_tasks,
-    "Bavardage, 50 steps": saf.Bavardage(max_iterations=50).run_tasks,
+    "Bavardage, printed": saf.Bavardage(
+        max_iterations=5, precision=50.0, mean_weight=10.0
+    ).run_tasks,
 }
+
+
+def blurred_pixels(image: NDArray[np.float32]) -> NDArray[np.floating]:
+    return np.asarray(gaussian_filter(image, 3)[::4, ::4].ravel())
+
+
+def gradients(image: NDArray[np.float32]) -> NDArray[np.floating]:
+    return np.asarray(hog(gaussian_filter(image, 1), pixels_per_cell=(15, 15)))
 
 
 def draw_tasks(
@@ -133,8 +144,8 @@ def measure_speed(n_tasks: int) -> None:
         own = np.ascontiguousarray(features[..., :n_features])
         for name, method in (
             ("LaplacianShot", saf.LaplacianShot()),
-            ("SLK, means", saf.SLK(n_clusters=5, prototypes="means", laplacian="features")),
-            ("SLK, bo", saf.SLK(n_clusters=5, laplacian="features")),
+            ("SLK", saf.SLK(n_clusters=5, laplacian="features")),
+            ("SLK, bo", saf.SLK(n_clusters=5, prototypes="bo", laplacian="features")),
             ("Bavardage", saf.Bavardage()),
         ):
             method.run_tasks(own[:50], seeds[:50])
@@ -158,18 +169,12 @@ def measure_speed(n_tasks: int) -> None:
 
 def measure_omniglot() -> None:
     print("Omniglot, 20 runs of 20 classes, one shot, 20 queries: accuracy in %")
-    describe: dict[str, Callable[[NDArray[np.float32]], NDArray[np.floating]]] = {
-        "blurred pixels": lambda image: gaussian_filter(image, 3)[::4, ::4].ravel(),
-        "HOG": lambda image: hog(gaussian_filter(image, 1), pixels_per_cell=(15, 15)),
-    }
-    for name, function in describe.items():
+    for name, function in {"blurred pixels": blurred_pixels, "HOG": gradients}.items():
         features, seeds, labels = read_omniglot(function)
         print(f"{name}: {features.shape[2]} features")
         for title, label in METHODS.items():
-            print(f"  {title:20} {interval(accuracies(label(features, seeds), seeds, labels))}")
-        unit = dataclasses.replace(saf.Bavardage(), preprocessing="centred unit")
-        found = unit.run_tasks(features, seeds)
-        print(f"  {'Bavardage, unit':20} {interval(accuracies(found, seeds, labels))}", flush=True)
+            found = interval(accuracies(label(features, seeds), seeds, labels))
+            print(f"  {title:20} {found}", flush=True)
 
 
 def read_omniglot(

@@ -6,6 +6,7 @@ from napari_saf.graph._distances import (
     mean_nearest_distance,
     nearest_neighbours,
     path_costs,
+    squared_steps,
 )
 from napari_saf.graph._graph import (
     AbstractGraph,
@@ -37,5 +38,6 @@ __all__ = [
     "nearest_neighbours",
     "path_costs",
     "square_matrix",
+    "squared_steps",
     "symmetric_part",
 ]

@@ -50,8 +50,11 @@ class Bavardage(AbstractFewShotMethod):
     https://doi.org/10.1109/TSP.2010.2053029), and at least as if the identity counted for as
     many seeds as there are features. Eigenvalues sum lambda^2 / sum lambda become 1, so that
     axes along which classes are widest keep their scale. With one seed a class nothing is
-    stretched. A `within_scatter` that is given (n_features, n_features) is of preprocessed
-    features, symmetric, without negative eigenvalues, and taken as it is.
+    stretched. The paper, which has base classes for the scatter, takes 5 iterations with precision
+    50 and mean weight 10. Without them that is worse than the nearest prototype where a class has
+    one query: the common mean outweighs it. A `within_scatter` that is given (n_features,
+    n_features) is of preprocessed features, symmetric, without negative eigenvalues, and taken as
+    it is.
     """
 
     name: ClassVar[str] = "bavardage"
@@ -69,9 +72,9 @@ class Bavardage(AbstractFewShotMethod):
     tolerance: float = tolerance_parameter(
         1e-4, help="Stop once an iteration moves a smaller share of the assignment than this.")
     max_iterations: int = limit_parameter(
-        5, step=None, help="Stop after so many variational steps in any case.")
+        10, step=None, help="Stop after so many variational steps in any case.")
     precision: float = parameter(
-        50.0, label="Sharpness", bounds=(1e-3, 1e6), step=5,
+        40.0, label="Sharpness", bounds=(1e-3, 1e6), step=5,
         help="How little the members of a class differ: the larger, the harder the borders between "
         "classes (T_vb).")
     concentration: float = parameter(
@@ -85,7 +88,7 @@ class Bavardage(AbstractFewShotMethod):
         5, label="Start steps", bounds=(1, 1000), advanced=True,
         help="Iterations of soft k-means at the start.")
     mean_weight: float = parameter(
-        10.0, label="Pull of the mean", bounds=(1e-6, 1e9), step=1, advanced=True,
+        2.0, label="Pull of the mean", bounds=(1e-6, 1e9), step=1, advanced=True,
         help="Weight of the mean of all pixels in the mean of each class, in pixels (beta).")
     max_scale: float = parameter(
         2.0, label="Largest stretch", bounds=(1e-3, 1e6), step=0.5, advanced=True,

@@ -292,6 +292,11 @@ class Tasks:
         return cls(call.features[None], seeds, call.initial, call.raise_if_cancelled, call.problem)
 
     @property
+    def is_image(self) -> bool:
+        """Whether nodes are the pixels of an image; only what came from one has options."""
+        return self.problem is not None and self.problem.options is not None
+
+    @property
     def n_classes(self) -> int:
         """Number of classes that have seeds."""
         return 0 if self.seed_blocks is None else int(self.seed_blocks.max())

@@ -249,7 +249,7 @@ class FairClustering(AbstractClustering):
             self.lipschitz,
             self.tolerance,
             has_medoids=self.objective == "kmedian",
-            product=lambda: neighbour_operator(call.problem, call.features, seed=self.seed)[0],
+            product=lambda: neighbour_operator(call.problem, call.features),
             n_before=0 if call.before is None else len(call.before.history) - 1,
         )
         state = FairCut if self.objective == "ncut" else FairPoints

@@ -38,6 +38,8 @@ _CHUNK_BYTES = 2**28
 _MAX_DENSE_NODES = 4096
 _MAX_FACTORED_NODES = 512
 _TASKS_IN_CACHE = 8
+LONG_ROWS = 64
+"""So many features are taken for those of a network, whose directions tell classes apart."""
 _N_PROTOTYPES = 8
 """Of a class of pixels; chosen among 4, 8 and 12 on the images of even index of
 ``benchmarks/scribbles.py`` and ``benchmarks/scribbles_nuclei.py``."""
@@ -52,8 +54,8 @@ class AbstractFewShotMethod(AbstractMethod):
     The classes are those of the seeds, which keep their labels at every update; label l is
     class l. Temperatures refer to preprocessed features: "scaled" are features less their mean
     over one number, which makes the mean squared length 1 (colours keep their differences of
-    brightness); "centred unit" less their mean over their own length (usual for networks);
-    "unit" over their length.
+    brightness); "centred unit" less their mean over their own length (usual for networks, and
+    where nothing is given for 64 features or more); "unit" over their length.
     """
 
     _n_fields: ClassVar[int] = 10
@@ -61,12 +63,13 @@ class AbstractFewShotMethod(AbstractMethod):
     # fmt: off
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
-    preprocessing: Preprocessing = parameter(
-        "scaled", label="Scaling", advanced=True,
+    preprocessing: Preprocessing | None = parameter(
+        None, label="Scaling", advanced=True, none="by the number of features",
         choice_labels={"scaled": "scaled together", "centred unit": "centred, unit length",
                        "unit": "unit length", "none": "as they are"},
         help="How features are prepared: all scaled by one factor, for colours and textures; or "
-        "those of each pixel brought to unit length, for features of a network.")
+        "those of each pixel brought to unit length, for features of a network, as is done with 64 "
+        "features or more if nothing is chosen.")
     # fmt: on
 
     @property
@@ -117,12 +120,9 @@ class AbstractFewShotMethod(AbstractMethod):
     def _iterate(self, call: Call) -> Iteration:
         return run_clustering(self, call, self._start, self.tolerance, self.max_iterations)
 
-    @property
-    def _is_centred(self) -> bool:
-        return self.preprocessing in ("scaled", "centred unit")
-
     def _takes_mean(self, features: torch.Tensor, dtype: torch.dtype) -> bool:
-        return self._is_centred and AbstractMethod._takes_mean(self, features, dtype)
+        is_centred = self.preprocessing in (None, "scaled", "centred unit")
+        return is_centred and AbstractMethod._takes_mean(self, features, dtype)
 
     def _n_columns(self, problem: Problem) -> int:
         if problem.seeds is None:
@@ -140,13 +140,10 @@ class AbstractFewShotMethod(AbstractMethod):
 
     def _preprocess(self, blocks: torch.Tensor) -> torch.Tensor:
         """Return the features (n_tasks, n_nodes, n_features) on which the method works."""
-        blocks = self._centred(blocks)
-        if self.preprocessing == "scaled":
-            squares = blocks.square().sum(dim=2).mean(dim=1)
-            blocks = blocks / squares.sqrt().clamp(min=1e-30)[:, None, None]
-        elif self.preprocessing != "none":
-            blocks = blocks / torch.linalg.vector_norm(blocks, dim=2, keepdim=True).clamp(min=1e-30)
-        return blocks
+        return prepared(blocks, self._preprocessing(blocks))
+
+    def _preprocessing(self, blocks: torch.Tensor) -> Preprocessing:
+        return self.preprocessing or ("scaled" if blocks.shape[2] < LONG_ROWS else "centred unit")
 
     def _preprocess_factored(self, blocks: torch.Tensor) -> torch.Tensor:
         """Return the same up to a rotation, with no more axes than a task has nodes.
@@ -158,15 +155,16 @@ class AbstractFewShotMethod(AbstractMethod):
         n_nodes, n_features = blocks.shape[1:]
         if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
             return self._preprocess(blocks)
+        preprocessing = self._preprocessing(blocks)
         products = blocks.new_empty((len(blocks), n_nodes, n_nodes), dtype=torch.float64)
         for first in range(0, len(blocks), _TASKS_IN_CACHE):
             few = slice(first, first + _TASKS_IN_CACHE)
-            centred = self._centred(blocks[few])
+            centred = _centred(blocks[few], preprocessing)
             products[few] = centred @ centred.mT
         diagonal = products.diagonal(dim1=1, dim2=2)
-        if self.preprocessing == "scaled":
+        if preprocessing == "scaled":
             products /= diagonal.mean(dim=1).clamp(min=1e-60)[:, None, None]
-        elif self.preprocessing != "none":
+        elif preprocessing != "none":
             lengths = diagonal.sqrt().clamp(min=1e-30)
             products /= lengths[:, :, None] * lengths[:, None]
         least = 50 * torch.finfo(blocks.dtype).eps
@@ -174,8 +172,19 @@ class AbstractFewShotMethod(AbstractMethod):
         factors, faults = torch.linalg.cholesky_ex(products)
         return self._preprocess(blocks) if faults.any() else factors.to(blocks)
 
-    def _centred(self, blocks: torch.Tensor) -> torch.Tensor:
-        return blocks - blocks.mean(dim=1, keepdim=True) if self._is_centred else blocks
+
+def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
+    """Return features (n_tasks, n_nodes, n_features) as `AbstractFewShotMethod` describes."""
+    blocks = _centred(blocks, preprocessing)
+    if preprocessing == "scaled":
+        squares = blocks.square().sum(dim=2).mean(dim=1)
+        return blocks / squares.sqrt().clamp(min=1e-30)[:, None, None]
+    return blocks if preprocessing == "none" else torch.nn.functional.normalize(blocks, dim=2)
+
+
+def _centred(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
+    is_centred = preprocessing in ("scaled", "centred unit")
+    return blocks - blocks.mean(dim=1, keepdim=True) if is_centred else blocks
 
 
 def label_tasks(
@@ -306,9 +315,7 @@ class _State(AbstractLaplacianState):
     """LaplacianShot under way."""
 
     def __init__(self, method: LaplacianShot, tasks: Tasks) -> None:
-        # Only what came from an image has options.
-        is_image = tasks.problem is not None and tasks.problem.options is not None
-        weight = method.laplacian_weight
+        is_image, weight = tasks.is_image, method.laplacian_weight
         weight = (1.0 if is_image else 0.3) if weight is None else weight
         super().__init__(tasks, tasks.n_classes, weight, method.tolerance)
         self._method = method

@@ -6,17 +6,21 @@ import functools
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf.device import torch
+from napari_saf.errors import InvalidInput
 from napari_saf.flow import normalize_, row_maxima, softmax
 from napari_saf.graph import (
     AbstractGraph,
+    AffinityGraph,
     Averager,
     GraphUnion,
     GridGraph,
     Neighbours,
     SparseProduct,
     nearest_neighbours,
+    squared_steps,
     symmetric_part,
 )
 from napari_saf.methods._clustering import AbstractState, Tasks
@@ -25,7 +29,9 @@ from napari_saf.problem import Problem
 
 Laplacian = Literal["contrast", "graph", "features"]
 
-_MAX_SAMPLES = 2000
+KERNEL_WIDTH = 0.015
+"""Of the variance, chosen on photographs and nuclei with strokes, and on few-shot tasks. Distances
+to the nearest pixels are no measure: pixels repeat."""
 _MAX_DENSE_NODES = 4096
 _MIN_CHANGE = 1e-3
 _MIN_STEP = 2**-10
@@ -43,32 +49,30 @@ def neighbour_operator(
     problem: Problem,
     like: torch.Tensor,
     laplacian: Laplacian = "contrast",
-    n_neighbors: int = 5,
     sigma2: float | None = None,
-    seed: int = 0,
-) -> tuple[Averager, float]:
-    """Return the product with the weights W of a Laplacian term, and sigma2 > 0.
+) -> Averager:
+    """Return the product with the weights W of a Laplacian term; parameters are those of `SLK`."""
+    graph = problem.graph
+    if laplacian == "graph" or not isinstance(graph, GridGraph | GraphUnion):
+        return graph.neighbour_sum(like.device, like.dtype)
+    if sigma2 is None:
+        sigma2 = float(kernel_widths(torch.from_numpy(problem.features)[None])[0])
+    weights = graph.contrast_weights(problem.features, sigma2)
+    return SparseProduct(weights, like.device, like.dtype)
 
-    Parameters are those of `SLK`. Where sigma2 is None, it is the mean squared distance to the
-    nearest, among 2000 nodes drawn by `seed` where the neighbours of all are not needed otherwise.
-    """
-    graph, sample = problem.graph, problem.features
-    if laplacian == "features" or sigma2 is None:
-        if laplacian != "features" and len(sample) > _MAX_SAMPLES:
-            rng = np.random.default_rng(seed)
-            sample = sample[rng.choice(len(sample), _MAX_SAMPLES, replace=False)]
-        found = nearest_neighbours(sample, min(n_neighbors, len(sample) - 1))
-        mean = float(found.squared_distances.mean())
-        if not mean > 0:  # all neighbours coincide
-            mean = max(1e-4 * float(problem.features.var(axis=0).sum()), 1e-12)
-        sigma2 = sigma2 or mean
-    if laplacian == "features":
-        weights = symmetric_part(found.indicator())
-    elif laplacian == "contrast" and isinstance(graph, GridGraph | GraphUnion):
-        weights = graph.contrast_weights(problem.features, sigma2)
-    else:
-        return graph.neighbour_sum(like.device, like.dtype), sigma2
-    return SparseProduct(weights, like.device, like.dtype), sigma2
+
+def kernel_widths(blocks: torch.Tensor, share: float = KERNEL_WIDTH) -> torch.Tensor:
+    """Return that share of the variance of features (n_tasks, n_nodes, n_features), above 0."""
+    return (share * blocks.var(dim=1, correction=0).sum(dim=1)).cpu().double().clamp(min=1e-12)
+
+
+def mean_squared_step(graph: AbstractGraph, features: NDArray[np.floating]) -> float:
+    """Return the mean squared distance between neighbours in a graph, by weight; 0 on a grid."""
+    if not isinstance(graph, AffinityGraph):
+        return 0.0
+    edges = graph.weights.tocoo()
+    total = edges.data @ squared_steps(features, edges.row, edges.col)
+    return float(total) / max(float(edges.data.sum()), 1e-300)
 
 
 def scaled_neighbour_sum(graph: AbstractGraph, like: torch.Tensor, total: float) -> Averager:
@@ -100,6 +104,8 @@ def nearest_operator(
     (n_tasks, n_nodes) are neighbours of none.
     """
     n_tasks, n_nodes = blocks.shape[:2]
+    if n_nodes < 2:
+        raise InvalidInput(f"features: expected two nodes or more, got {n_nodes}")
     k = min(n_neighbors, n_nodes - 1)
     alone = np.zeros((n_tasks, n_nodes), dtype=bool) if apart is None else apart.cpu().numpy()
     if n_nodes > _MAX_DENSE_NODES:
@@ -145,7 +151,7 @@ class AbstractLaplacianState(AbstractState):
         self._steps = torch.ones(self.n_tasks, dtype=torch.float64)
 
     def begin_at(self, unary: torch.Tensor, neighbour_sum: Averager) -> None:
-        """Go to the start that the tasks have, or else to the softmax of the unaries a."""
+        """Go to the start that the tasks have, or else to `start_coordinates`."""
         self._unary, self._neighbour_sum = unary, neighbour_sum
         self._sums, self._next_sums, self._scratch, self._next, self._next_v = (
             torch.empty_like(self.v) for _ in range(5)
@@ -156,13 +162,17 @@ class AbstractLaplacianState(AbstractState):
         self._pull = self._laplacian_weight * float(degrees.max())
         self._scale, self._next_scale = (torch.empty_like(self.v[:, 0]) for _ in range(2))
         start = self.tasks.start()
-        self.move(unary.clone() if start is None else start)
+        self.move(self.start_coordinates() if start is None else start)
         self.follow_assignment()
 
+    def start_coordinates(self) -> torch.Tensor:
+        """Return log coordinates of where S starts: the unaries a."""
+        return self._unary.clone()
+
     def start_again(self) -> None:
-        """Go to the softmax of the unaries a where tasks are active."""
+        """Go to the start where tasks are active."""
         before = self.v
-        self.move(self._unary.clone())
+        self.move(self.start_coordinates())
         if not self.active.all():
             self.v = self.choose(self.active, self.v, before)
             softmax(self.v, out=self.assignment)

@@ -199,7 +199,9 @@ def test_one_step_of_bavardage_agrees_with_the_formulas(n_features):
     scatter = np.diag(np.linspace(0.1, 2, n_features))
     y = x * np.minimum(np.diag(scatter) ** -0.5, 2)
     expected = variational_step(y - y.mean(axis=0), assignment, seeds, 50.0, 2.0, 10.0)
-    method = saf.Bavardage(within_scatter=scatter, dtype="float64")
+    method = saf.Bavardage(
+        within_scatter=scatter, precision=50.0, mean_weight=10.0, dtype="float64"
+    )
     result = method.run(problem, max_iterations=1)
     np.testing.assert_allclose(result.assignment, expected, atol=1e-6)
 
@@ -322,6 +324,21 @@ def test_the_same_tasks_get_the_same_labels(name):
 def test_classes_far_apart_are_found(name):
     features, seeds, labels = draw_tasks(5, spread=0.1)
     np.testing.assert_array_equal(TASK_METHODS[name].run_tasks(features, seeds), labels)
+
+
+@pytest.mark.parametrize("method", [saf.LaplacianShot(), saf.SLK(), saf.Bavardage()])
+@pytest.mark.parametrize("n_shots", [1, 5])
+@pytest.mark.parametrize("shares", [(1, 1, 1, 1, 1), (6, 3, 2, 1, 1)])
+def test_defaults_are_no_worse_than_the_nearest_prototype(method, n_shots, shares):
+    features, seeds, labels = draw_tasks(
+        30, n_shots, shares=shares, n_queries=75, n_features=100, spread=2.5
+    )
+    nearest = saf.LaplacianShot(laplacian_weight=0.0, rectification=None, max_iterations=1)
+    right, least = (
+        (found.run_tasks(features, seeds) == labels)[seeds == 0].mean()
+        for found in (method, nearest)
+    )
+    assert right >= least
 
 
 def test_no_tasks_have_no_labels(method):

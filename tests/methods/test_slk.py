@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -423,17 +424,37 @@ def test_the_discrete_objective_is_that_of_the_hard_labels(name, kind, laplacian
 
 
 @pytest.mark.parametrize("laplacian", ["graph", "features"])
-def test_the_kernel_width_is_the_mean_distance_to_the_nearest(problem, laplacian):
-    squares = squared_distances(problem.features, problem.features)
-    np.fill_diagonal(squares, np.inf)
-    sigma2 = float(np.sort(squares, axis=1)[:, :7].mean())
+def test_the_kernel_width_of_a_table_is_the_mean_distance_to_the_nearest_of_all(laplacian):
+    """Whatever the seed: nothing is drawn."""
+    features = points(2200)
+    squares = np.sort(squared_distances(features, features), axis=1)[:, 1:8]
+    problem = saf.Problem(features, saf.AffinityGraph.k_nearest(features, 7))
+    by_width = saf.SLK(n_clusters=3, laplacian=laplacian, n_neighbors=7, sigma2=squares.mean())
+    given = by_width.run(problem, max_iterations=1).assignment
+    found = replace(by_width, sigma2=None).run(problem, max_iterations=1).assignment
+    np.testing.assert_allclose(found, given, atol=1e-4)
+
+
+def test_the_kernel_width_of_an_image_is_a_share_of_its_variance(problem):
+    sigma2 = 0.015 * np.float64(problem.features).var(axis=0).sum()
     found, given = (
-        saf.SLK(n_clusters=4, laplacian=laplacian, n_neighbors=7, sigma2=width, dtype="float64")
-        .run(problem)
-        .assignment
+        saf.SLK(n_clusters=4, sigma2=width, dtype="float64").run(problem).assignment
         for width in (None, sigma2)
     )
     np.testing.assert_allclose(found, given, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bo", "ms"])
+def test_nodes_far_from_every_mode_decide_for_the_nearest(kind):
+    """Their exponentials are below the rounding of 1 in float32."""
+    near = np.repeat([0.0, 10.0], 200) + np.random.default_rng(0).normal(0, 0.3, 400)
+    far = np.linspace(16.0, 16.2, 12)
+    features = np.concatenate([near, far])[:, None]
+    graph = saf.AffinityGraph.k_nearest(features, 5)
+    method = saf.SLK(n_clusters=2, prototypes=kind, sigma2=1.0, laplacian_weight=2.0)
+    result = method.run(saf.Problem(features, graph))
+    assert (result.labels[400:] == result.labels[250]).all()
+    assert result.assignment[400:].max(axis=1).min() > 0.9
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
