@@ -64,7 +64,7 @@ class AbstractFewShotMethod(AbstractMethod):
     tolerance: float = tolerance_parameter(1e-4)
     max_iterations: int = limit_parameter(100)
     preprocessing: Preprocessing | None = parameter(
-        None, label="Scaling", advanced=True, none="by the number of features",
+        None, label="Scaling", advanced=True, none="automatic",
         choice_labels={"scaled": "scaled together", "centred unit": "centred, unit length",
                        "unit": "unit length", "none": "as they are"},
         help="How features are prepared: all scaled by one factor, for colours and textures; or "
