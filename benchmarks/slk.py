@@ -1,52 +1,10 @@
-"""SLK: agreement with the classes, speed beside k-means, growth with the number of nodes.
+"""SLK: speed beside k-means, growth with the number of nodes.
 
-python benchmarks/slk.py [agreement] [published] [speed] [growth] [image]    (by default all)
+python benchmarks/slk.py [speed] [growth] [image]    (by default all)
 
-All figures of agreement and speed below were measured before rounds started anew at softmax(a)
-and modes at the densest nodes; ``authors.py`` has the energies since.
-
-What the protocol gives on Shuttle depends on the preprocessing more than on the prototypes.
-NMI/accuracy with 10 starts and lambda in 1, ..., 4, chosen on a tenth of the classes, and the
-highest NMI and the highest accuracy of all starts at the lambda chosen; printed are 0.51/0.71
-(bo) and 0.45/0.70 (ms):
-
-==========  ===========  ===========  ============  ============  =======================
-            bo           ms           bo, highest   ms, highest   k-means, best of starts
-==========  ===========  ===========  ============  ============  =======================
-raw         0.273/0.826  0.273/0.826  0.273/0.826   0.273/0.826   0.005/0.786
-unit rows   0.357/0.630  0.381/0.669  0.357/0.630   0.381/0.669   0.195/0.393
-z-scores    0.482/0.732  0.467/0.726  0.482/0.770   0.467/0.760   0.366/0.685
-to [0, 1]   0.438/0.595  0.442/0.602  0.445/0.595   0.442/0.602   0.472/0.492
-==========  ===========  ===========  ============  ============  =======================
-
-So z-scores reach the pair printed for mean shift, and of that for the bound optimiser the
-accuracy, not the NMI. All but the z-scores were measured with at most 10 inner updates instead of
-20, which moves unit rows to 0.331/0.628 (bo).
-
-MNIST; printed are 0.77/0.80 (bo) and 0.80/0.79 (ms):
-
-==================  ===========  ===========  ============  ============  =======================
-                    bo           ms           bo, highest   ms, highest   k-means, best of starts
-==================  ===========  ===========  ============  ============  =======================
-raw                 0.768/0.671  0.764/0.761  0.768/0.710   0.774/0.761   0.500/0.535
-unit rows           0.756/0.650  0.780/0.725  0.763/0.682   0.787/0.725   -
-z-scores            0.563/0.553  0.576/0.590  0.567/0.553   0.576/0.590   0.431/0.490
-50 components       0.721/0.665  0.782/0.748  0.721/0.671   0.784/0.748   0.500/0.534
-published settings  0.738/0.636  0.727/0.635  0.738/0.670   0.727/0.669   -
-==================  ===========  ===========  ============  ============  =======================
-
-All but the last were chosen at lambda = 1. The published settings are those of the authors' code,
-github.com/imtiazziko/SLK, as far as they can be had: unit rows, 4 neighbours, sigma 0.4, and
-lambda in 0.1, 0.2, ..., 4.9, each with a start of its own; chosen was 1.3, and highest is of all
-49. Its starts go to the densest point of each cell first, ours do not.
-
-So no preprocessing gives the printed pairs. With raw pixels bo comes to the NMI printed for it,
-0.768 of 0.77; its accuracy is 0.71 at best of all starts, 0.09 below. ms comes nearest with raw
-pixels (0.764/0.761) and unit rows (0.787/0.725 at best): 0.013 short in NMI, 0.03 in accuracy. The
-spread over starts is wide: with 50 components their mean is 0.640/0.597 (bo), 0.708/0.659 (ms).
-
-Speed on Shuttle, processor seconds of one core on a shared machine (`speed --data shuttle
---rounds 7`), means of 7 clusters and their steps beside SLK-BO and its updates:
+What it agrees with is printed by ``authors.py``. Speed on Shuttle, processor seconds of one core on
+a shared machine (`speed --data shuttle --rounds 7`), means of 7 clusters and their steps beside
+SLK-BO and its updates, before rounds started anew at softmax(a):
 
 =========  =======  =====  ======  =====  ======  =======  ===========================
            k-means  steps  search  graph  SLK-BO  updates  ratio, with search and graph
@@ -58,8 +16,7 @@ z-scores   0.034    16     0.168   0.021  0.173   41       5.0, 10.5
 =========  =======  =====  ======  =====  ======  =======  ===========================
 
 An update takes about twice as long as a step of k-means: two fifths of it are the product with the
-graph, a quarter is the softmax. With unit rows there are many because modes and labels go on
-moving for 9 outer iterations. The search alone is 3 to 10 times as long as k-means.
+graph, a quarter is the softmax. The search alone is 3 to 10 times as long as k-means.
 """
 
 from __future__ import annotations
@@ -73,7 +30,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -95,16 +51,6 @@ FLOW = functools.partial(saf.SelfAssignmentFlow, max_labels=16, start="features"
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
 N_NEIGHBORS = 5
 N_UPDATES = 10
-LAPLACIAN_WEIGHTS = (1.0, 2.0, 3.0, 4.0)
-PRINTED = {
-    ("mnist", "bo"): "0.77/0.80",
-    ("mnist", "ms"): "0.80/0.79",
-    ("shuttle", "bo"): "0.51/0.71",
-    ("shuttle", "ms"): "0.45/0.70",
-}
-
-Prototypes = Literal["bo", "ms"]
-KINDS: tuple[Prototypes, ...] = ("bo", "ms")
 Table = tuple[NDArray[np.float32], NDArray[np.int64]]
 Preprocessing = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -150,13 +96,6 @@ def to_unit_range(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray((x - low) / (high - low), dtype=np.float32)
 
 
-def principal_components(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the first 50."""
-    centred = x - x.mean(axis=0)
-    axes = np.linalg.eigh(centred.T @ centred)[1][:, -50:]
-    return np.asarray(centred @ axes, dtype=np.float32)
-
-
 DATA_SETS: dict[str, tuple[Callable[[], Table], dict[str, Preprocessing]]] = {
     "shuttle": (
         read_shuttle,
@@ -173,7 +112,6 @@ DATA_SETS: dict[str, tuple[Callable[[], Table], dict[str, Preprocessing]]] = {
             "raw": unchanged,
             "unit rows": unit_rows,
             "z-scores": z_scores,
-            "50 principal components": principal_components,
         },
     ),
 }
@@ -197,70 +135,6 @@ def prepare(x: NDArray[np.float32], n_neighbors: int = N_NEIGHBORS) -> tuple[saf
 def join(found: Neighbours) -> saf.AffinityGraph:
     matrix = found.indicator()
     return saf.AffinityGraph((matrix + matrix.T) / 2)
-
-
-def measure_agreement(names: list[str], n_starts: int) -> None:
-    """Choose start and lambda on a tenth of the classes, score on all of them."""
-    print("agreement, NMI/accuracy: start and lambda in 1..4 chosen on a 10 % validation set")
-    trials = [(weight, seed) for weight in LAPLACIAN_WEIGHTS for seed in range(n_starts)]
-    for data in names:
-        read, changes = DATA_SETS[data]
-        raw, y = read()
-        for preprocessing, change in changes.items():
-            x = change(raw)
-            problem, sigma2 = prepare(x)
-            n_classes = int(y.max()) + 1
-            means = [KMeans(n_classes, n_init=1, random_state=k).fit(x) for k in range(n_starts)]
-            best = min(means, key=lambda fit: fit.inertia_)
-            print(f"{data}, {preprocessing}: k-means, lowest of {n_starts} starts ", end="")
-            print("{:.3f}/{:.3f}".format(*scores(y, best.labels_)), flush=True)
-            for kind in KINDS:
-                line = agreement_of(kind, problem, sigma2, y, trials)
-                print(f"  {kind}: {line}; printed {PRINTED[data, kind]}", flush=True)
-
-
-def measure_published_settings() -> None:
-    """Score MNIST with the settings of the published code, lambda and start chosen as above."""
-    print("agreement, NMI/accuracy, mnist: settings of the published code, a start for each lambda")
-    raw, y = read_mnist()
-    problem, _ = prepare(unit_rows(raw), 4)
-    trials = [(k / 10, k) for k in range(1, 50)]
-    for kind in KINDS:
-        line = agreement_of(kind, problem, 0.4**2, y, trials)
-        print(f"  {kind}: {line}; printed {PRINTED['mnist', kind]}", flush=True)
-
-
-def agreement_of(
-    kind: Prototypes,
-    problem: saf.Problem,
-    sigma2: float,
-    classes: NDArray[np.int64],
-    trials: list[tuple[float, int]],
-) -> str:
-    """Return the scores of the trial, lambda and start, that is best on a tenth of the classes."""
-    draw = np.random.default_rng(0).permutation(len(classes))
-    validation = draw[: len(classes) // 10]
-    found = []
-    for weight, seed in trials:
-        method = saf.SLK(
-            n_clusters=int(classes.max()) + 1,
-            prototypes=kind,
-            laplacian_weight=weight,
-            sigma2=sigma2,
-            seed=seed,
-        )
-        labels = np.asarray(method.run(problem).labels)
-        chosen = sum(scores(classes[validation], labels[validation]))
-        found.append((chosen, weight, seed, *scores(classes, labels)))
-    _, weight, seed, nmi, accuracy = max(found)
-    table = np.array(found)
-    of_lambda = table[table[:, 1] == weight]
-    return (
-        f"{nmi:.3f}/{accuracy:.3f} (lambda {weight:g}, start {seed}; all starts at this lambda: "
-        f"mean {of_lambda[:, 3].mean():.3f}/{of_lambda[:, 4].mean():.3f}, "
-        f"highest {of_lambda[:, 3].max():.3f}/{of_lambda[:, 4].max():.3f}; "
-        f"of all trials: highest {table[:, 3].max():.3f}/{table[:, 4].max():.3f})"
-    )
 
 
 def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -382,17 +256,12 @@ def measure_image(rounds: int) -> None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parts = ["agreement", "published", "speed", "growth", "image"]
+    parts = ["speed", "growth", "image"]
     parser.add_argument("parts", nargs="*", choices=[*parts, "all"], default="all")
     parser.add_argument("--data", nargs="+", choices=list(DATA_SETS), default=list(DATA_SETS))
-    parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     chosen = parts if "all" in arguments.parts else arguments.parts
-    if "agreement" in chosen:
-        measure_agreement(arguments.data, arguments.starts)
-    if "published" in chosen:
-        measure_published_settings()
     if "speed" in chosen:
         measure_speed(arguments.data, arguments.rounds)
     if "growth" in chosen:
