@@ -10,20 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "all_finite",
-    "as_array",
-    "as_dict",
-    "as_labels",
-    "as_list",
-    "as_whole",
-    "check_mask",
-    "check_size",
-    "check_window",
-    "inside_of",
-    "own_floats",
-]
-
 _LARGEST = float(np.finfo(np.float32).max)
 
 

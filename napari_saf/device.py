@@ -22,25 +22,9 @@ try:
 except ImportError:  # on Windows
     resource = None
 
-__all__ = [
-    "DeviceName",
-    "FloatName",
-    "Tensor",
-    "check_memory",
-    "float_type",
-    "free_memory",
-    "gibibytes",
-    "interruptible",
-    "memory_errors_translated",
-    "memory_limit",
-    "raise_if_interrupted",
-    "resolve_device",
-    "torch",
-]
-
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+    import torch as torch
+    from torch import Tensor as Tensor
 else:
 
     class _Torch:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Cancelled", "ComputeError", "FormatError", "InvalidInput", "NotFinite", "SafError"]
-
 
 class Cancelled(Exception):
     """Raised inside work that was cancelled; not an error."""

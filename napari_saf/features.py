@@ -18,21 +18,6 @@ from napari_saf.arrays import as_array, as_whole
 from napari_saf.device import Tensor, raise_if_interrupted, torch
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "FEATURES",
-    "MAX_EXACT_FEATURES",
-    "REACH",
-    "Scaling",
-    "channels_last",
-    "check_group_source",
-    "colours_of",
-    "distances",
-    "image_groups",
-    "is_rgb",
-    "squared_distances",
-    "standardized",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scaling:

@@ -17,15 +17,6 @@ from napari_saf.features import FEATURES, Scaling, channels_last, check_group_so
 from napari_saf.graph import CoarseGrid, GridGraph, coarse_means, coarse_shape
 from napari_saf.parameters import check_bounds, documented, from_plain, parameter
 
-__all__ = [
-    "AUTO",
-    "GIVEN_FEATURES",
-    "PLAIN",
-    "ImageOptions",
-    "contrast_noise",
-    "prepare_images",
-]
-
 Weights = Literal["auto", "uniform", "nonlocal", "contrast"]
 AUTO = "auto"
 PLAIN: dict[str, Any] = {"features": "intensity", "weights": "uniform", "max_side": None}

@@ -25,19 +25,6 @@ from pydantic_core import to_jsonable_python
 from napari_saf.arrays import as_array
 from napari_saf.errors import InvalidInput
 
-__all__ = [
-    "READERS",
-    "Parameter",
-    "build",
-    "check_bounds",
-    "describe",
-    "documented",
-    "from_plain",
-    "parameter",
-    "to_plain",
-    "values_of",
-]
-
 T = TypeVar("T")
 Kind = Literal["int", "float", "bool", "choice", "array", "list", "window", "range", "text"]
 Condition = tuple[str, tuple[str, ...]]

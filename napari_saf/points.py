@@ -14,14 +14,6 @@ from scipy.spatial.distance import cdist
 from napari_saf.device import Tensor, torch
 from napari_saf.features import distances
 
-__all__ = [
-    "global_means",
-    "k_means",
-    "sampled_means",
-    "weighted_means",
-    "weighted_medoid",
-]
-
 _N_FIRST = 4
 _BATCH = 16
 _WEISZFELD_STEPS = 8

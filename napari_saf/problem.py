@@ -14,9 +14,8 @@ from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
 from napari_saf.graph import AbstractGraph, GraphUnion, GridGraph
-from napari_saf.input import GIVEN_FEATURES, ImageOptions, prepare_images
-
-__all__ = ["ImageOptions", "Problem"]
+from napari_saf.input import GIVEN_FEATURES, prepare_images
+from napari_saf.input import ImageOptions as ImageOptions
 
 T = TypeVar("T")
 

@@ -15,8 +15,6 @@ from scipy.special import entr, softmax
 
 from napari_saf.result import History, LabelImage, Record, Segmentation, Snapshot
 
-__all__ = ["PackedArray", "RecordedLabels", "RecordedState", "Recording"]
-
 _BLOCK_BYTES = 2**24
 _FLOOR = 1e-10
 _LABEL_MEMORY = 0.25

@@ -14,18 +14,6 @@ from scipy.special import softmax
 
 from napari_saf.errors import InvalidInput, SafError
 
-__all__ = [
-    "MOST_LABELS",
-    "STATUS_TEXTS",
-    "History",
-    "LabelImage",
-    "LabelMap",
-    "Record",
-    "Segmentation",
-    "Snapshot",
-    "Status",
-]
-
 LabelImage = NDArray[np.unsignedinteger[Any]]
 Color = tuple[float, float, float, float]
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import ImageFile, read_image
 
-__all__ = ["SAMPLES", "Sample", "read_sample", "sample_path"]
-
 
 class Sample(NamedTuple):
     """A sample image: its title in menus, its file, and the licence; the README names sources."""

@@ -26,27 +26,6 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, 
 from napari_saf.device import free_memory
 from napari_saf.errors import FormatError, InvalidInput, SafError
 
-__all__ = [
-    "FileModel",
-    "Text",
-    "VersionedModel",
-    "atomic_write",
-    "check_room",
-    "check_unpacked",
-    "format_errors",
-    "hidden_name",
-    "load_tensors",
-    "make_folder",
-    "parse_json",
-    "read_json",
-    "read_limited",
-    "remove_leftovers",
-    "remove_path",
-    "save_tensors",
-    "validated",
-    "write_json",
-]
-
 Text = InstanceOf[str]
 """Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
 Model = TypeVar("Model", bound="FileModel")

@@ -14,20 +14,3 @@ from napari_saf.batch._engine import (
     run_batch,
 )
 from napari_saf.batch._labelling import LabelSummary, LabelTask, ProblemSource, save_labels
-
-__all__ = [
-    "DictionaryTask",
-    "Job",
-    "LabelSummary",
-    "LabelTask",
-    "Outcome",
-    "ProblemSource",
-    "check_outputs",
-    "connected",
-    "is_in_process",
-    "local_client",
-    "plan_jobs",
-    "run_batch",
-    "run_tasks",
-    "save_labels",
-]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from napari_saf.batch import Outcome
     from napari_saf.result import Snapshot
 
-__all__ = ["main", "print_failure", "progress_bar", "report", "run_with_progress"]
-
 T = TypeVar("T")
 
 _COMMANDS = {

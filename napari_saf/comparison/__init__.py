@@ -22,25 +22,3 @@ from napari_saf.comparison._variants import (
     short_names,
     variants_of,
 )
-
-__all__ = [
-    "COLUMNS",
-    "COMPARISON_SUFFIXES",
-    "OPTION_AXES",
-    "Compared",
-    "Comparison",
-    "ComparisonStep",
-    "Row",
-    "Variant",
-    "align",
-    "compare",
-    "comparison_table",
-    "iterate_comparison",
-    "lay_out",
-    "open_axes",
-    "parameter_named",
-    "read_values",
-    "save_comparison",
-    "short_names",
-    "variants_of",
-]

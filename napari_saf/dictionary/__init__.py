@@ -8,15 +8,3 @@ from napari_saf.dictionary._dictionary import (
     PatchDictionaryLearning,
 )
 from napari_saf.dictionary._distance import check_odd, patch_distance
-
-__all__ = [
-    "DICTIONARY_SUFFIX",
-    "RECONSTRUCTIONS",
-    "LearnedDictionary",
-    "PatchDictionary",
-    "PatchDictionaryLearning",
-    "PatchSegmentation",
-    "Reconstruction",
-    "check_odd",
-    "patch_distance",
-]

@@ -19,25 +19,3 @@ from napari_saf.graph._graph import (
 )
 from napari_saf.graph._grid import GridGraph, coarse_shape
 from napari_saf.graph._images import CoarseGrid, GraphUnion, coarse_means
-
-__all__ = [
-    "AbstractGraph",
-    "AffinityGraph",
-    "Averager",
-    "BoxSum",
-    "CoarseGrid",
-    "GraphUnion",
-    "GridGraph",
-    "Neighbours",
-    "SparseProduct",
-    "WeightedAverage",
-    "check_symmetric",
-    "coarse_means",
-    "coarse_shape",
-    "mean_nearest_distance",
-    "nearest_neighbours",
-    "path_costs",
-    "square_matrix",
-    "squared_steps",
-    "symmetric_part",
-]

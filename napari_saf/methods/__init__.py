@@ -46,34 +46,3 @@ METHODS: dict[str, type[AbstractMethod]] = {
     )
 }
 """All methods by the name that recipes and the command line use."""
-
-__all__ = [
-    "METHODS",
-    "SLK",
-    "SWEPT",
-    "AbstractFlow",
-    "AbstractMethod",
-    "AssignmentFlow",
-    "Bavardage",
-    "Call",
-    "Cancelled",
-    "Caution",
-    "FairClustering",
-    "Iteration",
-    "LaplacianShot",
-    "SelfAssignmentFlow",
-    "StrokeChoice",
-    "SweepMethod",
-    "TradeOff",
-    "TradeOffPoint",
-    "choose_by",
-    "choose_for_strokes",
-    "count_points",
-    "map_steps",
-    "method_for_warm_start",
-    "method_with_prototypes",
-    "not_cancelled",
-    "run_flow",
-    "run_to_end",
-    "stroke_choices",
-]

@@ -2,5 +2,3 @@
 
 from napari_saf.tiles._label import LargeJob, LargeLabels, label_large, run_large
 from napari_saf.tiles._plan import Plan
-
-__all__ = ["LargeJob", "LargeLabels", "Plan", "label_large", "run_large"]
