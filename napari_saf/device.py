@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 
-from napari_saf.errors import Cancelled, ComputeError, InvalidInput
+from napari_saf.errors import Cancelled, ComputeError, InvalidInput, one_line
 
 resource: ModuleType | None
 try:
@@ -152,7 +152,7 @@ def memory_errors_translated(
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        message = " ".join(str(error).split()) or type(error).__name__
+        message = one_line(error)
         is_shortage = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
         if is_shortage or "memory" in message:
             message = f"not enough memory ({message}); {proposal}"

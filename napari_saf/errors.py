@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def one_line(error: BaseException) -> str:
+    """Return what an error says in a line of at most 200 characters, else its type."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 class Cancelled(Exception):
     """Raised inside work that was cancelled; not an error."""
 

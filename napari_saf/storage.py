@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, field_validator
 
 from napari_saf.device import free_memory
-from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.errors import Cancelled, ComputeError, FormatError, InvalidInput, SafError, one_line
 
 Text = InstanceOf[str]
 """Any text: names of files may hold bytes that are none, which pydantic's ``str`` refuses."""
@@ -182,19 +182,19 @@ def _place(keys: Sequence[int | str]) -> str:
 def format_errors(file: Path, expected: str) -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into a FormatError that names the file.
 
-    `expected` is what the file should be, with its article, as in "a recipe".
+    `expected` is what the file should be, with its article, as in "a recipe". ComputeError for
+    want of memory.
     """
     try:
         yield
-    except FormatError:
+    except (FormatError, ComputeError, Cancelled):
         raise
     except InvalidInput as error:
         raise FormatError(f"{file}: {error}") from error
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-        fault = " ".join(str(error).split())[:200]
-        raise FormatError(f"{file}: not {expected}: {fault}") from error
+    except MemoryError as error:
+        raise ComputeError(f"{file}: not enough memory to read {expected}") from error
+    except Exception as error:  # whatever a library raises for a damaged file
+        raise FormatError(f"{file}: cannot be read as {expected}: {one_line(error)}") from error
 
 
 def check_room(n_bytes: int, n_stored: int | None = None) -> None:
@@ -268,7 +268,7 @@ def load_tensors(
     except MemoryError:
         raise
     except Exception as error:  # whatever the library raises for a damaged file
-        fault = " ".join(str(error).split())[:200] or type(error).__name__
+        fault = one_line(error)
         raise InvalidInput(f"not a safetensors file, or a damaged one: {fault}") from error
     length = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}

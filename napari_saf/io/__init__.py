@@ -6,26 +6,12 @@ only when it is complete.
 
 from __future__ import annotations
 
-from napari_saf.io._export import Export, Wanted
-from napari_saf.io._figure import (
-    displayed_plane,
-    save_figure,
-    show_image,
-    thinned,
-)
+from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
 from napari_saf.io._image import ImageFile, read_image, read_labels
-from napari_saf.io._labelling import Labelling, is_own_mask, read_mask
+from napari_saf.io._labelling import Export, Labelling, Wanted, is_own_mask, read_mask
+from napari_saf.io._labels import color_labels, color_table, count_labels, label_axes, map_labels
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
-from napari_saf.io._masks import (
-    color_labels,
-    color_table,
-    count_labels,
-    describe_zarr,
-    label_axes,
-    map_labels,
-    save_binary_masks,
-    save_masks,
-)
+from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note
 from napari_saf.io._paths import (
     FIGURE_SUFFIXES,

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling
-from napari_saf.io._masks import (
+from napari_saf.io._labels import (
     Axes,
     color_labels,
     color_table,

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.errors import ComputeError, FormatError
-from napari_saf.storage import check_room
+from napari_saf.errors import FormatError
+from napari_saf.storage import check_room, format_errors
 
 if TYPE_CHECKING:
     import zarr
@@ -130,7 +130,7 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
 def _read(file: Path, *, in_colors: bool) -> ImageFile:
     if not file.exists():
         raise FormatError(f"{file}: no such file")
-    try:
+    with format_errors(file, "an image"):
         if file.is_dir():
             image = _read_zarr(file)
         else:
@@ -140,11 +140,6 @@ def _read(file: Path, *, in_colors: bool) -> ImageFile:
         if image.array.size == 0 or image.array.ndim == 0:
             raise ValueError(f"expected pixels, got an array of shape {image.array.shape}")
         return image
-    except MemoryError as error:
-        raise ComputeError(f"{file}: not enough memory to read the image") from error
-    except Exception as error:  # whatever a library raises for a damaged file
-        fault = " ".join(str(error).split()) or type(error).__name__
-        raise FormatError(f"{file}: cannot be read as an image: {fault[:200]}") from error
 
 
 def _read_npy(path: Path, in_colors: bool) -> ImageFile:

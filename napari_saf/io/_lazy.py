@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf.arrays import as_whole
-from napari_saf.errors import ComputeError, FormatError, InvalidInput
+from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._image import (
     Sizes,
@@ -26,7 +26,7 @@ from napari_saf.io._image import (
     open_zarr,
 )
 from napari_saf.io._paths import file_state, is_zarr
-from napari_saf.storage import check_unpacked
+from napari_saf.storage import check_unpacked, format_errors
 
 Region = tuple[slice, ...]
 """A part of an image, without channels; its ends lie within the image."""
@@ -144,9 +144,8 @@ class LazyImage:
         except MemoryError as error:
             raise ComputeError(f"{self.source}: not enough memory to read a part") from error
         except Exception as error:  # whatever a library raises for a damaged file
-            fault = " ".join(str(error).split())[:200] or type(error).__name__
             raise FormatError(
-                f"{self.source}: cannot be read at {spelled(region)}: {fault}"
+                f"{self.source}: cannot be read at {spelled(region)}: {one_line(error)}"
             ) from error
         if self._axis is None:
             return values[..., None]
@@ -181,7 +180,7 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
     path = Path(source)
     if not path.exists():
         raise FormatError(f"{path}: no such file")
-    try:
+    with format_errors(path, "an image"):
         if path.is_dir():
             return _open_folder(path, channel_axis)
         if path.suffix.lower() in (".tif", ".tiff"):
@@ -189,11 +188,6 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
         if path.suffix.lower() == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return LazyImage([array], "", {}, channel_axis, str(path), _state_of(path))
-    except (FormatError, InvalidInput):
-        raise
-    except Exception as error:  # whatever a library raises for a damaged file
-        fault = " ".join(str(error).split())[:200] or type(error).__name__
-        raise FormatError(f"{path}: cannot be read as an image: {fault}") from error
     raise FormatError(
         f"{path}: cannot be read in parts; save it as OME-Zarr, zarr, tiled TIFF or .npy"
     )

@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from napari_saf import storage
-from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.io._labels import Axes, check_color, check_name
 from napari_saf.io._paths import mask_stem, mask_suffix, printable
-from napari_saf.result import Color
-
-if TYPE_CHECKING:
-    from napari_saf.io._masks import Axes
-    from napari_saf.io._recipe import PrototypeSet
+from napari_saf.io._recipe import PrototypeSet
 
 NOTE_KEY = "napari-saf"
 """Name of the text in a PNG file, and of the attribute of an OME-Zarr, that holds the note."""
@@ -119,23 +114,6 @@ def write_note(
     return text
 
 
-def check_name(label: int, name: object) -> str:
-    """Return the name of a label without blanks around it; raise InvalidInput if it is none."""
-    if not isinstance(name, str) or not name.strip():
-        raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
-    return name.strip()
-
-
-def check_color(given: object) -> Color:
-    """Return a colour with alpha 1; raise InvalidInput if it is none."""
-    color = np.asarray(given)
-    is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
-    if not is_color or not ((color >= 0) & (color <= 1)).all():
-        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
-    red, green, blue = map(float, color[:3])
-    return red, green, blue, 1.0
-
-
 def note_path(path: Path) -> Path:
     """Return the JSON file that holds the note of a ``.npy`` mask, which has no room for one."""
     return path.with_name(f"{mask_stem(path)}.json")
@@ -145,14 +123,10 @@ def read_note(path: Path) -> MaskNote | None:
     """Return the note of a mask, None for other files; FormatError if it cannot be read."""
     read = {".tif": _of_tiff, ".tiff": _of_tiff, ".png": _of_png, ".npy": _of_npy}
     suffix = mask_suffix(path)
-    try:
-        plain = _of_zarr(path) if path.is_dir() else read[suffix](path) if suffix in read else None
-    except Exception as error:  # whatever a library raises for a damaged file
-        fault = " ".join(str(error).split())[:200]
-        raise FormatError(f"{path}: cannot be read as a label image: {fault}") from error
-    if not isinstance(plain, dict) or plain.get("kind") != _KIND:
-        return None
     with storage.format_errors(path, "a label image"):
+        plain = _of_zarr(path) if path.is_dir() else read[suffix](path) if suffix in read else None
+        if not isinstance(plain, dict) or plain.get("kind") != _KIND:
+            return None
         return storage.validated(MaskNote, plain)
 
 

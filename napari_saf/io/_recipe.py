@@ -18,8 +18,7 @@ from napari_saf.arrays import as_dict, as_whole
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.input import GIVEN_FEATURES, ImageOptions
-from napari_saf.io._masks import count_labels
-from napari_saf.io._note import check_color, check_name
+from napari_saf.io._labels import check_color, check_name, count_labels
 from napari_saf.methods import METHODS, AbstractMethod, method_with_prototypes
 from napari_saf.parameters import from_plain, to_plain
 from napari_saf.points import sampled_means

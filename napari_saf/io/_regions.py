@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io._masks import Axes, count_labels, image_channels, label_axes, map_labels
+from napari_saf.io._labels import Axes, count_labels, image_channels, label_axes, map_labels
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write

@@ -167,7 +167,7 @@ def test_want_of_memory_is_no_damage(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("safetensors.numpy.load", fail)
-    with pytest.raises(MemoryError):
+    with pytest.raises(saf.ComputeError, match=r"schema_1\S*: not enough memory"):
         saf.PatchDictionary.load(GOLDEN)
 
 

@@ -1,0 +1,157 @@
+"""The labels of an image, with names and colours; the axes of a label image, its pixels, units."""
+
+from __future__ import annotations
+
+import colorsys
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.arrays import as_dict, as_list, own_floats
+from napari_saf.errors import InvalidInput
+from napari_saf.features import channels_last
+from napari_saf.io._paths import printable
+from napari_saf.result import Color, LabelMap
+
+_GOLDEN = 0.618034
+"""Hues of numbers that follow each other are far apart with this step."""
+_MOST_COUNTED = 2**24
+_ORDER = "tzyx"
+"""The axes of a label image in the order that OME asks for."""
+_SYMBOLS = {"nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "second": "s"}
+"""OME-Zarr spells units out, OME-TIFF takes their symbols."""
+_SPELLED_OUT = {symbol: name for name, symbol in _SYMBOLS.items()} | {
+    "um": "micrometer",
+    "micron": "micrometer",
+    "pixels": "pixel",
+}
+
+
+def count_labels(labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the labels above 0 that a label image holds, ascending, and the pixels of each."""
+    if labels.size and labels.min() >= 0 and labels.max() < _MOST_COUNTED:
+        counts = np.bincount(labels.ravel())
+        present = np.flatnonzero(counts)
+        sizes = counts[present]
+    else:
+        present, sizes = np.unique(labels, return_counts=True)
+    is_label = present > 0
+    return present[is_label].astype(np.int64), sizes[is_label].astype(np.int64)
+
+
+def image_channels(
+    image: NDArray[Any], labels: NDArray[Any], channel_axis: int | None
+) -> NDArray[Any]:
+    """Return an image of the shape of the labels with its channels last, one if it has none."""
+    if channel_axis is None and image.ndim == labels.ndim + 1:
+        channel_axis = -1
+    channels = image[..., None] if channel_axis is None else channels_last(image, channel_axis)[0]
+    if channels.shape[:-1] != labels.shape:
+        raise InvalidInput(f"image: expected the shape {labels.shape}, got {image.shape}")
+    return channels
+
+
+def map_labels(
+    labels: NDArray[Any],
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+) -> LabelMap:
+    """Return the labels above 0 of an image, ascending, each with a name and a colour.
+
+    Labels without a name are called ``"label 3"``, those without a colour get one of their own.
+    """
+    given_names = {} if names is None else as_dict(names, "names")
+    given_colors = {} if colors is None else as_dict(colors, "colors")
+    present, all_names, all_colors = count_labels(labels)[0], {}, {}
+    for n in present.tolist():
+        all_names[n] = printable(check_name(n, given_names.get(n, f"label {n}")))
+        own = colorsys.hsv_to_rgb(n * _GOLDEN % 1, 0.65, 0.95)
+        all_colors[n] = check_color(given_colors.get(n, own))
+    return LabelMap(present, all_names, all_colors)
+
+
+def check_name(label: int, name: object) -> str:
+    """Return the name of a label without blanks around it; raise InvalidInput if it is none."""
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(f"names: expected a text for label {label}, got {name!r}")
+    return name.strip()
+
+
+def check_color(given: object) -> Color:
+    """Return a colour with alpha 1; raise InvalidInput if it is none."""
+    color = np.asarray(given)
+    is_color = color.ndim == 1 and len(color) >= 3 and color.dtype.kind in "iuf"
+    if not is_color or not ((color >= 0) & (color <= 1)).all():
+        raise InvalidInput(f"colors: expected red, green, blue from 0 to 1, got {given!r:.60}")
+    red, green, blue = map(float, color[:3])
+    return red, green, blue, 1.0
+
+
+def color_table(label_map: LabelMap) -> NDArray[np.uint8]:
+    """Return the colours (n_columns + 1, 3) of a map from `map_labels`, after black."""
+    colors = [label_map.colors[label][:3] for label in label_map.numbers.tolist()]
+    return np.round(255 * np.array([(0.0, 0.0, 0.0), *colors])).astype(np.uint8)
+
+
+def color_labels(labels: NDArray[Any], label_map: LabelMap) -> NDArray[np.uint8]:
+    """Return an image (..., 3) in the colours of the labels, black where there is none."""
+    columns = np.searchsorted(label_map.numbers, labels) + 1
+    return np.asarray(color_table(label_map)[np.where(labels > 0, columns, 0)])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of a label image; scale and units as far as they are known."""
+
+    names: str  # letters in the order tzyx
+    scale: dict[str, float]  # size of a pixel by letter
+    units: dict[str, str]  # symbols by letter
+
+    @property
+    def common_unit(self) -> str | None:
+        """Symbol of the unit that all axes have; None if they differ.
+
+        ``"px"`` for pixels, and ``""`` for a scale whose unit is not known.
+        """
+        symbols = set(self.units.values()) or {"pixel"}
+        if not self.scale or symbols == {"pixel"}:
+            return "" if set(self.scale.values()) - {1.0} else "px"
+        return symbols.pop() if len(symbols) == 1 else None
+
+
+def label_axes(
+    n_axes: int,
+    axes: str | None,
+    scale: Sequence[float] | None,
+    units: Sequence[str] | str | None,
+) -> Axes:
+    """Check axes, scale and units against the number of axes of a label image.
+
+    Axes that OME does not know, or in another order, are named by their position.
+    """
+    if not isinstance(axes, str | None):
+        raise InvalidInput(f"axes: expected letters, got {axes!r}")
+    units = [units] * n_axes if isinstance(units, str) else units
+    sizes = None if scale is None else own_floats(as_list(scale, "scale"), "scale")
+    unit_names = None if units is None else as_list(units, "units")
+    for argument, given in (("axes", axes), ("scale", sizes), ("units", unit_names)):
+        if given is not None and len(given) != n_axes:
+            raise InvalidInput(f"{argument}: expected {n_axes}, one for each axis, got {given!r}")
+    if sizes is not None and not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise InvalidInput(f"scale: expected sizes above 0, got {tuple(sizes)!r}")
+    names = (axes or "").lower()
+    if not names or names != "".join(name for name in _ORDER if name in names):
+        names = _ORDER[-n_axes:]
+    words = [spelled_out(str(unit)) for unit in unit_names or ()]
+    return Axes(
+        names,
+        {} if sizes is None else dict(zip(names, map(float, sizes), strict=False)),
+        {name: _SYMBOLS.get(word, word) for name, word in zip(names, words, strict=False)},
+    )
+
+
+def spelled_out(unit: str) -> str:
+    return _SPELLED_OUT.get(unit.replace("μ", "µ"), unit)  # a Greek mu, a micro sign
