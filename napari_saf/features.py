@@ -104,7 +104,12 @@ def channels_last(
 def _lab(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:
     if image.shape[-1] != 3:
         raise InvalidInput(f"features 'lab': expected 3 channels, got {image.shape[-1]}")
-    return np.asarray(color.rgb2lab(image) / 100, dtype=np.float32)
+    flat, found = image.reshape(-1, 3), np.empty((image.size // 3, 3), np.float32)
+    for start in range(0, len(flat), _INTERRUPTED_EVERY):
+        rows = slice(start, start + _INTERRUPTED_EVERY)
+        found[rows] = color.rgb2lab(flat[rows]) / 100
+        raise_if_interrupted()
+    return found.reshape(image.shape)
 
 
 def _multiscale(image: NDArray[np.float32], *_: object) -> NDArray[np.float32]:

@@ -54,9 +54,9 @@ class ImageOptions:
     features: str = parameter(
         AUTO, label="Features", choices=(AUTO, *FEATURES),
         choice_labels={AUTO: "automatic", "intensity": "intensity or colour",
-                       "lab": "perceived colour (L*a*b*)", "texture": "colour and texture",
+                       "lab": "perceived colour", "texture": "colour and texture",
                        "multiscale": "edges and texture", "position": "colour and position"},
-        help="What describes a pixel.")
+        help="What describes a pixel; perceived colour is that of CIE L*a*b*.")
     window: int | tuple[int, ...] | Literal["auto"] = parameter(
         AUTO, label="Scale", minimum=1, step=2,
         help="Side of the averaging window in pixels, the scale (N).")
@@ -325,6 +325,7 @@ def _noise_variances(
     for channel in np.moveaxis(image, -1, 0):
         for axis in axes:
             channel = np.diff(channel, n=2, axis=axis)
+            raise_if_interrupted()
         size = np.abs(channel if mask is None or not mask[inner].any() else channel[mask[inner]])
         # The median of a normal variable's size is 0.6745 sigma; 1, -2, 1 have the norm sqrt(6).
         variances.append(float(np.median(size)) ** 2 / (0.6745**2 * 6 ** len(axes)))

@@ -1,16 +1,22 @@
 """What is said of a long run: how long it goes on, its memory, and at what size it is short."""
 
+import dataclasses
 import itertools
 
+import dask.array as da
 import numpy as np
 import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks
 
 import napari_saf as saf
 from napari_saf import device
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs import run as runs
 from napari_saf._gui.runs import time_left
 from napari_saf._gui.runs.time_left import TimeLeft
+from napari_saf._gui.segment import dock as segment_dock
+from napari_saf.input import PLAIN, ImageOptions
+from napari_saf.methods import not_cancelled
 
 pytestmark = pytest.mark.gui
 
@@ -105,3 +111,99 @@ def test_what_is_needed_is_told_before_it_is_taken():
         saf.SelfAssignmentFlow().run(problem)
     ((need, room),) = needs
     assert need >= 4 * problem.n_nodes * problem.features.shape[1] and room == 1e9
+
+
+@pytest.fixture
+def quick_trials(monkeypatch):
+    """Try runs of 1,000 pixels beforehand, and call long what takes half a second."""
+    monkeypatch.setattr(time_left, "_MANY", 1000)
+    monkeypatch.setattr(time_left, "_N_SAMPLED", 2000)
+    monkeypatch.setattr(time_left, "_LONG", 0.5)
+    monkeypatch.setattr(time_left, "_SHORT", 0.2)
+    monkeypatch.setattr(time_left, "_TRIAL_SECONDS", 0.2)
+
+
+def test_a_long_run_is_foreseen_and_a_smaller_size_runs_with_one_click(
+    viewer, dock, qtbot, settle, quick_trials
+):
+    viewer.layers["blocks"].data = blocks(200)
+    dock.form.set_values(ENDLESS)
+    qtbot.waitUntil(lambda: bool(dock.status.suggested_action), timeout=TIMEOUT)
+    assert not dock.is_busy and len(viewer.layers) == 1
+    assert "a run takes" in dock.status.text and "GiB of memory" in dock.status.text
+    side = int(dock.status.suggested_action.split()[2])
+    dock.input.choose(max_side=120)  # where it is not long, nothing is said
+    dock.form.set_values({"stop.max_steps": 2})
+    qtbot.waitUntil(lambda: not dock.status.suggested_action, timeout=TIMEOUT)
+    dock.input.choose(max_side=None)
+    dock.form.set_values({"stop.max_steps": 10_000})
+    qtbot.waitUntil(lambda: bool(dock.status.suggested_action), timeout=TIMEOUT)
+    dock.form.set_values({"stop.max_steps": 2})
+    with qtbot.waitSignal(dock.controller.returned, timeout=TIMEOUT) as ended:
+        dock.status.action_button.click()
+    settle(dock)
+    assert side == 120 == ended.args[0].recipe["input"]["max_side"]
+
+
+def test_small_images_are_not_tried(dock, qtbot, monkeypatch):
+    tried = []
+    monkeypatch.setattr(segment_dock, "forecast", lambda *call: tried.append(call))
+    dock.form.set_values({"max_labels": 3})
+    with qtbot.waitSignal(dock._waiting.timeout, timeout=TIMEOUT):
+        dock.input.scale.set_value(7)
+    assert not tried and not dock.is_calculating
+
+
+def test_a_run_ends_its_trial(dock, run, quick_trials, qtbot):
+    dock.input.image.data = blocks(200)
+    dock.form.set_values({"stop.max_steps": 3})
+    with qtbot.waitSignal(dock._waiting.timeout, timeout=TIMEOUT):
+        pass
+    run(dock)
+    assert not dock.status.suggested_action and dock.status.text.startswith("step limit")
+
+
+def jobs():
+    """Return jobs of all kinds, by name, on about 80,000 pixels."""
+    rng = np.random.default_rng(0)
+    plane, volume = rng.random((280, 290)), rng.random((20, 60, 70))
+    every = (slice(None),) * 3
+    options = ImageOptions(window=5, **PLAIN)
+    cut = np.zeros((280, 290), np.uint8)
+    cut[:, 100:] = 1
+    seeds = np.zeros((280, 290), np.uint8)
+    seeds[:20], seeds[-20:] = 1, 2
+    flat = every[:2]
+    channels = dataclasses.replace(options, channel_axis=0)
+    return {
+        "plane": ImageJob(Pixels(plane, flat), options),
+        "colours": ImageJob(Pixels(rng.random((280, 290, 3)), flat), options),
+        "lazy": ImageJob(Pixels(da.from_array(plane, chunks=70), flat), options),
+        "channels": ImageJob(Pixels(rng.random((12, 280, 290)), every), channels),
+        "volume": ImageJob(Pixels(volume, every), dataclasses.replace(options, window=(1, 5, 5))),
+        "slice": ImageJob(Pixels(rng.random((3, 280, 290)), (1, *flat)), options),
+        "mask": ImageJob(Pixels(plane, flat), options, mask=Pixels(cut, flat)),
+        "strokes": ImageJob(Pixels(plane, flat), options, seeds=Pixels(seeds, flat)),
+        "groups": ImageJob(Pixels(plane, flat), options, groups=Pixels(cut + 1, flat)),
+        "features": ImageJob(
+            Pixels(plane, flat), options, features=Pixels(rng.random((280, 290, 4)), every)
+        ),
+        "reduced": ImageJob(Pixels(plane, flat), dataclasses.replace(options, max_side=200)),
+    }
+
+
+@pytest.mark.parametrize("kind", jobs())
+def test_memory_is_foreseen_on_a_sample(kind, quick_trials):
+    job, needs = jobs()[kind], []
+    method = saf.METHODS["fair" if kind == "groups" else "saf"]()
+    found = time_left.forecast(job, method, not_cancelled)
+    problem, _ = runs.RunStart().begin(ProblemReader().read(job, not_cancelled), method)
+    with device.memory_limit(None, lambda need, room: needs.append(need)):
+        method.run(problem, max_iterations=1)
+    assert found is not None and 0.5 < found.n_bytes / sum(needs) < 2
+
+
+def test_where_a_trial_fails_nothing_is_said(quick_trials):
+    job = jobs()["plane"]
+    job = dataclasses.replace(job, pixels=Pixels(np.full((280, 290), np.nan), job.pixels.index))
+    assert time_left.forecast(job, saf.SelfAssignmentFlow(), not_cancelled) is None

@@ -30,6 +30,7 @@ _RECONSTRUCTIONS = (
     ("atoms of the labels", "matched"),
     ("contrast fitted", "fitted"),
 )
+NO_OTHER = [("none yet", None)]
 _KINDS = {
     "Image": "The image alone.",
     "Labels": "The labels: which atom each pixel is like.",
@@ -49,7 +50,7 @@ class ResultsSection(QWidget):
 
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
-        self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice()
+        self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice(NO_OTHER)
         self.compare = create_button(
             "Compare",
             "Rebuild the image from both dictionaries and show where this one is closer "

@@ -15,6 +15,7 @@ from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.dictionary.apply import (
+    NO_OTHER,
     LayerData,
     ResultsSection,
     create_layers,
@@ -262,7 +263,7 @@ class DictionaryWidget(RunDock):
         if edited not in self._recent:
             self._recent = [*self._recent, edited][-_MOST_RECENT:]
         others = [one for one in reversed(self._recent) if one is not edited]
-        self.results.other.offer([(one.title, one) for one in others])
+        self.results.other.offer([(one.title, one) for one in others] or NO_OTHER)
         for k, one in enumerate(others):
             self.results.other.setItemData(k, one.title, Qt.ItemDataRole.ToolTipRole)
         self.results.other.setCurrentIndex(0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtCore import Qt
+from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
@@ -22,7 +24,7 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf._gui.runs.run import Frame, StoppedStart
-from napari_saf._gui.runs.time_left import shorter_side
+from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection, has_colours
 from napari_saf._gui.segment.resume import StoppedRun
@@ -38,6 +40,8 @@ _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
 _SMALLER = "Compute at {} px and run"
+_PATIENCE = 500
+"""Milliseconds without a change after which it is foreseen how long a run would take."""
 _AUTOMATIC_HELP = (
     "Chosen for this image: a plane is labelled by colour and texture, at half its size where that "
     "leaves enough pixels; a volume by its values, in full. There are as many labels as leave a "
@@ -55,6 +59,10 @@ class SegmentWidget(RunDock):
         super().__init__(viewer)
         self._was_sweep = False
         self._side: int | None = None  # at which a run that takes long would be short
+        self._forecast = ""  # what was said of a run that would take long
+        self._waiting = QTimer(self)
+        self._waiting.setSingleShot(True)
+        self._waiting.setInterval(_PATIENCE)
         self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
@@ -99,6 +107,9 @@ class SegmentWidget(RunDock):
             (self.form.method_changed, self._on_method_changed),
             (self.form.changed, self._on_form_changed),
             (self.input.options_changed, self._show_automatic),
+            (self.input.options_changed, self._waiting.start),
+            (self.form.changed, self._waiting.start),
+            (self._waiting.timeout, self._foresee),
             (self.input.image_changed, self._update_enabled),
             (self.input.strokes_changed, self.stopped.forget),
             (self.stopped.button.clicked, self._resume),
@@ -211,6 +222,26 @@ class SegmentWidget(RunDock):
         self.automatic.setText(f"Automatic: {text}")
         self._choice.show_row(self.automatic, bool(text))
 
+    def _foresee(self) -> None:
+        """Say how long a run would take, where that is long, and offer a smaller size."""
+        if self.is_busy:
+            return
+        self.drop_background("forecast")
+        if self._forecast and self.status.text == self._forecast:
+            self.status.reset()
+        with suppress(SafError):
+            job, method = self.input.job(), self.form.read()
+            if may_take_long(job) and not self._why_not():
+                trial = partial(forecast, job, method)
+                self.run_in_background("forecast", trial, self._show_forecast)
+
+    def _show_forecast(self, found: Forecast | None) -> None:
+        if found is not None and found.side is not None and not self.is_busy:
+            self._side, self._was_sweep = found.side, False
+            size = self.input.choices["max_side"].currentText()
+            self._forecast = f"{size}: a run takes {found}"
+            self.status.show_progress(0.0, self._forecast, _SMALLER.format(found.side))
+
     def _faster(self) -> str:
         job, seconds = self.controller.job, self.controller.seconds
         left = self._time_left.seconds_left(seconds)
@@ -231,6 +262,8 @@ class SegmentWidget(RunDock):
         self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self._finite_only)
 
     def _on_began(self) -> None:
+        self._waiting.stop()
+        self.drop_background("forecast")
         super()._on_began()
         self._forget_result()
         if self.controller.job is not None:
@@ -329,6 +362,7 @@ class SegmentWidget(RunDock):
             self.regions.forget()
 
     def _release(self) -> None:
+        self._waiting.stop()
         self.regions.reset()
         self.stopped.forget()
 
