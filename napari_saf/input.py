@@ -158,11 +158,6 @@ class ImageOptions:
         """Return the options that `to_plain` wrote; errors name an entry as ``input.NAME``."""
         # A file that does not say so is older than the choices by the program.
         plain = {"window": 3} | PLAIN | plain if isinstance(plain, dict) else plain
-        scaling = plain.get("scaling") if isinstance(plain, dict) else None
-        if isinstance(plain, dict) and scaling is not None:
-            if not isinstance(scaling, dict) or set(scaling) != {"low", "high"}:
-                raise InvalidInput(f"input.scaling: expected low and high, got {scaling!r}")
-            plain = plain | {"scaling": (scaling["low"], scaling["high"])}
         try:
             return from_plain(cls, plain, "input")
         except InvalidInput as error:
@@ -186,7 +181,9 @@ def _scaling_of(given: Any) -> Scaling | None:
     if given is None:
         return None
     if isinstance(given, Scaling):
-        return Scaling.given(given.low, given.high)
+        given = given.low, given.high
+    if isinstance(given, dict) and set(given) == {"low", "high"}:  # of a file
+        given = given["low"], given["high"]
     bounds = np.asarray(given) if isinstance(given, (Sequence, np.ndarray)) else np.empty(0)
     is_range = bounds.shape == (2,) and bounds.dtype.kind in "iuf" and np.isfinite(bounds).all()
     if not is_range or bounds[0] >= bounds[1]:

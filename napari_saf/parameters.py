@@ -204,7 +204,8 @@ def check_bounds(method: object) -> None:
             raise InvalidInput(f"{item.name}: expected an array, got {value!r}")
         else:
             array = as_array(value, item.name)
-            if array.dtype.kind not in "biuf" or not array.ndim or not array.size:
+            is_numbers = array.dtype.kind in "biuf" and array.ndim and array.size
+            if not is_numbers or not np.isfinite(array).all():
                 raise InvalidInput(
                     f"{item.name}: expected an array of finite numbers, got {value!r:.60}"
                 )

@@ -174,6 +174,9 @@ class Record:
     measures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
+_SERIES = [field.name for field in dataclasses.fields(Record) if field.name != "measures"]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """The state of a run at a recorded step.
@@ -289,28 +292,25 @@ class History:
     @classmethod
     def of(cls, records: Sequence[Record]) -> History:
         """Gather records."""
-        names = [field.name for field in dataclasses.fields(cls) if field.name != "measures"]
-        arrays = {name: np.array([getattr(r, name) for r in records]) for name in names}
+        arrays = {name: np.array([getattr(r, name) for r in records]) for name in _SERIES}
         measured = records[0].measures if records else ()
         measures = {name: np.array([r.measures[name] for r in records]) for name in measured}
         return cls(**arrays, measures=measures)
 
     def records(self) -> list[Record]:
         """Return the records that `of` gathers."""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "measures"]
-        rows = zip(*(getattr(self, name) for name in names), strict=True)
+        rows = zip(*(getattr(self, name) for name in _SERIES), strict=True)
         measured = [{name: x[k] for name, x in self.measures.items()} for k in range(len(self))]
         return [
-            Record(**dict(zip(names, row, strict=True)), measures=own)
+            Record(**dict(zip(_SERIES, row, strict=True)), measures=own)
             for row, own in zip(rows, measured, strict=True)
         ]
 
     def then(self, later: History) -> History:
         """Return this history with another behind it, whose clock and counter go on."""
         offsets = {"time": self.time[-1], "n_evaluations": self.n_evaluations[-1]}
-        names = [field.name for field in dataclasses.fields(self) if field.name != "measures"]
         joined = {}
-        for name in names:
+        for name in _SERIES:
             own, other = getattr(self, name), getattr(later, name)
             joined[name] = np.append(own, other + offsets.get(name, 0), axis=0)
         measures = {name: np.append(x, later.measures[name]) for name, x in self.measures.items()}

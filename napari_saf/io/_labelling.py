@@ -208,11 +208,13 @@ def _steps(
         if paths:
             yield paths, partial(save_binary_masks, path, labels, **styled)
     if wanted.regions:
-        path = Path(f"{stem}_regions{wanted.regions}")
-        yield [path], partial(_save_table, path, given, wanted)
+        table = Path(f"{stem}_regions{wanted.regions}")
+        measure = partial(given.table, wanted.connected or wanted.numbered != "", wanted.min_pixels)
+        yield [table], lambda: save_table(table, measure())
     if wanted.numbered:
-        path = Path(f"{stem}_regions{wanted.numbered}")
-        yield [path], partial(_save_numbered, path, labels, wanted.min_pixels, placed)
+        regions = Path(f"{stem}_regions{wanted.numbered}")
+        number = partial(number_regions, labels, axes=given.axes, min_pixels=wanted.min_pixels)
+        yield [regions], lambda: save_masks(regions, number(), **placed)
     if wanted.figure:
         path = Path(f"{stem}_figure{wanted.figure}")
         options = styled | {"channel_axis": channels, "plane": given.plane, "title": given.title}
@@ -237,18 +239,6 @@ def _mask_steps(
     if path.suffix == ".npy":
         note = write_note(label_axes(given.labels.ndim, **placed), **own)
         yield [note_path(path)], partial(write_json, note_path(path), note)
-
-
-def _save_table(path: Path, given: Labelling, wanted: Wanted) -> None:
-    connected = wanted.connected or bool(wanted.numbered)
-    save_table(path, given.table(connected, wanted.min_pixels))
-
-
-def _save_numbered(
-    path: Path, labels: NDArray[Any], min_pixels: int, placed: dict[str, Any]
-) -> None:
-    regions = number_regions(labels, axes=placed["axes"], min_pixels=min_pixels)
-    save_masks(path, regions, **placed)
 
 
 def _prototypes(given: Labelling, suffix: str) -> PrototypeSet:

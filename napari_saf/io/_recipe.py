@@ -260,7 +260,6 @@ class Recipe:
         file = storage.validated(_RecipeFile, raw)
         _refuse_given(file.parameters)
         method = from_plain(METHODS[file.method], file.parameters)
-        _check_arrays(method, "parameters")
         options = None if file.input is None else ImageOptions.from_plain(file.input)
         if options is not None:
             check_repeatable(options)
@@ -405,17 +404,6 @@ def _refuse_given(parameters: object) -> None:
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if isinstance(value, dict) and "kind" in value and value["kind"] is None:
             raise InvalidInput(f"parameters.{name}: {_GIVEN}")
-
-
-def _check_arrays(value: Any, where: str) -> None:
-    """Refuse arrays of anything but finite numbers."""
-    for field in dataclasses.fields(value):
-        inner, name = getattr(value, field.name), f"{where}.{field.name}"
-        if dataclasses.is_dataclass(inner):
-            _check_arrays(inner, name)
-        elif isinstance(inner, np.ndarray):
-            if inner.dtype.kind not in "iuf" or not inner.size or not np.isfinite(inner).all():
-                raise InvalidInput(f"{name}: expected finite numbers, got {inner.dtype}")
 
 
 def _means(features: NDArray[np.floating], n_means: int) -> NDArray[np.float32]:

@@ -267,8 +267,6 @@ class AssignmentFlow(AbstractFlow):
             raise InvalidInput(
                 f"prototypes: expected shape (2 or more, {n_features}), got {points.shape}"
             )
-        if not np.isfinite(points).all():
-            raise InvalidInput("prototypes: expected finite numbers")
         if self.prototype_labels is None:
             check_seeds_fit(seeds, len(points))
         given = torch.from_numpy(points)

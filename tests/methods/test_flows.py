@@ -519,12 +519,10 @@ def test_any_weighted_graph():
         (saf.AssignmentFlow(), {}, "prototypes: expected those of a result, or strokes"),
         (saf.AssignmentFlow(prototypes=np.ones((3, 2))), {}, r"expected shape \(2 or more, 1\)"),
         (saf.AssignmentFlow(prototypes=np.ones((1, 1))), {}, "2 or more"),
-        (saf.AssignmentFlow(prototypes=np.array([[1], [np.nan]])), {}, "finite"),
         (two_prototypes([1]), {}, "one for each of 2 prototypes, got 1"),
         (two_prototypes([0, 1]), {}, "whole numbers from 1"),
         (two_prototypes([1.5, 1]), {}, "whole numbers from 1"),
         (two_prototypes([1, 2**16]), {}, "whole numbers from 1"),
-        (two_prototypes([1, np.nan]), {}, "whole numbers from 1"),
         (saf.SelfAssignmentFlow(), {"initial": np.ones((3, 2))}, "initial: expected shape"),
         (saf.SelfAssignmentFlow(), {"initial": np.ones((720, 2))}, "sum to 1"),
         (saf.SelfAssignmentFlow(), {"initial": np.full((720, 2), np.nan)}, "finite"),
@@ -533,6 +531,13 @@ def test_any_weighted_graph():
 def test_what_does_not_suit_a_method_is_refused(problem, method, arguments, said):
     with pytest.raises(saf.InvalidInput, match=said):
         method.run(problem, **arguments)
+
+
+def test_arrays_that_are_not_finite_make_no_method():
+    with pytest.raises(saf.InvalidInput, match=r"^prototypes: .* finite"):
+        saf.AssignmentFlow(prototypes=np.array([[1], [np.nan]]))
+    with pytest.raises(saf.InvalidInput, match=r"^prototype_labels: .* finite"):
+        two_prototypes([1, np.inf])
 
 
 def test_too_little_memory_is_told_before_the_run(problem, monkeypatch):
