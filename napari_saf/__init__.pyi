@@ -63,6 +63,10 @@ from .methods import (
     TradeOff as TradeOff,
     choose_for_strokes as choose_for_strokes,
 )
+from .objects import (
+    Objects as Objects,
+    split_objects as split_objects,
+)
 from .problem import Problem as Problem
 from .recording import Recording as Recording
 from .regions import RegionHierarchy as RegionHierarchy, merge_regions as merge_regions

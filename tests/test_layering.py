@@ -20,7 +20,7 @@ LAYERS = [
     {"methods", "regions"},
     {"dictionary"},
     {"io", "metrics", "samples"},
-    {"batch", "comparison", "tiles"},
+    {"batch", "comparison", "tiles", "objects"},
     {"cli", "_gui"},
     {"__main__"},
 ]

@@ -1,0 +1,176 @@
+"""Objects lie in their kind, cover it, and are what touches in it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from object_cases import share_found, touching_pair
+from scipy import ndimage
+
+import napari_saf as saf
+from napari_saf.objects import find_parts
+
+SHAPES = [(23, 31), (1, 9), (7, 1), (7, 9, 11)]
+
+
+def blobs(shape, n_kinds, seed):
+    rng = np.random.default_rng(seed)
+    fields = ndimage.gaussian_filter(
+        rng.normal(size=(n_kinds + 1, *shape)), (0, *[1.5] * len(shape))
+    )
+    return fields.argmax(axis=0)
+
+
+def is_same_partition(first, second):
+    pairs = np.unique(np.stack([first.ravel(), second.ravel()]), axis=1)
+    return len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1]
+
+
+def disc(shape, centre, radius):
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    return (rows - centre[0]) ** 2 + (columns - centre[1]) ** 2 <= radius**2
+
+
+@given(st.sampled_from(SHAPES), st.integers(1, 4), st.integers(0, 99), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_objects_lie_in_their_kind_and_cover_it(shape, n_kinds, seed, with_uncertainty):
+    labels = blobs(shape, n_kinds, seed)
+    uncertainty = np.random.default_rng(seed).random(shape) if with_uncertainty else None
+    objects = saf.split_objects(labels, smallest=1, neck=0, uncertainty=uncertainty)
+    assert objects.labels.dtype == np.uint32
+    assert np.array_equal(objects.kind_image, labels)
+    sizes = np.bincount(objects.labels.ravel(), minlength=len(objects.kinds))
+    assert np.array_equal(objects.numbers, np.arange(1, len(objects.kinds)))
+    assert (sizes[1:] > 0).all()
+    for number in objects.numbers:
+        assert ndimage.label(objects.labels == number, np.ones((3,) * len(shape)))[1] == 1
+
+
+@given(st.integers(0, 99), st.integers(1, 60))
+@settings(max_examples=25, deadline=None)
+def test_no_object_is_smaller_than_allowed_and_only_specks_are_left_out(seed, smallest):
+    labels = blobs((40, 40), 2, seed)
+    objects = saf.split_objects(labels, smallest=smallest)
+    sizes = np.bincount(objects.labels.ravel())[1:]
+    assert (sizes >= smallest).all()
+    for kind in (1, 2):
+        pieces, _ = ndimage.label(labels == kind, np.ones((3, 3)))
+        is_kept = np.bincount(pieces.ravel()) >= smallest
+        expected = np.where(is_kept[pieces] & (labels == kind), kind, 0)
+        assert np.array_equal(np.where(labels == kind, objects.kind_image, 0), expected)
+
+
+@given(st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_other_numbers_of_the_kinds_change_no_object(seed):
+    labels = blobs((30, 40), 3, seed)
+    new = np.array([0, 70_000, 5, 12])
+    first, second = saf.split_objects(labels), saf.split_objects(new[labels])
+    assert is_same_partition(first.labels, second.labels)
+    assert np.array_equal(new[first.kind_image], second.kind_image)
+
+
+@given(st.integers(0, 99), st.sampled_from([0.25, 3.0, 1e3]))
+@settings(max_examples=20, deadline=None)
+def test_another_unit_of_length_changes_nothing(seed, factor):
+    labels = blobs((9, 30, 40), 1, seed)
+    first = saf.split_objects(labels, spacing=(3, 1, 1))
+    second = saf.split_objects(labels, spacing=np.array((3, 1, 1)) * factor)
+    assert np.array_equal(first.labels, second.labels)
+
+
+@given(st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_deeper_necks_give_fewer_objects_each_a_union_of_those_before(seed):
+    parts = find_parts(blobs((50, 50), 2, seed))
+    before = parts.join(smallest=1, neck=0)
+    for neck in (0.03, 0.2, 0.5, 1):
+        after = parts.join(smallest=1, neck=neck)
+        assert all(len(np.unique(after.labels[before.labels == k])) == 1 for k in before.numbers)
+        before = after
+    n_pieces = sum(ndimage.label(before.kind_image == k, np.ones((3, 3)))[1] for k in (1, 2))
+    assert len(before.numbers) == n_pieces
+
+
+@pytest.mark.parametrize("spacing", [(1, 1), (3, 1, 1)])
+def test_discs_that_touch_are_told_apart(spacing):
+    rng = np.random.default_rng(0)
+    cases = [touching_pair(rng, spacing, 1) for _ in range(80 if len(spacing) == 2 else 30)]
+    found = [saf.split_objects(truth > 0, spacing=spacing).labels for truth in cases]
+    assert np.mean([share_found(a, b) for a, b in zip(cases, found, strict=True)]) >= 0.95
+
+
+@pytest.mark.parametrize("spacing", [(1, 1), (3, 1, 1)])
+def test_most_ellipses_that_touch_are_told_apart(spacing):
+    rng = np.random.default_rng(0)
+    cases = [touching_pair(rng, spacing, 1.5) for _ in range(80 if len(spacing) == 2 else 30)]
+    found = [saf.split_objects(truth > 0, spacing=spacing).labels for truth in cases]
+    assert np.mean([share_found(a, b) for a, b in zip(cases, found, strict=True)]) >= 0.9
+
+
+def test_one_disc_stays_one_object_also_at_the_border():
+    for centre in ((20, 20), (0, 20), (0, 0)):
+        for radius in (2, 5, 9, 14):
+            labels = disc((41, 41), centre, radius)
+            assert saf.split_objects(labels, smallest=1).labels.max() == 1
+
+
+def test_uncertain_pixels_part_what_has_no_neck():
+    labels, uncertainty = np.zeros((30, 60), int), np.zeros((30, 60))
+    labels[5:25, 5:55] = 3
+    uncertainty[:, 28:32] = 0.6
+    assert len(saf.split_objects(labels).numbers) == 1
+    objects = saf.split_objects(labels, uncertainty=uncertainty)
+    assert objects.kinds.tolist() == [0, 3, 3]
+    assert objects.labels[15, 10] != objects.labels[15, 50]
+
+
+def test_slices_are_gone_through_one_by_one():
+    frames = np.stack([blobs((30, 40), 2, seed) for seed in range(3)])
+    for axis in (0, 1, -1):
+        objects = saf.split_objects(np.moveaxis(frames, 0, axis), axis=axis, smallest=5)
+        own = np.moveaxis(objects.labels, axis, 0)
+        seen = [set(np.unique(frame)) - {0} for frame in own]
+        assert not seen[0] & seen[1] and not seen[1] & seen[2]
+        for frame, mine in zip(frames, own, strict=True):
+            alone = saf.split_objects(frame, smallest=5)
+            assert is_same_partition(alone.labels, mine)
+
+
+def test_only_the_kinds_that_are_wanted_are_split():
+    labels = blobs((30, 30), 3, 0)
+    objects = saf.split_objects(labels, kinds=[3, 99, 0], smallest=1)
+    assert np.array_equal(objects.kind_image, np.where(labels == 3, 3, 0))
+    nothing = saf.split_objects(labels, kinds=[99])
+    assert not nothing.labels.any() and nothing.kinds.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "labels", [np.zeros((5, 6), int), np.ones((5, 6), bool), np.eye(4, dtype=int)]
+)
+def test_images_of_nothing_of_one_kind_and_of_a_line(labels):
+    objects = saf.split_objects(labels, smallest=1)
+    assert np.array_equal(objects.labels, labels)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"labels": [[0.5]]}, "whole numbers"),
+        ({"labels": np.zeros((2, 2, 2, 2), int)}, "planes or volumes"),
+        ({"labels": np.zeros((2, 2), int), "axis": 0}, "planes or volumes"),
+        ({"labels": np.zeros((0, 2), int)}, "planes or volumes"),
+        ({"axis": 2}, "axis"),
+        ({"smallest": 0}, "smallest"),
+        ({"neck": 1.5}, "neck"),
+        ({"neck": float("nan")}, "neck"),
+        ({"spacing": (1, 0)}, "spacing"),
+        ({"spacing": 2}, "spacing"),
+        ({"uncertainty": np.zeros((3, 3))}, "uncertainty"),
+        ({"uncertainty": np.full((2, 3), np.nan)}, "uncertainty"),
+        ({"kinds": "ab"}, "kinds"),
+    ],
+)
+def test_bad_input_is_named(given, message):
+    with pytest.raises(saf.InvalidInput, match=message):
+        saf.split_objects(**{"labels": np.ones((2, 3), int), **given})
