@@ -189,5 +189,4 @@ def _free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) 
 
 
 def gibibytes(n_bytes: float) -> str:
-    """Return a number of bytes in words."""
     return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**30:.2g} GiB"

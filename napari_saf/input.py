@@ -150,7 +150,6 @@ class ImageOptions:
         return {name: getattr(self, name) for name in names}
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the options as values that JSON can hold."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -53,11 +53,9 @@ class PackedArray:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that it takes."""
         return sum(len(block) for block in self.blocks)
 
     def unpack(self) -> NDArray[Any]:
-        """Return the array."""
         whole = np.empty(self.shape, self.dtype)
         flat, start = whole.reshape(-1).view(np.uint8), 0
         for block in self.blocks:
@@ -77,14 +75,11 @@ class _Sample:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that it takes."""
         return sum(packed.n_bytes for packed in self._packed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedLabels(_Sample):
-    """The labels at a recorded step."""
-
     def labels(self) -> list[LabelImage]:
         """Return the label image, column + 1, of each image; 0 outside the mask."""
         return [packed.unpack() for packed in self._packed]
@@ -92,8 +87,6 @@ class RecordedLabels(_Sample):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordedState(_Sample):
-    """The soft labels at a recorded step."""
-
     def assignment(self) -> NDArray[np.float32]:
         """Return the assignment (n_nodes, n_columns); a column that had died is 0."""
         logarithm = self._logarithm()

@@ -71,7 +71,6 @@ class LabelMap:
 
     @property
     def n_columns(self) -> int:
-        """Number of columns."""
         return len(self.numbers)
 
     @property

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,22 @@ def test_no_package_imports_a_private_module_of_another():
             if name.startswith("napari_saf.") and is_private and parent != home:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong
+
+
+def test_no_imports_run_in_a_circle():
+    """Those within functions and those for type checkers are counted."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules()}
+    names = {name.removesuffix(".__init__") for name in names}
+    graph = {}
+    for path in modules():
+        own = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        own = own.removesuffix(".__init__")
+        graph[own] = {name for name in imports(path) if name in names}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[own] |= members & names
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_only_the_app_knows_napari_and_qt():

@@ -83,7 +83,6 @@ class ParameterValue(click.ParamType):  # type: ignore[type-arg]
         self.choices, self.none = [*choices], [_NONE] * optional
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return what the help calls the value."""
         return "|".join([*self.choices, *(metavar for metavar, _, _ in self.kinds), *self.none])
 
     def convert(
@@ -207,7 +206,6 @@ def method_options(
 def _option(
     flags: list[str], name: str, known: Mapping[str, Parameter], *, is_shared: bool
 ) -> click.Option:
-    """Return the option of a parameter that some methods have."""
     dest, items = _PREFIX + name.replace(".", "__"), list(known.values())
     kinds = {item.kind for item in items}
     optional = any(item.optional for item in items)

@@ -242,7 +242,6 @@ class Column:
     best: Literal["largest", "smallest"] | None = None
 
     def text(self, row: Row) -> str:
-        """Return the entry of a row as text."""
         value = getattr(row, self.field)
         if isinstance(value, float) and not math.isfinite(value):
             return ""

@@ -194,7 +194,6 @@ def lay_out(variants: Sequence[Variant]) -> Layout:
 
 
 def _phrase(axis: str, value: str) -> str:
-    """Return an axis and the value on it."""
     if axis == _METHOD:
         return value
     return f"{_text(axis)}{'' if axis in OPTION_AXES else ' ='} {value}"

@@ -42,7 +42,6 @@ _MOST_PLANES = 2**26
 
 
 def not_cancelled() -> bool:
-    """Return False: the default of `cancelled`."""
     return False
 
 

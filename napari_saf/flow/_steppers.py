@@ -166,16 +166,24 @@ class _AbstractAdaptiveRun(AbstractRun):
 class _AdamsRun(_AbstractAdaptiveRun):
     largest_growth = 1.6
     n_fields, order_after = 4, (2, 0, 1, 3)  # slope, slope before, slope ahead, state ahead
-    takes_kernels: ClassVar[bool] = True
 
     def __init__(self, field: AbstractField, v: Tensor, constrain: Constraint, scheme: Any) -> None:
         self._fused: Fused | None = None
+        # Tiles are the same whenever they are made, also before the kernels are compiled.
+        self._schedule = iter(scheme.steps) if isinstance(scheme, AdamsSchedule) else None
         is_known = isinstance(constrain, SeedConstraint) and isinstance(field, AbstractField)
-        if self.takes_kernels and is_known:
+        if self._schedule is None and is_known:
             self._fused = Fused.of(field, v)
         super().__init__(field, v if self._fused is None else columns_first(v), constrain, scheme)
         self._attempt(0.0)
         self.memory[0], self.memory[2] = self.memory[2], self.memory[0]
+
+    def advance(self) -> None:
+        if self._schedule is None:
+            return super().advance()
+        step = next(self._schedule)
+        self._attempt(step)
+        self._accept(step)
 
     def _attempt(self, step: float) -> float:
         before = self._step_before
@@ -208,18 +216,6 @@ class _AdamsRun(_AbstractAdaptiveRun):
         if self._fused is None:
             return super().read(labels)
         return Reading(*self._fused.read(self.v, labels))
-
-
-class _ScheduledRun(_AdamsRun):
-    takes_kernels = False
-    """Tiles are the same whenever they are made, also before the kernels are compiled."""
-    _n_made = 0
-
-    def advance(self) -> None:
-        step = self.scheme.steps[self._n_made]
-        self._attempt(step)
-        self._accept(step)
-        self._n_made += 1
 
 
 class _BogackiShampineRun(_AbstractAdaptiveRun):
@@ -327,7 +323,7 @@ class BogackiShampine(AbstractStepper):
 class AdamsSchedule(AbstractStepper):
     """The Adams pair with the steps of another run, by which the tiles of an image agree."""
 
-    _run = _ScheduledRun
+    _run = _AdamsRun
 
     steps: tuple[float, ...]
 

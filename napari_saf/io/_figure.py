@@ -98,7 +98,6 @@ def save_figure(
 
 
 def show_image(panel: Panel, plane: NDArray[Any], title: str) -> None:
-    """Show a grey or RGB plane."""
     panel.imshow(plane, cmap="gray", interpolation="nearest")
     panel.set_title(textwrap.fill(printable(title), _TITLE_LETTERS), parse_math=False)
     panel.set_axis_off()

@@ -84,7 +84,7 @@ def is_own_mask(path: Path) -> bool:
     it. Damaged files are none.
     """
     try:
-        return read_note(path) is not None or _recipe_beside(path) is not None
+        return read_note(path) is not None or _companion_recipe(path) is not None
     except FormatError:
         return False
 
@@ -108,9 +108,9 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
     file = Path(path)
     note, image = read_note(file), read_labels(file)
     own = Labelling(image.array, axes=image.axes or None, scale=image.scale, units=image.units)
-    beside = _recipe_beside(file) if note is None or note.recipe is None else None
-    if beside is not None:
-        recipe = load_recipe(beside)
+    companion = _companion_recipe(file) if note is None or note.recipe is None else None
+    if companion is not None:
+        recipe = load_recipe(companion)
         own = dataclasses.replace(own, recipe=recipe.raw, prototypes=recipe.taught)
     if note is None:
         return own
@@ -130,7 +130,7 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
         )
 
 
-def _recipe_beside(mask: Path) -> Path | None:
+def _companion_recipe(mask: Path) -> Path | None:
     """Return the recipe of a mask that is called like one, if there is one."""
     stem = mask_stem(mask)
     for mark in (LABELS_MARK, MASK_MARK):
@@ -161,7 +161,6 @@ class Wanted:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file is wanted."""
         return self == Wanted(connected=self.connected, min_pixels=self.min_pixels)
 
 

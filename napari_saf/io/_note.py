@@ -26,8 +26,6 @@ _MOST_COLORS = 255
 
 
 class LabelNote(storage.FileModel):
-    """What is known of a label."""
-
     label: Annotated[int, Field(gt=0)]
     name: storage.Text = ""
     color: list[float] = Field(default_factory=list)

@@ -47,7 +47,6 @@ def find_images(paths: Sequence[Path]) -> list[Path]:
 
 
 def is_zarr(path: Path) -> bool:
-    """Tell whether a folder is a zarr store."""
     return any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs"))
 
 

@@ -17,7 +17,6 @@ from napari_saf._gui.layers.metadata import (
     NAMES_KEY,
     prototype_entries,
 )
-from napari_saf._gui.layers.reader import NAPARI
 from napari_saf.errors import FormatError, SafError
 from napari_saf.io import LABELS_MARK, MASK_MARK, is_own_mask, mask_stem, read_mask
 
@@ -65,7 +64,7 @@ def may_be_mask(layer: Any) -> bool:
     It may be a mask of ours then: of a folder, or with a name that does not say so.
     """
     source = layer.source
-    return isinstance(layer, Image) and bool(source.path) and source.reader_plugin == NAPARI
+    return isinstance(layer, Image) and bool(source.path) and source.reader_plugin == "napari"
 
 
 def read_if_mask(path: str, cancelled: object) -> LayerData | None:

@@ -21,8 +21,6 @@ from napari.settings import get_settings
 MASK_PATTERNS = ("*.labels.tif", "*.labels.tiff", "*.labels.png", "*.labels.npy")
 """Those of the manifest that napari's own reader takes, too."""
 ZARR_FILE = "zarr.json"
-NAPARI = "napari"
-"""The plugin that has napari's own readers."""
 Paths = str | list[str]
 
 
@@ -45,7 +43,7 @@ def _read(path: Paths) -> list[Any]:
         prefer_reader()  # whoever was asked is not asked again
         return [read_layer(paths[0])]
     is_stack = not isinstance(path, str)
-    return npe2.read([str(one) for one in paths], stack=is_stack, plugin_name=NAPARI)
+    return npe2.read([str(one) for one in paths], stack=is_stack, plugin_name="napari")
 
 
 def prefer_reader() -> None:
