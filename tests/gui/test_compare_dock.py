@@ -91,10 +91,15 @@ def results(viewer):
 
 
 def column(dock, heading):
-    headings = [dock.table.horizontalHeaderItem(k).text() for k in range(dock.table.columnCount())]
+    table, model = dock.table, dock.table.model()
+    headings = [model.headerData(k, Qt.Orientation.Horizontal) for k in range(model.columnCount())]
     number = [text.strip(" ▴▾") for text in headings].index(heading)
-    assert not dock.table.isColumnHidden(number)
-    return [dock.table.item(row, number).text() for row in range(dock.table.rowCount())]
+    assert not table.isColumnHidden(number)
+    return [model.index(row, number).data() for row in range(model.rowCount())]
+
+
+def told(dock, row):
+    return dock.table.model().index(row, 0).data(Qt.ItemDataRole.ToolTipRole)
 
 
 def test_a_click_shows_all_results_side_by_side(compare, qtbot, viewer):
@@ -167,7 +172,10 @@ def test_names_on_screen_say_what_differs_in_the_words_of_the_form(window, qtbot
     expected += ["SLK, Scale 3", "SLK, Scale 5"]
     assert [layer.name for layer in results(viewer)] == expected
     assert column(dock, "Name") == expected
-    whole = [dock.table.item(row, 0).toolTip().splitlines()[0] for row in range(6)]
+    whole = [
+        dock.table.model().index(row, 0).data(Qt.ItemDataRole.ToolTipRole).splitlines()[0]
+        for row in range(6)
+    ]
     assert whole[1] == "SAF, Scale 1 x 3 x 3, Labels up to 3" and whole[4] == "SLK, Scale 1 x 3 x 3"
     # Each has room where it stands, and numbers stand beside it.
     n_columns = viewer.canvas.grid.actual_shape(viewer.layers)[1]
@@ -202,18 +210,18 @@ def test_columns_that_do_not_fit_are_hidden_and_told_by_rows(compare, qtbot, vie
     def shown(width):
         table.setFixedWidth(width)
         qtbot.waitUntil(lambda: abs(table.viewport().width() - width) < 30)
-        return [k for k in range(table.columnCount()) if not table.isColumnHidden(k)]
+        return [k for k in range(table.model().columnCount()) if not table.isColumnHidden(k)]
 
     every = shown(1200)
     qtbot.waitUntil(lambda: not table.verticalScrollBar().isVisible())  # all rows have room
     some = shown(300)
     assert 3 <= len(some) < len(every) and some == every[: len(some)]
     assert sum(map(table.columnWidth, some)) <= table.viewport().width()
-    for row in range(table.rowCount()):
-        told = table.item(row, 0).toolTip()
+    for row in range(table.model().rowCount()):
+        words = table.model().index(row, 0).data(Qt.ItemDataRole.ToolTipRole)
         for k in every[1:]:
-            heading = table.horizontalHeaderItem(k).text()
-            assert f"{heading}: {table.item(row, k).text()}" in told
+            heading = table.model().headerData(k, Qt.Orientation.Horizontal)
+            assert f"{heading}: {table.model().index(row, k).data()}" in words
 
 
 @pytest.mark.parametrize(
@@ -243,7 +251,7 @@ def test_results_are_measured_and_saved(compare, qtbot, viewer, tmp_path, monkey
     assert column(compare, "Covering") == [f"{value:.3f}" for value in measured]
     assert measured[0] != measured[1]
     # numbers are sorted as numbers, and a row still means its result
-    compare.table.sortItems(2, Qt.SortOrder.DescendingOrder)
+    compare.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
     assert column(compare, "Covering") == [f"{v:.3f}" for v in sorted(measured, reverse=True)]
     compare.table.selectRow(0)
     assert viewer.layers.selection.active == results(viewer)[int(np.argmax(measured))]
@@ -316,7 +324,7 @@ def test_stop_keeps_what_is_finished(docked, qtbot, window):
     (kept,) = results(viewer)
     recipe = kept.metadata[METADATA_KEY]["recipe"]
     assert recipe["parameters"]["stepper"]["kind"] == "euler"
-    assert compare.table.rowCount() == 1
+    assert compare.table.model().rowCount() == 1
 
 
 def test_what_cannot_be_run_is_told(compare, qtbot, viewer):

@@ -15,8 +15,8 @@ from qtpy.QtGui import QMouseEvent
 from qtpy.QtWidgets import QApplication
 
 import napari_saf as saf
-from napari_saf._gui.diagnostics.curves import Curve, CurvePlot, _short_number
 from napari_saf._gui.diagnostics.dock import DiagnosticsWidget
+from napari_saf._gui.diagnostics.sections import Curve, CurvePlot, _short_number
 from napari_saf._gui.docks.frame import frame_of
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.prototypes.dock import PrototypesWidget

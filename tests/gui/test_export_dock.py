@@ -23,7 +23,7 @@ from napari_saf._gui.layers.placement import Placement, image_region
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.scribbles.strokes import add_strokes
 from napari_saf._gui.segment.dock import SegmentWidget
-from napari_saf.io import _export, load_recipe, read_image, read_labels
+from napari_saf.io import _labelling, load_recipe, read_image, read_labels
 from napari_saf.methods import Cancelled, SelfAssignmentFlow
 from napari_saf.problem import Problem
 
@@ -258,14 +258,14 @@ def test_what_would_be_repeated_is_said_in_the_words_of_the_docks(viewer, done):
 def test_stop_leaves_out_the_files_that_were_not_begun(done, qtbot, tmp_path, monkeypatch):
     tick(qtbot, done, "Figure")
     begun, clicked = threading.Event(), threading.Event()
-    save = _export.save_table
+    save = _labelling.save_table
 
     def save_slowly(*arguments, **options):
         begun.set()
         clicked.wait(TIMEOUT / 1000)
         return save(*arguments, **options)
 
-    monkeypatch.setattr(_export, "save_table", save_slowly)
+    monkeypatch.setattr(_labelling, "save_table", save_slowly)
     assert not done._stop_button.isEnabled()
     click(qtbot, done.button)
     assert begun.wait(TIMEOUT / 1000)

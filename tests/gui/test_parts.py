@@ -6,7 +6,7 @@ from gui_cases import TIMEOUT
 from qtpy.QtWidgets import QWidget
 
 import napari_saf as saf
-from napari_saf._gui.export.source import labelling_reader
+from napari_saf._gui.export.files import labelling_reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LabelFinder, deepest_pixel

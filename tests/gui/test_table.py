@@ -11,8 +11,8 @@ from label_cases import QUADRANTS
 from qtpy.QtCore import Qt
 from qtpy.QtWidgets import QApplication
 
+from napari_saf._gui.docks.tables import MeasuredModel, column_title
 from napari_saf._gui.export.dock import ExportWidget
-from napari_saf._gui.export.table import TableModel, column_title
 
 pytestmark = pytest.mark.gui
 
@@ -121,7 +121,7 @@ def test_copy_and_save_give_the_table_in_full(dock, model, tmp_path):
 
 
 def test_rows_are_sorted_by_any_column_and_stay_whole():
-    rng, model = np.random.default_rng(0), TableModel()
+    rng, model = np.random.default_rng(0), MeasuredModel()
     table = {"label": rng.permutation(50) + 1, "share": rng.integers(0, 5, 50) / 5}
     table["name"] = np.array([f"n{n}" for n in table["label"]])
     model.show_table(table, {})
@@ -137,13 +137,13 @@ def test_rows_are_sorted_by_any_column_and_stay_whole():
 
 def test_only_cells_that_are_seen_are_written(dock, model, settle, monkeypatch):
     labels = np.arange(1, 60 * 60 + 1, dtype=np.uint16).reshape(60, 60)
-    seen, data = set(), TableModel.data
+    seen, data = set(), MeasuredModel.data
 
     def note(model, index, role=Qt.ItemDataRole.DisplayRole):
         seen.add(index.row())
         return data(model, index, role)
 
-    monkeypatch.setattr(TableModel, "data", note)
+    monkeypatch.setattr(MeasuredModel, "data", note)
     dock.labels.choose(model.add_labels(labels))
     measured(dock, settle)
     assert dock.table.model.rowCount() == labels.size

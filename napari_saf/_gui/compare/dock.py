@@ -10,13 +10,12 @@ from typing import Any
 import napari
 import numpy as np
 from napari.layers import Labels
-from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.compare.choice import ComparisonChoice, ComparisonJob, whole_name
 from napari_saf._gui.compare.results import ComparisonLayers, ComparisonTable
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.choices import Choice, LayerChoice
-from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
+from napari_saf._gui.forms.controls import Swatch, Swatches, ask_for_path, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.layers.view import SideBySide
@@ -310,11 +309,7 @@ class CompareWidget(RunDock):
 
     def _on_save_clicked(self) -> None:
         name = f"{file_stem(self._layers.image.name)}_comparison.html" if self._layers else ""
-        path, _ = QFileDialog.getSaveFileName(
-            self, "Save comparison", str(Path.cwd() / name), _FILTERS
-        )
-        if path:
-            self.save_to(path)
+        ask_for_path(self, "Save comparison", str(Path.cwd() / name), _FILTERS, self.save_to)
 
     def _on_layer_removed(self, event: Any) -> None:
         is_needed = self._layers is not None and event.value == self._layers.image

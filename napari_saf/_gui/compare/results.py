@@ -11,12 +11,11 @@ from typing import Any
 import napari
 from napari.layers import Image
 from qtpy.QtCore import Qt, QTimer, Signal
-from qtpy.QtGui import QResizeEvent
-from qtpy.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
-from superqt.utils import signals_blocked
+from qtpy.QtGui import QFont, QResizeEvent
+from qtpy.QtWidgets import QHeaderView, QWidget
 
 from napari_saf._gui.compare.choice import panel_names
-from napari_saf._gui.docks.label_table import ROW_HEIGHT
+from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over
@@ -24,7 +23,6 @@ from napari_saf._gui.runs.controller import run_registry
 from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
 
 _STEP_MILLISECONDS = 15
-_RESULT_ROLE = Qt.ItemDataRole.UserRole
 _WIDEST = 150
 """Of a column, so that a name leaves room for numbers."""
 
@@ -134,7 +132,54 @@ class ComparisonLayers:
         then()
 
 
-class ComparisonTable(QTableWidget):
+class _ResultModel(TableModel):
+    """Results by their number in a comparison; the best value of a column is bold."""
+
+    def __init__(self) -> None:
+        super().__init__([(column.heading, column.help) for column in COLUMNS])
+        self.filled: list[int] = []
+
+    def show_results(self, results: Sequence[Row], names: Sequence[tuple[str, str]]) -> None:
+        self._results, self._names = results, names
+        self.filled = [n for n, column in enumerate(COLUMNS) if any(map(column.text, results))]
+        self._best = [column.best_of(results) for column in COLUMNS]
+        self.show_rows(range(len(results)))
+
+    def text(self, row: int, column: int) -> str:
+        return self._names[row][0] if column == 0 else COLUMNS[column].text(self._results[row])
+
+    def key(self, row: int, column: int) -> Any:
+        value = self._value(row, column) if column >= 0 else 0
+        if isinstance(value, str):
+            return self.text(row, column)
+        return value if math.isfinite(value) else -math.inf
+
+    def look(self, row: int, column: int, role: int) -> Any:
+        value = self._value(row, column)
+        if role == Qt.ItemDataRole.FontRole and value == self._best[column]:
+            bold = QFont()
+            bold.setBold(True)
+            return bold
+        if role == Qt.ItemDataRole.TextAlignmentRole and not isinstance(value, str):
+            return RIGHT
+        if role == Qt.ItemDataRole.ToolTipRole:
+            known = [f"{COLUMNS[n].heading}: {self.text(row, n)}" for n in self.filled[1:]]
+            return "\n".join([self._names[row][1], *known])
+        return None
+
+    def headerData(
+        self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> Any:
+        found, (column, order) = super().headerData(section, orientation, role), self.sorted_by
+        if found is not None and role == Qt.ItemDataRole.DisplayRole and section == column:
+            return f"{found} {'▴' if order == Qt.SortOrder.AscendingOrder else '▾'}"
+        return found
+
+    def _value(self, row: int, column: int) -> Any:
+        return getattr(self._results[row], COLUMNS[column].field)
+
+
+class ComparisonTable(TableView):
     """A row for each result; sorted by a click on a heading, chosen by a click on a row.
 
     Columns that do not fit beside the others are hidden, the last first; the tooltip of a row has
@@ -144,46 +189,24 @@ class ComparisonTable(QTableWidget):
     row_chosen = Signal(int)
 
     def __init__(self) -> None:
-        super().__init__(0, len(COLUMNS))
-        for number, column in enumerate(COLUMNS):
-            heading = QTableWidgetItem(column.heading)
-            heading.setToolTip(column.help)
-            self.setHorizontalHeaderItem(number, heading)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.verticalHeader().hide()
-        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        self.horizontalHeader().setMaximumSectionSize(_WIDEST)
-        self.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
-        self.setStyleSheet("QTableView, QHeaderView { font-size: 8pt; }")
+        self._results = _ResultModel()
+        super().__init__(self._results, style="QTableView, QHeaderView { font-size: 8pt; }")
+        header = self.horizontalHeader()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setMaximumSectionSize(_WIDEST)
+        self.setShowGrid(True)
         self.setWordWrap(False)
-        self.setTabKeyNavigation(False)
-        self.itemSelectionChanged.connect(self._on_selection_changed)
-        self.horizontalHeader().sortIndicatorChanged.connect(self._on_sorted)
+        self.allow_sorting()
+        # The style would leave room for an arrow beside every heading.
+        header.setSortIndicatorShown(False)
+        self.selectionModel().selectionChanged.connect(self._on_selection_changed)
+        self._results.headerDataChanged.connect(self._fit)
         self.show_rows([], [])
 
     def show_rows(self, rows: Sequence[Row], names: Sequence[tuple[str, str]]) -> None:
         """Show rows under short names, with whole ones; columns without any value are hidden."""
-        self._filled = [n for n, column in enumerate(COLUMNS) if any(map(column.text, rows))]
-        with signals_blocked(self):
-            self.setSortingEnabled(False)
-            self.setRowCount(len(rows))
-            for place, row in enumerate(rows):
-                texts = [column.text(row) for column in COLUMNS]
-                texts[0], whole = names[place]
-                known = [f"{COLUMNS[n].heading}: {texts[n]}" for n in self._filled[1:]]
-                for number, column in enumerate(COLUMNS):
-                    value, best = getattr(row, column.field), column.best_of(rows)
-                    value = texts[number] if isinstance(value, str) else value
-                    item = _Item(texts[number], value, value == best)
-                    item.setData(_RESULT_ROLE, place)
-                    item.setToolTip("\n".join([whole, *known]))
-                    self.setItem(place, number, item)
-            self.setSortingEnabled(True)
-            self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
-        # The style would leave room for an arrow beside every heading.
-        self.horizontalHeader().setSortIndicatorShown(False)
+        self._results.show_results(rows, names)
+        self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self._fit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -191,54 +214,27 @@ class ComparisonTable(QTableWidget):
         super().resizeEvent(event)
         self._fit()
 
-    def _fit(self) -> None:
+    def _fit(self, *changed: object) -> None:
         """Be no higher than the rows, and show as many columns as there is room for."""
         # The height of the headings is known once they have been shown.
-        heading = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
-        self.setMaximumHeight(heading + self.rowCount() * ROW_HEIGHT)
+        self.setMaximumHeight(self.height_of(self._results.rowCount()))
         room = self.viewport().width()
         for number in range(len(COLUMNS)):
-            self.setColumnHidden(number, number not in self._filled)
-        for number in self._filled:
+            self.setColumnHidden(number, number not in self._results.filled)
+        for number in self._results.filled:
             room -= self.columnWidth(number)
             self.setColumnHidden(number, room < 0)
 
     def choose(self, number: int) -> None:
         """Choose the row of a result, wherever it is sorted to."""
-        for place in range(self.rowCount()):
-            if self.item(place, 0).data(_RESULT_ROLE) == number:
-                self.selectRow(place)
+        self.selectRow(self._results.rows.index(number))
 
     @property
     def chosen(self) -> int | None:
         """The number of the result whose row is chosen."""
-        ranges = self.selectionModel().selectedRows()
-        return int(self.item(ranges[0].row(), 0).data(_RESULT_ROLE)) if ranges else None
+        chosen = self.selectionModel().selectedRows()
+        return int(self._results.rows[chosen[0].row()]) if chosen else None
 
-    def _on_sorted(self, sorted_by: int, order: Qt.SortOrder) -> None:
-        mark = " ▴" if order == Qt.SortOrder.AscendingOrder else " ▾"
-        for number, column in enumerate(COLUMNS):
-            text = column.heading + mark * (number == sorted_by)
-            self.horizontalHeaderItem(number).setText(text)
-        self._fit()
-
-    def _on_selection_changed(self) -> None:
+    def _on_selection_changed(self, *changed: object) -> None:
         if self.chosen is not None:
             self.row_chosen.emit(self.chosen)
-
-
-class _Item(QTableWidgetItem):
-    """A table item sorted by its value, not by its text; the best one is bold."""
-
-    def __init__(self, text: str, value: Any, is_best: bool) -> None:
-        super().__init__(text)
-        self.value = value
-        if not isinstance(value, str):
-            self.value = value if math.isfinite(value) else -math.inf
-            self.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        font = self.font()
-        font.setBold(is_best)
-        self.setFont(font)
-
-    def __lt__(self, other: QTableWidgetItem) -> bool:
-        return bool(self.value < other.value)

@@ -13,9 +13,8 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QCheckBox, QLabel, QSlider
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.diagnostics.curves import CurvePlot, curves_of
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
-from napari_saf._gui.diagnostics.sections import BranchForm, SeparabilityTable
+from napari_saf._gui.diagnostics.sections import BranchForm, CurvePlot, SeparabilityTable, curves_of
 from napari_saf._gui.docks.run_dock import RunDock, count_labels
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold

@@ -1,17 +1,21 @@
-"""What folds in the Diagnostics dock: how far apart labels are, and a branch of the run."""
+"""What the Diagnostics dock shows of a run: curves, how far apart labels are, a branch."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import napari
 import numpy as np
 from numpy.typing import NDArray
-from qtpy.QtWidgets import QHeaderView, QLabel, QVBoxLayout, QWidget
+from qtpy.QtCore import QPointF, QRect, Qt, Signal
+from qtpy.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QHeaderView, QLabel, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.label_table import ROW_HEIGHT, create_cell, create_table
+from napari_saf._gui.docks.run_dock import count_labels
+from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, to_qcolor
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
@@ -19,6 +23,230 @@ from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.runs.controller import RunJob
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
+from napari_saf.result import History
+
+_PLOT_HEIGHT = 38
+_MARGIN = 0.012
+"""Left and right of the curves, as a share of the time: for the cursor, which has a width."""
+_RANGE_WIDTH = 50
+_LINE, _CURSOR, _FACE = QColor("#4c9be8"), QColor("#f5a623"), QColor(128, 128, 128, 33)
+_SMALL = "font-size: 7pt; color: gray;"
+Colors = Callable[[int], NDArray[np.floating]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Values to plot, or shares of columns to stack; `format` returns those of a step as text."""
+
+    name: str
+    help: str
+    values: NDArray[np.floating]
+    format: Callable[[Any], str]
+
+
+def curves_of(history: History) -> list[Curve]:
+    """Return what there is to plot of a run; what is not known at any step is left out."""
+    curves = [
+        Curve(
+            "undecided",
+            "How undecided the labels are: mean entropy in nats, 0 where each pixel has one "
+            "label for sure, the logarithm of the number of labels where none is preferred.",
+            history.entropy,
+            "{:.3g} nats".format,
+        ),
+        Curve(
+            "label shares",
+            "How much of the image each label has, in its colour.",
+            history.label_shares,
+            lambda shares: count_labels(int(np.count_nonzero(shares))),
+        ),
+        Curve(
+            "labels in use, at most",
+            "How many labels still matter: rank bound, tr(C⁻¹ WᵀW).",
+            history.rank_bound,
+            "{:.3g}".format,
+        ),
+        Curve("objective", "What the method raises or lowers.", history.objective, "{:.5g}".format),
+        Curve(
+            "changed",
+            "Share of the pixels that changed label in the step.",
+            history.changed,
+            lambda share: f"{100 * share:.2g} %",
+        ),
+    ]
+    for name, values in history.measures.items():
+        label = name.replace("_", " ")
+        curves.append(Curve(label, f"The {label} of the labels.", values, "{:.3g}".format))
+    return [curve for curve in curves if np.isfinite(curve.values).any()]
+
+
+class CurvePlot(QWidget):
+    """Small plots, one under the other, over a common axis of time.
+
+    They are painted here: matplotlib would take 60 ms for all of them, while a run goes on.
+    `moved` sends the time that a person pointed to.
+    """
+
+    moved = Signal(float)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[_Row] = []
+        self._curves: Sequence[Curve] = ()
+        self._times: NDArray[np.float64] = np.zeros(0)
+        self._cursor = 0.0
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(3)
+        foot, self._end, middle = QHBoxLayout(), QLabel(), QLabel("flow time, or iteration")
+        foot.setContentsMargins(_RANGE_WIDTH, 0, 0, 0)
+        middle.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        for label in (QLabel("0"), middle, self._end):
+            label.setStyleSheet(_SMALL)
+            foot.addWidget(label, stretch=int(label is middle))
+        self._layout.addLayout(foot)
+        self.setVisible(False)
+
+    def show_curves(
+        self, times: NDArray[np.float64], curves: Sequence[Curve], colors: Colors
+    ) -> None:
+        """Show curves over times; `colors` returns the colour of a column."""
+        self._times, self._curves = times, curves
+        while len(self.rows) < len(curves):
+            self.rows.append(_Row())
+            self._layout.insertWidget(len(self.rows) - 1, self.rows[-1])
+        for row in self.rows[len(curves) :]:
+            row.hide()
+        for row, curve in zip(self.rows, curves, strict=False):
+            row.show_curve(times, curve, colors)
+        self._end.setText(f"{times[-1]:.3g}")
+        self.setVisible(bool(len(curves)))
+        self.move_cursor(self._cursor)
+
+    def move_cursor(self, time: float) -> None:
+        self._cursor = time
+        if len(self._times):
+            step = int(np.abs(self._times - time).argmin())
+            share = time / max(float(self._times[-1]), 1e-9)
+            for row, curve in zip(self.rows, self._curves, strict=False):
+                row.mark(share, curve.format(curve.values[step]))
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Go where the mouse points, or is dragged."""
+        if self.rows and event.buttons() & Qt.MouseButton.LeftButton:
+            self.moved.emit(self.time_at(event.pos().x()))
+
+    mouseMoveEvent = mousePressEvent
+
+    def time_at(self, x: int) -> float:
+        place = self.rows[0].place
+        left = self.rows[0].mapTo(self, place.topLeft()).x()
+        share = (x - left) / max(place.width(), 1) * (1 + 2 * _MARGIN) - _MARGIN
+        return float(min(max(share, 0.0), 1.0) * self._times[-1])
+
+
+class _Row(QWidget):
+    """One plot: its name, its value at the cursor, its range, its line or stacked areas.
+
+    Polygons lie in the unit square, which is stretched over the place of the plot.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[QPolygonF] = []
+        self._areas: list[tuple[QColor, QPolygonF]] = []
+        self._cursor = QPolygonF()
+        self.name, self.value, self._low, self._high = (QLabel() for _ in range(4))
+        self._grid, side = QGridLayout(self), Qt.AlignmentFlag
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setSpacing(1)
+        self._grid.setColumnStretch(2, 1)
+        for label, cell, alignment in (
+            (self.name, (0, 0, 1, 2), side.AlignLeft),
+            (self.value, (0, 2, 1, 1), side.AlignRight),
+            (self._high, (1, 0, 1, 1), side.AlignRight | side.AlignTop),
+            (self._low, (2, 0, 1, 1), side.AlignRight | side.AlignBottom),
+        ):
+            label.setAlignment(alignment)
+            self._grid.addWidget(label, *cell)
+        for label in (self._high, self._low):
+            label.setStyleSheet(_SMALL)
+            label.setFixedSize(_RANGE_WIDTH - 4, _PLOT_HEIGHT // 2)
+
+    @property
+    def place(self) -> QRect:
+        return self._grid.cellRect(1, 1).united(self._grid.cellRect(2, 2))
+
+    def show_curve(self, times: NDArray[np.float64], curve: Curve, colors: Colors) -> None:
+        values, low, high = curve.values, 0.0, 1.0
+        if values.ndim == 1:
+            finite = values[np.isfinite(values)]
+            low, high = float(finite.min()), float(finite.max())
+        margin = 0.04 * (high - low) or 0.5 * abs(high) + 1e-9
+
+        def polygon(steps: NDArray[np.float64], heights: NDArray[np.floating]) -> QPolygonF:
+            return _polygon(steps / end, (heights - low + margin) / (high - low + 2 * margin))
+
+        end = max(float(times[-1]), 1e-9)
+        self._lines, self._areas = [], []
+        if values.ndim == 1:
+            known_steps = np.ma.masked_invalid(values)
+            for known in np.ma.clump_unmasked(known_steps):  # type: ignore[no-untyped-call]
+                self._lines.append(polygon(times[known], values[known]))
+        else:
+            there_and_back = np.concatenate([times, times[::-1]])
+            edges = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1)
+            for column in np.flatnonzero(values.max(axis=0) > 0):
+                rim = np.concatenate([edges[:, column], edges[::-1, column + 1]])
+                area = polygon(there_and_back, rim)
+                self._areas.append((to_qcolor(colors(int(column))), area))
+        self.name.setText(curve.name)
+        self.setToolTip(f"{curve.help}\nClick or drag to go to a time.")
+        self._low.setText(_short_number(low))
+        self._high.setText(_short_number(high))
+        self.show()
+
+    def mark(self, share: float, text: str) -> None:
+        """Put the cursor at a share of the time, where the value is this text."""
+        self.value.setText(text)
+        self._cursor = _polygon(np.array([share, share]), np.array([0.0, 1.0]))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, place = QPainter(self), self.place
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.fillRect(place, _FACE)
+        painter.translate(place.topLeft())
+        painter.scale(place.width(), place.height())
+        painter.setPen(Qt.PenStyle.NoPen)
+        for color, area in self._areas:
+            painter.setBrush(color)
+            painter.drawPolygon(area)
+        for color, width, lines in ((_LINE, 1.8, self._lines), (_CURSOR, 1.7, [self._cursor])):
+            pen = QPen(color, width)
+            pen.setCosmetic(True)
+            painter.setPen(pen)
+            for line in lines:
+                painter.drawPolyline(line)
+        painter.end()
+
+
+def _polygon(shares: NDArray[np.floating], heights: NDArray[np.floating]) -> QPolygonF:
+    """Return points at shares of the time and of the height, in the unit square."""
+    across = (shares + _MARGIN) / (1 + 2 * _MARGIN)
+    pairs = zip(across.tolist(), (1 - heights).tolist(), strict=True)
+    return QPolygonF([QPointF(x, y) for x, y in pairs])
+
+
+def _short_number(value: float) -> str:
+    """Return a number in a few letters: 2e5 in place of 200000 and of 2e+05."""
+    if 1e3 <= abs(value) < 1e4:
+        return f"{value:.0f}"
+    if value == 0 or 1e-2 <= abs(value) < 1e3:
+        return f"{value:.3g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
 
 _MOST_ROWS = 6
 _SCALE_HELP = "Side of the window over which labels are averaged (N)."

@@ -14,7 +14,7 @@ from qtpy.QtWidgets import QLabel, QSlider, QToolTip, QVBoxLayout, QWidget
 from skimage.util import montage
 
 from napari_saf._gui.dictionary.layers import ColoredDictionary
-from napari_saf._gui.docks.label_table import to_qcolor
+from napari_saf._gui.docks.tables import to_qcolor
 from napari_saf._gui.forms.layout import FormArea, create_button, create_row, fill_layout
 
 _BORDER = 3

@@ -12,22 +12,23 @@ import napari
 import numpy as np
 from napari.layers import Image, Layer
 from qtpy.QtCore import Qt
-from qtpy.QtWidgets import QFileDialog
 
-from napari_saf._gui.dictionary.apply import (
+from napari_saf._gui.dictionary.atoms import AtomsSection
+from napari_saf._gui.dictionary.layers import (
     NO_OTHER,
+    AtomLabelsList,
+    ColoredDictionary,
     LayerData,
     ResultsSection,
+    count_atoms,
     create_layers,
     describe_ratios,
     describe_results,
 )
-from napari_saf._gui.dictionary.atoms import AtomsSection
-from napari_saf._gui.dictionary.layers import AtomLabelsList, ColoredDictionary, count_atoms
 from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import Choice, ImageList
-from napari_saf._gui.forms.controls import OddSlider
+from napari_saf._gui.forms.controls import OddSlider, ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
@@ -220,7 +221,8 @@ class DictionaryWidget(RunDock):
         super()._on_failed(error)
         self.atoms.show_dictionary(self.current)
 
-    def load(self, path: Path) -> None:
+    def load(self, path: str | Path) -> None:
+        path = Path(path)
 
         def show(dictionary: PatchDictionary) -> None:
             new = ColoredDictionary.of(dictionary)
@@ -232,8 +234,8 @@ class DictionaryWidget(RunDock):
             f"opening {path.name}", lambda report, stop: PatchDictionary.load(path), show
         )
 
-    def save(self, path: Path) -> None:
-        current = self.current
+    def save(self, path: str | Path) -> None:
+        path, current = Path(path).with_suffix(DICTIONARY_SUFFIX), self.current
         if current is not None:
             self.begin_task(
                 f"saving {path.name}",
@@ -242,16 +244,12 @@ class DictionaryWidget(RunDock):
             )
 
     def _on_load_clicked(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self, "Open a dictionary", "", _FILTER)
-        if path:
-            self.load(Path(path))
+        ask_for_path(self, "Open a dictionary", "", _FILTER, self.load, opens=True)
 
     def _on_save_clicked(self) -> None:
         names = () if self.current is None else self.current.dictionary.images
         start = f"{names[0] if names else 'dictionary'}{DICTIONARY_SUFFIX}"
-        path, _ = QFileDialog.getSaveFileName(self, "Save the dictionary", start, _FILTER)
-        if path:
-            self.save(Path(path).with_suffix(DICTIONARY_SUFFIX))
+        ask_for_path(self, "Save the dictionary", start, _FILTER, self.save)
 
     def _show_new(self, new: ColoredDictionary) -> None:
         self._atom_labels.highlight(())

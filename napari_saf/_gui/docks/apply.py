@@ -11,11 +11,11 @@ from typing import Any
 import napari
 from napari.layers import Image
 from qtpy.QtCore import Signal
-from qtpy.QtWidgets import QCheckBox, QFileDialog
+from qtpy.QtWidgets import QCheckBox
 
 from napari_saf._gui.docks.run_dock import RunDock, list_names
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
-from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, FolderField, json_path
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, FolderField, ask_for_path, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, enable
 from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.batch import Job, LabelTask, plan_jobs, run_batch
@@ -66,7 +66,7 @@ class ApplySection(FormSection):
         self.source, self.results = FolderField(_FILE_ROWS["source"][1]), FolderField("Results")
         self.overwrite = QCheckBox(_REDO)
         self.button, self._help = create_button("Apply", help, lambda: dock.apply()), help
-        self.save = create_button("Save classifier …", _SAVE_HELP, self._on_save_clicked)
+        self.save = create_button("Save classifier …", _SAVE_HELP, self._ask_to_save)
         self._suggested: Path | None = None
         self.add_row("Apply to", self.image, "An open image, or files.")
         for name, (text, tooltip) in _FILE_ROWS.items():
@@ -148,11 +148,9 @@ class ApplySection(FormSection):
                 name = save_prototypes(json_path(path), found).name
                 self._dock.status.reset(f"saved {name}: load it in the Prototypes dock")
 
-    def _on_save_clicked(self) -> None:
+    def _ask_to_save(self) -> None:
         start = str(Path.cwd() / "taught.prototypes.json")
-        path, _ = QFileDialog.getSaveFileName(self, "Save classifier", start, PROTOTYPE_FILTER)
-        if path:
-            self.save_to(path)
+        ask_for_path(self, "Save classifier", start, PROTOTYPE_FILTER, self.save_to)
 
     def _on_chosen(self, *changed: object) -> None:
         for name in _FILE_ROWS:

@@ -1,4 +1,4 @@
-"""Tables of labels: a row each with swatch, name, share, pixels, lock; and small ones to read."""
+"""Tables of labels: a row each with swatch, name, share, pixels and lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from qtpy.QtCore import (
-    QAbstractTableModel,
     QItemSelection,
     QItemSelectionModel,
     QModelIndex,
@@ -21,19 +20,12 @@ from qtpy.QtCore import (
     Signal,
 )
 from qtpy.QtGui import QColor, QIcon, QKeyEvent, QPainter, QPen, QPixmap, QPolygonF
-from qtpy.QtWidgets import (
-    QAbstractItemView,
-    QApplication,
-    QHeaderView,
-    QTableView,
-    QTableWidget,
-    QTableWidgetItem,
-)
+from qtpy.QtWidgets import QAbstractItemView, QApplication, QHeaderView
+
+from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView, to_qcolor
 
 _WIDTHS = {"share": 60, "size": 66, "lock": 42}
 _SWATCH_ROW_HEIGHT, _MARGIN, _FRAME = 26, 10, 3
-ROW_HEIGHT = 22
-_SQUARE_SIDE = 12
 _PROFILE_BACK, _PROFILE_LINE = QColor(30, 32, 36), QColor(235, 235, 235)
 _SORT_KEYS: Mapping[str, Any] = {
     "name": lambda row: row.name.lower(),
@@ -101,43 +93,28 @@ class LabelRow:
         return icon
 
 
-class _RowsModel(QAbstractTableModel):
-    """Rows in an order that a click on a header changes; swatches are drawn when they are seen."""
+class _LabelModel(TableModel):
+    """Rows by number until a click on a heading; swatches are drawn when they are seen."""
 
-    def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]]) -> None:
-        super().__init__(table)
-        self._table = table
-        self.columns, (self._titles, self._help) = [*columns], zip(*columns.values(), strict=True)
-        self.rows: list[LabelRow] = []
+    def __init__(self, table: LabelTable, columns: Mapping[str, tuple[str, str]], way: str) -> None:
+        super().__init__([(title, f"{help}{way}") for title, help in columns.values()])
+        self._table, self.columns = table, [*columns]
+        self._help = [help for _, help in columns.values()]
         self.swatches: dict[int, QIcon] = {}
-        self._order = (-1, Qt.SortOrder.AscendingOrder)
 
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
         """Show rows; without a reset where they are the same labels."""
-        column, order = self._order
-        name = self.columns[column] if column >= 0 else ""
-        key = _SORT_KEYS.get(name, lambda row: row.number)
-        new = sorted(rows, key=key, reverse=order == Qt.SortOrder.DescendingOrder)
         self.swatches.clear()
-        if [row.number for row in new] != [row.number for row in self.rows]:
-            self.beginResetModel()
-            self.rows = new
-            self.endResetModel()
-        elif new:
-            self.rows = new
-            last = self.index(len(new) - 1, len(self.columns) - 1)
+        if [row.number for row in self.in_order(rows)] != [row.number for row in self.rows]:
+            super().show_rows(rows)
+        elif rows:
+            self.take(rows)
+            last = self.index(len(rows) - 1, len(self.columns) - 1)
             self.dataChanged.emit(self.index(0, 0), last)
 
-    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        """Sort by a column; by number until then."""
-        self._order = (column, order)
-        self.show_rows(self.rows)
-
-    def rowCount(self, parent: QModelIndex | None = None) -> int:
-        return 0 if parent is not None and parent.isValid() else len(self.rows)
-
-    def columnCount(self, parent: QModelIndex | None = None) -> int:
-        return 0 if parent is not None and parent.isValid() else len(self.columns)
+    def key(self, row: LabelRow, column: int) -> Any:
+        name = self.columns[column] if column >= 0 else ""
+        return _SORT_KEYS.get(name, lambda row: row.number)(row)
 
     def flags(self, index: QModelIndex) -> Qt.ItemFlag:
         """Allow names to be edited and locks to be ticked."""
@@ -145,32 +122,20 @@ class _RowsModel(QAbstractTableModel):
         name, flags = self.columns[index.column()], super().flags(index)
         return flags | own[name] if name in own else flags
 
-    def headerData(
-        self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
-    ) -> Any:
-        if orientation == Qt.Orientation.Horizontal:
-            if role == Qt.ItemDataRole.DisplayRole:
-                return self._titles[section]
-            if role == Qt.ItemDataRole.ToolTipRole:
-                way = ". Click to sort." if self._table.isSortingEnabled() else "."
-                return self._help[section] + way
-        return None
+    def text(self, row: LabelRow, column: int) -> str | None:
+        return row.text(self.columns[column])
 
-    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        row, column = self.rows[index.row()], self.columns[index.column()]
-        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole):
-            return row.text(column)
-        if role == Qt.ItemDataRole.DecorationRole and column == "swatch":
+    def look(self, row: LabelRow, column: int, role: int) -> Any:
+        name = self.columns[column]
+        if role == Qt.ItemDataRole.DecorationRole and name == "swatch":
             if row.number not in self.swatches:
                 self.swatches[row.number] = row.draw_swatch(self._table.iconSize())
             return self.swatches[row.number]
-        if role == Qt.ItemDataRole.CheckStateRole and column == "lock":
+        if role == Qt.ItemDataRole.CheckStateRole and name == "lock":
             return Qt.CheckState.Checked if row.locked else Qt.CheckState.Unchecked
-        if role == Qt.ItemDataRole.TextAlignmentRole and column in ("share", "size"):
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return self._help[index.column()] + row.note
-        return None
+        if role == Qt.ItemDataRole.TextAlignmentRole and name in ("share", "size"):
+            return RIGHT
+        return self._help[column] + row.note if role == Qt.ItemDataRole.ToolTipRole else None
 
     def setData(self, index: QModelIndex, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
         """Send another name or another lock; who listens shows the rows anew."""
@@ -184,7 +149,7 @@ class _RowsModel(QAbstractTableModel):
         return True
 
 
-class LabelTable(QTableView):
+class LabelTable(TableView):
     """Labels that are chosen, renamed and locked.
 
     The columns, with title and help, are some of "swatch", "name", "share", "size", "lock", in this
@@ -204,33 +169,26 @@ class LabelTable(QTableView):
         n_rows: tuple[int, int],
         selects_several: bool,
     ) -> None:
-        super().__init__()
-        self._rows, self._n_rows = _RowsModel(self, columns), n_rows
+        way = ". Click to sort." if selects_several else "."
+        self._rows, self._n_rows = _LabelModel(self, columns, way), n_rows
+        super().__init__(self._rows, _SWATCH_ROW_HEIGHT)
         self._last_click = (0.0, 0)
         self._before_reset: list[int] | None = None
-        self.setModel(self._rows)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(_SWATCH_ROW_HEIGHT)
         self.setIconSize(QSize(*swatch))
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        triggers, modes = QAbstractItemView.EditTrigger, QAbstractItemView.SelectionMode
+        triggers = QAbstractItemView.EditTrigger
         self.setEditTriggers(triggers.DoubleClicked | triggers.EditKeyPressed)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        header.setHighlightSections(False)
         for k, name in enumerate(columns):
             if name == "name":
                 header.setSectionResizeMode(k, QHeaderView.ResizeMode.Stretch)
             else:
                 self.setColumnWidth(k, _WIDTHS.get(name, swatch[0] + _MARGIN))
         if selects_several:
-            header.setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
-            self.setSortingEnabled(True)
+            self.allow_sorting()
+            self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
             self.clicked.connect(self._on_clicked)
-        self.setSelectionMode(modes.ExtendedSelection if selects_several else modes.SingleSelection)
         self._rows.modelAboutToBeReset.connect(self._on_about_to_reset)
         self._rows.modelReset.connect(self._on_reset)
         self.selectionModel().selectionChanged.connect(self._on_selection_changed)
@@ -243,8 +201,7 @@ class LabelTable(QTableView):
         """Show labels; those that were selected stay so."""
         self._rows.show_rows(rows)
         least, most = self._n_rows
-        edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
-        self.setFixedHeight(edges + min(max(len(rows), least), most) * _SWATCH_ROW_HEIGHT)
+        self.setFixedHeight(self.height_of(min(max(len(rows), least), most)))
 
     def selected(self) -> list[int]:
         """Return the labels of the selected rows, in their order."""
@@ -294,35 +251,3 @@ class LabelTable(QTableView):
         if self.selected() == [number]:
             self._last_click = (now, 0)
             self.clearSelection()
-
-
-def create_table(tooltip: str) -> QTableWidget:
-    table = QTableWidget()
-    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    table.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
-    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-    table.setToolTip(tooltip)
-    return table
-
-
-def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
-    """Return a centred cell, with a square in a colour where one is given."""
-    cell = QTableWidgetItem(text)
-    cell.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
-    if color is not None:
-        cell.setIcon(square_icon(color))
-    return cell
-
-
-def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
-    """Return a square in a colour (red, green, blue, ...), each in [0, 1]."""
-    square = QPixmap(side, side)
-    square.fill(to_qcolor(color))
-    return QIcon(square)
-
-
-def to_qcolor(color: NDArray[np.floating]) -> QColor:
-    """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
-    return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))

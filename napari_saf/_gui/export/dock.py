@@ -10,17 +10,16 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import QFileDialog, QLineEdit, QPushButton
+from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.apply import APPLY_TITLE, ApplySection
+from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.run_dock import RunDock, list_names
-from napari_saf._gui.export.choice import ExportChoice
-from napari_saf._gui.export.repeat import RepeatSection
-from napari_saf._gui.export.source import labelling_reader, measure, write_files
-from napari_saf._gui.export.table import TableSection
+from napari_saf._gui.docks.tables import TableSection
+from napari_saf._gui.export.files import ExportChoice, labelling_reader, measure, write_files
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import FolderField
-from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
+from napari_saf._gui.forms.controls import FolderField, ask_for_path, json_path
+from napari_saf._gui.forms.image_input import FEATURE_LABELS
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.masks import LayerData, read_layer
 from napari_saf._gui.layers.metadata import (
@@ -39,7 +38,8 @@ from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE
 from napari_saf._gui.runs.controller import run_registry
 from napari_saf.errors import InvalidInput
-from napari_saf.io import Recipe, file_stem
+from napari_saf.io import Recipe, file_stem, save_recipe
+from napari_saf.methods import METHODS
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation
 
@@ -63,6 +63,84 @@ _NO_FOLDER = "there is no such folder"
 _NOT_OURS = "These labels come without prototypes: they were not computed here."
 
 
+_FOLDER_TEXT = "The same in a terminal, with the saved recipe:"
+_FOLDER_HELP = "What to type in a terminal to label a folder of images with the saved recipe."
+_SAVE_HELP = "Save the recipe as a file, for Python and the command line."
+_TAUGHT = (
+    "Images without strokes are labelled by what the strokes taught, also the one that they were "
+    "painted on."
+)
+_NEEDS_STROKES = "the strokes taught nothing that holds for other images"
+_COMMAND_HEIGHT = 66
+"""Four lines."""
+_COMMAND_STYLE = "font-family: monospace; font-size: 8pt;"
+
+
+class RepeatSection(QWidget):
+    """What repeats a recipe: where it is applied; or a file and a command."""
+
+    def __init__(self, applying: ApplySection, dock: RunDock) -> None:
+        super().__init__()
+        self.recipe: Recipe | None = None
+        self._dock, self._applying, self._stem, self._why_not = dock, applying, "", ""
+        self._save = create_button("Save recipe …", _SAVE_HELP, self._ask_to_save)
+        help = "The recipe that the chosen labels carry."
+        self.summary, folder = QLabel(wordWrap=True, toolTip=help), QLabel(_FOLDER_TEXT)
+        folder.setWordWrap(True)
+        # A label cannot break a long name and still be copied as it is.
+        look = {"frameShape": QFrame.Shape.NoFrame, "styleSheet": _COMMAND_STYLE}
+        self._command = QPlainTextEdit(readOnly=True, toolTip=_FOLDER_HELP, **look)
+        self._command.setFixedHeight(_COMMAND_HEIGHT)
+        widgets = (self.summary, applying, folder, self._save, self._command)
+        fill_layout(QVBoxLayout(self), *widgets)
+
+    def show_recipe(self, recipe: Recipe | None, why_not: str, stem: str) -> None:
+        """Offer to repeat a recipe, or say why nothing can be; files are called after `stem`."""
+        self._stem, self._why_not = stem, ""
+        if recipe is None or recipe.options is None:
+            self.recipe = None
+            reason = why_not or "the run was on a graph, not on an image"
+            self.summary.setText(f"Nothing to repeat: {reason}.")
+        else:
+            self.recipe, options = recipe, recipe.options
+            window = options.window
+            sides = " x ".join(map(str, window)) if isinstance(window, tuple) else str(window)
+            scale = f", scale {sides}" if recipe.method.uses_window else ""
+            features = FEATURE_LABELS.get(options.features, options.features)
+            level = "" if recipe.level is None else f", regions at level {recipe.level:g}"
+            text = f"{METHODS[recipe.method.name].title}, {features}{scale}{level}."
+            if recipe.taught is not None:
+                text = f"{text} {_TAUGHT}"
+            elif recipe.method.follows_seeds:
+                self._why_not = _NEEDS_STROKES
+                text = f"{text} Here {_NEEDS_STROKES}."
+            self.summary.setText(text)
+            self._applying.brightness.choose(options.rescale or options.scaling is None)
+        self._command.setPlainText(
+            f"napari-saf segment FOLDER --recipe {stem}.recipe.json -o OUT --jobs 4"
+        )
+
+    def update_enabled(self, is_free: bool) -> None:
+        """Enable what can be done; a recipe is applied while no other work is under way."""
+        has_recipe = self.recipe is not None
+        why_not = self._why_not if has_recipe else self.summary.text().removesuffix(".")
+        self._applying.update_enabled(why_not or ("" if is_free else BUSY))
+        self._save.setEnabled(has_recipe)
+        self._command.setEnabled(has_recipe)
+
+    def save_to(self, path: str) -> None:
+        """Save the recipe; the suffix is added where it is missing."""
+        if self.recipe is not None:
+            target = json_path(path, ".recipe.json")
+            with self._dock.showing_errors():
+                save_recipe(target, self.recipe.with_rescale(self._applying.brightness.value).raw)
+                self._dock.status.reset(f"saved {target.name}")
+
+    def _ask_to_save(self) -> None:
+        name = str(Path.cwd() / f"{self._stem}.recipe.json")
+        ask_for_path(self, "Save recipe", name, "Recipe (*.json)", self.save_to)
+
+
 class ExportWidget(RunDock):
     """Save labels for other programs, and repeat what made them."""
 
@@ -71,18 +149,16 @@ class ExportWidget(RunDock):
         self._watched: Any = None
         self._raw: object = None
         self._repeated: Recipe | None = None
-        self._measuring = QTimer(self)
-        self._measuring.setSingleShot(True)
-        self._measuring.setInterval(_PATIENCE)
+        self._measuring = QTimer(self, singleShot=True, interval=_PATIENCE)
         self.table = TableSection(self.status)
         self.choice, self.applying = ExportChoice(), ApplySection(self, viewer, _APPLY_HELP)
-        self.repeat = RepeatSection(self.applying, self.status)
+        self.repeat = RepeatSection(self.applying, self)
         self.labels = LayerChoice(viewer, Labels)
         self.labels.choose(labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
-        self.button = QPushButton("Export")
+        self.button = create_button("Export", "", self.start)
         self.open_button = create_button("Open mask …", _OPEN_HELP, self._on_open_clicked)
         self._stop_button.setToolTip(_STOP_HELP)
         rows, where = FormSection(), FormSection()
@@ -96,7 +172,6 @@ class ExportWidget(RunDock):
         self._lay_out([rows, self.choice, where, self._table_fold, fold], buttons, [])
         self._connect(
             (self.labels.layer_changed, self._on_labels_changed),
-            (self.button.clicked, self.start),
             (self.applying.changed, self._update_enabled),
             (self.file_name.textChanged, self._update_enabled),
             (self.folder.changed, self._update_enabled),
@@ -105,17 +180,28 @@ class ExportWidget(RunDock):
             (self.image.layer_changed, self._measuring.start),
             (self._table_fold.toggled, self._measuring.start),
             (self._measuring.timeout, self._measure),
-            (self.table.label_chosen, self._on_label_chosen),
+            (self.table.label_chosen, self._choose_label),
             (viewer.layers.events.inserted, self._on_layer_inserted),
         )
         self._on_labels_changed()
 
-    def start(self) -> None:
+    def start(self, *, may_replace: bool = False) -> None:
         """Write what is ticked."""
-        self._write(may_replace=False)
+        folder, wanted = self.folder.path, self.choice.wanted
+        if self.is_busy or self._reason() or folder is None:
+            return
+        path = folder / self.file_name.text().strip()
+        with self.showing_errors():
+            read = labelling_reader(self._viewer, self.labels.layer, self.image.layer)
+            self.begin_task(
+                "writing",
+                lambda report, cancelled: write_files(read, path, wanted, may_replace, cancelled),
+                self._on_written,
+            )
 
-    def open_mask(self, path: Path) -> None:
+    def open_mask(self, chosen: str | Path) -> None:
         """Open a label image, of a folder by the file zarr.json in it, as a Labels layer."""
+        path = Path(chosen)
         path = path.parent if path.name == ZARR_FILE else path
         self.begin_task(
             "opening the mask", lambda report, cancelled: read_layer(path), self._on_mask_read
@@ -124,9 +210,7 @@ class ExportWidget(RunDock):
     def _on_open_clicked(self) -> None:
         folder = self.folder.path or Path.home()
         place = str(folder if folder.is_dir() else folder.parent)
-        path, _ = QFileDialog.getOpenFileName(self, "Open mask", place, _OPEN_FILTER)
-        if path:
-            self.open_mask(Path(path))
+        ask_for_path(self, "Open mask", place, _OPEN_FILTER, self.open_mask, opens=True)
 
     def _on_mask_read(self, found: LayerData) -> None:
         pixels, arguments, _ = found
@@ -253,17 +337,17 @@ class ExportWidget(RunDock):
             return
         read = labelling_reader(self._viewer, labels, self.image.layer)
         self.table.path = (self.folder.path or Path.home()) / self.file_name.text()
-        task = partial(measure, read, self.choice.wanted)
-        self.run_in_background("table", task, self._on_measured)
 
-    def _on_measured(self, found: tuple[Any, Any]) -> None:
-        table, colors = found
-        if isinstance(table, str):
-            self.table.show_reason(table)
-        else:
-            self.table.show_table(table, colors)
+        def show(found: tuple[Any, Any]) -> None:
+            table, colors = found
+            if isinstance(table, str):
+                self.table.show_reason(table)
+            else:
+                self.table.show_table(table, colors)
 
-    def _on_label_chosen(self, label: int) -> None:
+        self.run_in_background("table", partial(measure, read, self.choice.wanted), show)
+
+    def _choose_label(self, label: int) -> None:
         if self.labels.layer is not None:
             self.labels.layer.selected_label = label
 
@@ -283,19 +367,6 @@ class ExportWidget(RunDock):
         if not name.strip() or name != Path(name).name:
             return _NO_NAME
         return _NO_FOLDER if folder is None or not folder.parent.is_dir() else ""
-
-    def _write(self, *, may_replace: bool) -> None:
-        folder = self.folder.path
-        if self.is_busy or self._reason() or folder is None:
-            return
-        with self.showing_errors():
-            read = labelling_reader(self._viewer, self.labels.layer, self.image.layer)
-            path, wanted = folder / self.file_name.text().strip(), self.choice.wanted
-            self.begin_task(
-                "writing",
-                lambda report, cancelled: write_files(read, path, wanted, may_replace, cancelled),
-                self._on_written,
-            )
 
     def _on_written(self, files: tuple[list[Path], list[Path]]) -> None:
         written, in_the_way = files
@@ -317,7 +388,7 @@ class ExportWidget(RunDock):
 
     def _on_suggested_action_clicked(self) -> None:
         if self.status.suggested_action.startswith("Replace"):
-            self._write(may_replace=True)
+            self.start(may_replace=True)
         else:
             super()._on_suggested_action_clicked()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,22 @@ def json_path(path: str, suffix: str = ".json") -> Path:
     """Return a path that ends in .json; to another the suffix is added."""
     target, is_json = Path(path), path.lower().endswith(".json")
     return target if is_json else target.with_name(f"{target.name}{suffix}")
+
+
+def ask_for_path(
+    parent: QWidget,
+    title: str,
+    start: str,
+    kinds: str,
+    then: Callable[[str], object],
+    *,
+    opens: bool = False,
+) -> None:
+    """Ask where to save, or what to open; then call back with the path, if one was chosen."""
+    ask = QFileDialog.getOpenFileName if opens else QFileDialog.getSaveFileName
+    path, _ = ask(parent, title, start, kinds)
+    if path:
+        then(path)
 
 
 class StatusArea(QWidget):

@@ -9,13 +9,12 @@ from typing import Any
 
 import napari
 from napari.layers import Image, Labels
-from qtpy.QtWidgets import QFileDialog
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.label_table import LabelTable
 from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
-from napari_saf._gui.forms.controls import PROTOTYPE_FILTER
+from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row, enable
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
@@ -303,10 +302,8 @@ class PrototypesWidget(RunDock):
         return prototype_set(self.source, rescale)
 
     def _on_load_clicked(self) -> None:
-        start = str(Path.cwd())
-        path, _ = QFileDialog.getOpenFileName(self, "Load classifier", start, PROTOTYPE_FILTER)
-        if path:
-            self.load_from(path)
+        own = ("Load classifier", str(Path.cwd()), PROTOTYPE_FILTER)
+        ask_for_path(self, *own, self.load_from, opens=True)
 
     def _offer_files(self, files: list[FileSource]) -> None:
         self._files = files

@@ -12,7 +12,7 @@ from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QHeaderView, QLabel, QSlider, QTableWidgetItem, QVBoxLayout, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.docks.label_table import (
+from napari_saf._gui.docks.tables import (
     create_cell,
     create_table,
     square_icon,

@@ -1,0 +1,305 @@
+"""Tables: a model whose rows a click on a heading sorts, and the table of what was labelled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import QAbstractTableModel, QModelIndex, QSize, Qt, Signal
+from qtpy.QtGui import QColor, QIcon, QPixmap
+from qtpy.QtWidgets import (
+    QAbstractItemView,
+    QApplication,
+    QHeaderView,
+    QLabel,
+    QTableView,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from napari_saf._gui.forms.controls import StatusArea, ask_for_path
+from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
+from napari_saf.errors import SafError
+from napari_saf.io import TABLE_SUFFIXES, mask_suffix, save_table, table_text
+
+Table = Mapping[str, NDArray[Any]]
+ROW_HEIGHT = 22
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_FEWEST_ROWS, _MOST_ROWS = 4, 12
+_ROOM, _WIDEST_NAME, _SWATCH_SIDE, _SQUARE_SIDE = 12, 72, 10, 12
+_NARROW = "QTableView, QHeaderView::section {font-size: 8pt;} QHeaderView::section {padding: 2px;}"
+"""So that all but the means of further channels fits side by side."""
+_MOST_MEASURED = 50
+"""Rows that decide how wide the columns are."""
+_FILTER = "Table (*.csv *.parquet)"
+_POWERS = str.maketrans("23", "²³")
+_HELP = {
+    "frame": "Which frame of the series, from 0.",
+    "region": "Number of the connected region, as in the image of numbered regions.",
+    "pixels": "How many pixels.",
+    "share": "Share of all labelled pixels; of a series, of those of the frame.",
+    "area": "In the units of the layer.",
+    "volume": "In the units of the layer.",
+    "mean": "Mean of the image's pixels; of its channels each by itself.",
+}
+
+
+class TableModel(QAbstractTableModel):
+    """Rows as they were given, or sorted by a column; cells are made when they are seen.
+
+    The `headings` are titles with their help. Subclasses say what the text of a cell is, how it
+    looks beside that, and by what key rows are sorted.
+    """
+
+    def __init__(self, headings: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__()
+        self.headings, self.rows = headings, list[Any]()
+        self.sorted_by = (-1, Qt.SortOrder.AscendingOrder)
+        self._given: Sequence[Any] = ()
+
+    def text(self, row: Any, column: int) -> str | None:
+        return None
+
+    def key(self, row: Any, column: int) -> Any:
+        """Return what a row is sorted by; a column of -1 stands for none."""
+        return 0
+
+    def look(self, row: Any, column: int, role: int) -> Any:
+        return None
+
+    def show_rows(self, rows: Sequence[Any]) -> None:
+        self.beginResetModel()
+        self.take(rows)
+        self.endResetModel()
+
+    def take(self, rows: Sequence[Any]) -> None:
+        """Take other rows, sorted as those before; rows of the same key stay in their order."""
+        self._given, self.rows = rows, self.in_order(rows)
+
+    def in_order(self, rows: Sequence[Any]) -> list[Any]:
+        column, order = self.sorted_by
+        is_reversed = order == Qt.SortOrder.DescendingOrder
+        return sorted(rows, key=lambda row: self.key(row, column), reverse=is_reversed)
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort all rows by a column; what is selected stays so."""
+        self.layoutAboutToBeChanged.emit()
+        before, self.sorted_by = self.rows, (column, order)
+        self.take(self._given)
+        places = {row: k for k, row in enumerate(self.rows)}
+        old = self.persistentIndexList()
+        new = [self.index(places[before[one.row()]], one.column()) for one in old]
+        self.changePersistentIndexList(old, new)
+        self.layoutChanged.emit()
+        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.headings) - 1)
+
+    def rowCount(self, parent: QModelIndex | None = None) -> int:
+        return 0 if parent is not None and parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: QModelIndex | None = None) -> int:
+        return 0 if parent is not None and parent.isValid() else len(self.headings)
+
+    def headerData(
+        self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
+    ) -> Any:
+        roles = (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole)
+        if orientation == Qt.Orientation.Horizontal and section < len(self.headings):
+            return self.headings[section][roles.index(role)] if role in roles else None
+        return None
+
+    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        row, column = self.rows[index.row()], index.column()
+        is_text = role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole)
+        return self.text(row, column) if is_text else self.look(row, column, role)
+
+
+class TableView(QTableView):
+    """A table of which whole rows are chosen, without numbers of rows."""
+
+    def __init__(self, model: TableModel, row_height: int = ROW_HEIGHT, style: str = "") -> None:
+        super().__init__()
+        self.setModel(model)
+        self.setStyleSheet(style)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(row_height)
+        self.horizontalHeader().setHighlightSections(False)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setTabKeyNavigation(False)
+        self.setShowGrid(False)
+
+    def allow_sorting(self) -> None:
+        """Sort by a click on a heading; until then rows are as they are given."""
+        self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        self.setSortingEnabled(True)
+
+    def height_of(self, n_rows: int) -> int:
+        edges = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth()
+        return int(edges + n_rows * self.verticalHeader().defaultSectionSize())
+
+
+class MeasuredModel(TableModel):
+    """Columns of one length, as files have them, and labels in their colours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._table: dict[str, NDArray[Any]] = {}
+        self._colors: Mapping[int, Sequence[float]] = {}
+
+    @property
+    def table(self) -> dict[str, NDArray[Any]]:
+        """The columns, sorted as on screen."""
+        return {name: values[self.rows] for name, values in self._table.items()}
+
+    def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
+        """Show other columns, and labels in these colours."""
+        self._table, self._colors, self._names = dict(table), colors, list(table)
+        titles = map(column_title, table)
+        helps = {name: f"{text} Click to sort." for name, text in _HELP.items()}
+        self.headings = [(t, helps.get(t.partition(" ")[0], "Click to sort.")) for t in titles]
+        self.show_rows(range(max(map(len, table.values()), default=0)))
+
+    def key(self, row: int, column: int) -> Any:
+        return self._table[self._names[column]][row] if 0 <= column < len(self._names) else 0
+
+    def text(self, row: int, column: int) -> str:
+        return _cell_text(self._names[column], self.key(row, column))
+
+    def look(self, row: int, column: int, role: int) -> Any:
+        name, value = self._names[column], self.key(row, column)
+        if role == Qt.ItemDataRole.DecorationRole and name == "label":
+            return square_icon(np.asarray(self._colors.get(int(value), (0, 0, 0))), _SWATCH_SIDE)
+        if role == Qt.ItemDataRole.ToolTipRole and name == "name":
+            return str(value)
+        is_number = name not in ("label", "name")
+        return int(RIGHT) if role == Qt.ItemDataRole.TextAlignmentRole and is_number else None
+
+
+def column_title(name: str) -> str:
+    """Return the name of a column of a file as the window has it, such as ``area µm²``."""
+    measure = re.fullmatch(r"(area|volume)_(.+)", name)
+    if measure:
+        unit = re.sub(r"^u(?=m)", "µ", measure[2])
+        return f"{measure[1]} {unit[:-1]}{unit[-1].translate(_POWERS)}"
+    return name.removeprefix("intensity_").replace("_", " ")
+
+
+def _cell_text(name: str, value: Any) -> str:
+    if name == "share":
+        return f"{100 * value:.1f} %"
+    if isinstance(value, np.floating):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\u2009")
+    return f"{value:,}".replace(",", "\u2009") if name == "pixels" else str(value)
+
+
+class TableSection(QWidget):
+    """A table of what was measured, with buttons to copy and save it, or why there is none."""
+
+    label_chosen = Signal(int)
+
+    def __init__(self, status: StatusArea) -> None:
+        super().__init__()
+        self.path = Path("table")  # where the table goes at first, without suffix
+        self._status, self.model = status, MeasuredModel()
+        self.view, self._why_not = TableView(self.model, style=_NARROW), QLabel(wordWrap=True)
+        self.view.setToolTip("A click on a row chooses its label in the layer.")
+        self.view.setIconSize(QSize(_SWATCH_SIDE, _SWATCH_SIDE))
+        self.view.horizontalHeader().setMinimumSectionSize(_ROOM)
+        self.view.allow_sorting()
+        self.view.selectionModel().selectionChanged.connect(self._on_selection_changed)
+        copy = create_button("Copy", "Copy the table, to paste into a spreadsheet.", self.copy)
+        save = create_button("Save table …", "Save the table as it is here.", self._ask_to_save)
+        self._buttons = copy, save
+        fill_layout(QVBoxLayout(self), self._why_not, self.view, create_row(*self._buttons))
+        self.show_reason("measuring …")
+
+    def show_table(self, table: Table, colors: Mapping[int, Sequence[float]]) -> None:
+        """Show what was measured; areas in pixels, which are their number, are left out."""
+        shown = {name: own for name, own in table.items() if not name.endswith(("_px2", "_px3"))}
+        self.model.show_table(shown, colors)
+        self._fit_columns()
+        n_rows = min(max(self.model.rowCount(), _FEWEST_ROWS), _MOST_ROWS)
+        scrolls = self.view.horizontalScrollBar().sizeHint().height()
+        self.view.setFixedHeight(self.view.height_of(n_rows) + scrolls)
+        self._show_reason("")
+
+    def show_reason(self, text: str) -> None:
+        """Show why there is no table."""
+        self.model.show_table({}, {})
+        self._show_reason(text)
+
+    def copy(self) -> None:
+        """Copy the table to the clipboard, with tabs."""
+        QApplication.clipboard().setText(table_text(self.model.table))
+        self._status.reset(f"copied {self.model.rowCount()} rows")
+
+    def save_to(self, path: str) -> None:
+        """Save the table; .csv is added where there is no suffix."""
+        target = Path(path if mask_suffix(Path(path), TABLE_SUFFIXES) else f"{path}.csv")
+        try:
+            save_table(target, self.model.table)
+        except SafError as error:
+            self._status.show_error(str(error))
+        else:
+            self._status.reset(f"saved {target.name}")
+
+    def _fit_columns(self) -> None:
+        """Make columns as wide as their first cells; Qt adds room for an arrow to each."""
+        width = self.view.fontMetrics().horizontalAdvance
+        for k, name in enumerate(self.model.table):
+            texts = [self.model.text(row, k) for row in self.model.rows[:_MOST_MEASURED]]
+            widest = max(map(width, [column_title(name), *texts]))
+            widest = min(widest, _WIDEST_NAME) if name == "name" else widest
+            self.view.setColumnWidth(k, widest + _ROOM + (_SWATCH_SIDE + 4) * (name == "label"))
+
+    def _show_reason(self, text: str) -> None:
+        self._why_not.setText(text)
+        self._why_not.setVisible(bool(text))
+        self.view.setVisible(not text)
+        for button in self._buttons:
+            button.setEnabled(not text)
+
+    def _on_selection_changed(self, *changed: object) -> None:
+        for index in self.view.selectionModel().selectedRows():
+            self.label_chosen.emit(int(self.model.table["label"][index.row()]))
+
+    def _ask_to_save(self) -> None:
+        ask_for_path(self, "Save table", f"{self.path}_table.csv", _FILTER, self.save_to)
+
+
+def create_table(tooltip: str) -> QTableWidget:
+    """Return a small table to read."""
+    table = QTableWidget(toolTip=tooltip)
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+    table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    table.verticalHeader().setDefaultSectionSize(ROW_HEIGHT)
+    table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+    return table
+
+
+def create_cell(text: str, color: NDArray[np.floating] | None = None) -> QTableWidgetItem:
+    """Return a centred cell, with a square in a colour where one is given."""
+    cell = QTableWidgetItem(text)
+    cell.setTextAlignment(int(Qt.AlignmentFlag.AlignCenter))
+    if color is not None:
+        cell.setIcon(square_icon(color))
+    return cell
+
+
+def square_icon(color: NDArray[np.floating], side: int = _SQUARE_SIDE) -> QIcon:
+    """Return a square in a colour (red, green, blue, ...), each in [0, 1]."""
+    square = QPixmap(side, side)
+    square.fill(to_qcolor(color))
+    return QIcon(square)
+
+
+def to_qcolor(color: NDArray[np.floating]) -> QColor:
+    """Return a colour (red, green, blue, ...), each in [0, 1], as Qt's."""
+    return QColor.fromRgbF(*(float(x) for x in np.clip(color[:3], 0, 1)))

@@ -1,0 +1,275 @@
+"""What Export writes: a tick and a format for each kind of file, and what is read for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import Signal
+from qtpy.QtWidgets import QCheckBox, QGridLayout, QSizePolicy, QSpinBox, QWidget
+from superqt.utils import signals_blocked
+
+from napari_saf._gui.forms.choices import Choice
+from napari_saf._gui.forms.layout import create_row
+from napari_saf._gui.layers.metadata import class_names, points_of, raw_recipe
+from napari_saf._gui.layers.placement import (
+    channel_axis_of,
+    image_axes_of,
+    image_region,
+    pixels_of,
+    positions_on_screen,
+    squeezed_axes,
+)
+from napari_saf._gui.layers.reading import Pixels
+from napari_saf.device import memory_errors_translated
+from napari_saf.errors import SafError
+from napari_saf.io import (
+    FIGURE_SUFFIXES,
+    MASK_MARK,
+    MASK_SUFFIXES,
+    PROTOTYPE_SUFFIXES,
+    TABLE_SUFFIXES,
+    Export,
+    Labelling,
+    PrototypeSet,
+    Wanted,
+    count_labels,
+)
+
+_FORMAT_WIDTH = 124
+_INDENT = 23
+_LARGEST_LEAST = 10_000_000
+_KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "masks": (
+        "Label image", tuple(suffix for suffix in MASK_SUFFIXES if suffix != ".tiff"),
+        "All labels in one image. TIFF: for ImageJ and OME, with pixel sizes; PNG: in the "
+        "colours of the labels; NPY: for Python. napari opens it as labels again."),
+    "binary": (
+        "A mask for each label", (".tif", ".png", ".npy"),
+        "An image for each label: 255 inside, 0 outside."),
+    "regions": (
+        "Table of regions", TABLE_SUFFIXES,
+        "Size, place, shape and brightness, in the units of the layer. Parquet needs pyarrow."),
+    "numbered": (
+        "Numbered regions", (".tif", ".png", ".npy", ".ome.zarr"),
+        "An image in which each connected region has a number of its own, that of its row in "
+        "the table: to count things, and to find them again."),
+    "figure": (
+        "Figure", FIGURE_SUFFIXES,
+        "Image, labels and legend side by side; of a stack the slice on screen."),
+    "prototypes": (
+        "Prototypes", PROTOTYPE_SUFFIXES,
+        "The mean features of each label, to label other images with (f*)."),
+    "recipe": ("Recipe", (), "A file that repeats the run from Python or a terminal (.json)."),
+}  # fmt: skip
+"""The kinds of files by their name in `Wanted`: label, formats, help."""
+_TICKED = ("masks", "regions")
+_ROWS = (("a row for each label", False), ("a row for each region", True))
+_ROWS_HELP = (
+    "Whether a label is measured as a whole, or each of its connected regions by itself, as it is "
+    "beside numbered regions."
+)
+_LEAST_HELP = "Smaller connected regions are neither numbered nor given a row."
+
+
+class ExportChoice(QWidget):
+    """A tick and a format for each kind of file."""
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ticks: dict[str, QCheckBox] = {}
+        self._formats: dict[str, Choice] = {}
+        self._rows, self._least = Choice(_ROWS), QSpinBox()
+        self._rows.setToolTip(_ROWS_HELP)
+        self._rows.currentIndexChanged.connect(self._on_changed)
+        self._least.setRange(1, _LARGEST_LEAST)
+        self._least.setSpecialValueText("regions of any size")
+        self._least.setPrefix("regions of ")
+        self._least.setSuffix(" pixels or more")
+        self._least.setToolTip(_LEAST_HELP)
+        self._least.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        below: dict[str, QWidget] = {"regions": self._rows, "numbered": self._least}
+        layout = QGridLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setVerticalSpacing(4)
+        layout.setColumnStretch(0, 1)
+        for name, (label, suffixes, tooltip) in _KINDS.items():
+            row = layout.rowCount()
+            tick = self._ticks[name] = QCheckBox(label)
+            tick.setChecked(name in _TICKED)
+            tick.setToolTip(tooltip)
+            tick.toggled.connect(self._on_changed)
+            layout.addWidget(tick, row, 0)
+            if suffixes:
+                box = self._formats[name] = Choice([(suffix, suffix) for suffix in suffixes])
+                box.setToolTip(tooltip)
+                box.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+                box.setFixedWidth(_FORMAT_WIDTH)
+                layout.addWidget(box, row, 1)
+            if name in below:
+                indented = create_row(below[name])
+                indented.layout().setContentsMargins(_INDENT, 0, 0, 0)
+                layout.addWidget(indented, row + 1, 0, 1, 2)
+        self._on_changed()
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is ticked and may be."""
+        found: dict[str, Any] = {
+            name: self._formats[name].value if name in self._formats else True
+            for name, tick in self._ticks.items()
+            if tick.isEnabled() and tick.isChecked()
+        }
+        if "masks" in found:
+            found["masks"] = f"{MASK_MARK}{found['masks']}"
+        least = self._least.value() if self._least.isEnabled() else 1
+        return Wanted(**found, connected=self._rows.value, min_pixels=least)
+
+    def offer(self, name: str, reason: str) -> None:
+        """Enable a kind of file, or disable it with a reason as tooltip."""
+        self._ticks[name].setEnabled(not reason)
+        self._ticks[name].setToolTip(reason or _KINDS[name][2])
+        self._on_changed()
+
+    def choose(self, name: str, suffix: str | bool) -> None:
+        """Tick a kind of file, in a format; an empty one takes the tick away."""
+        self._ticks[name].setChecked(bool(suffix))
+        if name in self._formats:
+            self._formats[name].choose(suffix)
+
+    def _on_changed(self, *changed: object) -> None:
+        for name, box in self._formats.items():
+            box.setEnabled(self._ticks[name].isEnabled() and self._ticks[name].isChecked())
+        is_numbered = self._formats["numbered"].isEnabled()
+        if is_numbered:
+            with signals_blocked(self._rows):
+                self._rows.choose(True)  # each number has its row
+        self._rows.setEnabled(self._formats["regions"].isEnabled() and not is_numbered)
+        has_rows = self._rows.isEnabled() and self._rows.value
+        self._least.setEnabled(has_rows or is_numbered)
+        self.changed.emit()
+
+
+_AXIS_NAMES = {
+    "t": ("time", "frame", "frames"),
+    "z": ("depth", "plane", "slice"),
+    "y": ("height", "row"),
+    "x": ("width", "column"),
+}
+_LETTERS = {name: letter for letter, names in _AXIS_NAMES.items() for name in names}
+_TIMES = ("second", "millisecond", "microsecond", "nanosecond", "minute", "hour", "day")
+
+
+def labelling_reader(
+    viewer: napari.Viewer, layer: Labels, image: Image | None
+) -> Callable[[Callable[[], bool]], Labelling]:
+    """Return what reads a layer as it is now, without its singleton axes outside the plane.
+
+    It is called in the thread that writes: of the pixels the layer may hold only a promise.
+    """
+    axes = squeezed_axes(layer)
+    index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
+    labels, pixels = Pixels(pixels_of(layer), index), None
+    region = None if image is None else image_region(layer, image)
+    if image is not None and region is not None:
+        pixels = Pixels(pixels_of(image), region[0])
+    points = points_of(layer)
+    # A colormap that shows the chosen label alone would leave the others black.
+    colormap = layer.colormap.model_copy(update={"use_selection": False})
+    known = Labelling(
+        np.empty(0),
+        scale=tuple(abs(float(layer.scale[axis])) for axis in axes),
+        units=tuple(str(layer.units[axis]) for axis in axes),
+        axes=_letters([(layer.axis_labels[a], str(layer.units[a])) for a in axes]),
+        names=class_names(layer),
+        prototypes=PrototypeSet.from_points(points) if points else None,
+        recipe=raw_recipe(layer),
+        plane=tuple(positions_on_screen(viewer, layer, axes[:-2]).values()),
+        title="" if image is None else image.name,
+        channel_axis=None if region is None else region[1],
+        place=_place_of(layer),
+    )
+
+    def read(cancelled: Callable[[], bool]) -> Labelling:
+        with memory_errors_translated("choose a smaller part of the layers"):
+            own = labels.read(cancelled).copy()
+            shown = None if pixels is None else pixels.read(cancelled)
+            present = count_labels(own)[0]
+            colors = colormap.map(present) if len(present) else np.empty((0, 4))
+            colors = np.clip(np.asarray(colors, dtype=float), 0, 1)
+            named = dict(zip(present.tolist(), colors.tolist(), strict=True))
+            return dataclasses.replace(known, labels=own, image=shown, colors=named)
+
+    return read
+
+
+def _place_of(layer: Labels) -> dict[str, Any] | None:
+    """Return how a layer of one slice or a part of an image lies over it; None for others."""
+    own = image_axes_of(layer)
+    if not np.any(layer.translate) and (own is None or not own[1]):
+        return None
+    place = {
+        "shape": list(pixels_of(layer).shape),
+        "scale": np.abs(layer.scale).tolist(),
+        "translate": np.asarray(layer.translate).tolist(),
+        "units": [str(unit) for unit in layer.units],
+    }
+    found = {} if own is None else {"axes": list(own[0]), "singletons": list(own[1])}
+    return place | found | {"channels": channel_axis_of(layer)}
+
+
+def measure(
+    read: Callable[[Callable[[], bool]], Labelling],
+    wanted: Wanted,
+    cancelled: Callable[[], bool],
+) -> tuple[Mapping[str, NDArray[Any]] | str, Mapping[int, Sequence[float]]]:
+    """Return the table of a layer, or why there is none, and the colours of its labels."""
+    try:
+        labelling = read(cancelled)
+        table = labelling.table(wanted.connected, wanted.min_pixels, brief=True)
+        return table, labelling.colors
+    except SafError as error:
+        return f"{error}.", {}
+
+
+def write_files(
+    read: Callable[[Callable[[], bool]], Labelling],
+    path: Path,
+    wanted: Wanted,
+    may_replace: bool,
+    cancelled: Callable[[], bool],
+) -> tuple[list[Path], list[Path]]:
+    """Write the files that are wanted; return them, or else those that are there already.
+
+    The path is a folder, made if only itself is missing, and what the names begin with. Cancelled
+    is raised if nothing was read by then; after a SafError the files before are complete.
+    """
+    try:
+        export = Export(path.parent, path.name, read(cancelled), wanted)
+        if export.in_the_way and not may_replace:
+            return [], export.in_the_way
+        path.parent.mkdir(exist_ok=True)
+        return export.write(cancelled), []
+    except OSError as error:
+        raise SafError(f"{path.parent}: {error.strerror or error}") from error
+
+
+def _letters(axes: list[tuple[str, str]]) -> str | None:
+    """Return a letter for each axis by its name and unit, None for an unnamed axis."""
+    letters = ["t" if unit in _TIMES else _LETTERS.get(name.lower(), name) for name, unit in axes]
+    known = [letter for letter in letters if len(letter) == 1]
+    rest = iter([letter for letter in "xyz" if letter not in known])
+    if not known or len({*known}) < len(known):
+        return None
+    for k in reversed(range(len(letters))):
+        if len(letters[k]) > 1:
+            letters[k] = next(rest, "")
+    return "".join(letters) if all(letters) else None
