@@ -35,17 +35,17 @@ Image = NDArray[Any]
 Strokes = NDArray[np.uint8]
 
 
-def draw(truth: Image, rng: np.random.Generator) -> Strokes:
-    """Return strokes on three nuclei and on three places of the background."""
+def draw(truth: Image, rng: np.random.Generator, n_each: int = 3) -> Strokes:
+    """Return strokes on so many nuclei and on as many places of the background."""
     strokes = np.zeros(truth.shape, dtype=np.uint8)
     names, sizes = np.unique(truth[truth > 0], return_counts=True)
     names = names[sizes >= min(20, sizes.max())]
-    for name in rng.choice(names, min(3, len(names)), replace=False):
+    for name in rng.choice(names, min(n_each, len(names)), replace=False):
         rows = np.nonzero(truth == name)[0]
         middle = int(np.median(rows))
         strokes[middle, truth[middle] == name] = NUCLEUS
     free = np.argwhere(truth == 0)
-    for row, column in free[rng.choice(len(free), 3, replace=False)]:
+    for row, column in free[rng.choice(len(free), n_each, replace=False)]:
         ahead = truth[row, column : column + LENGTH] > 0
         length = int(ahead.argmax()) if ahead.any() else len(ahead)
         strokes[row, column : column + length] = GROUND

@@ -65,6 +65,7 @@ from .methods import (
 )
 from .objects import (
     Objects as Objects,
+    object_table as object_table,
     split_objects as split_objects,
 )
 from .problem import Problem as Problem

@@ -9,7 +9,14 @@ from __future__ import annotations
 from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
 from napari_saf.io._image import ImageFile, read_image, read_labels
 from napari_saf.io._labelling import Export, Labelling, Wanted, is_own_mask, read_mask
-from napari_saf.io._labels import color_labels, color_table, count_labels, label_axes, map_labels
+from napari_saf.io._labels import (
+    color_labels,
+    color_table,
+    count_labels,
+    image_channels,
+    label_axes,
+    map_labels,
+)
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note

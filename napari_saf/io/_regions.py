@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from napari_saf.arrays import as_labels, as_whole
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io._labels import Axes, count_labels, image_channels, label_axes, map_labels
+from napari_saf.io._measures import measure_regions
 from napari_saf.io._paths import TABLE_SUFFIXES, check_suffix, printable, table_cell
 from napari_saf.result import LabelMap
 from napari_saf.storage import atomic_write
@@ -80,9 +80,10 @@ def region_table(
     channel_axis: int | None = None,
     connected: bool = False,
     min_pixels: int = 1,
+    regions: ArrayLike | None = None,
     brief: bool = False,
 ) -> Table:
-    """Measure the regions of a label image with `skimage.measure.regionprops_table`.
+    """Measure the regions of a label image as `skimage.measure.regionprops_table` does.
 
     Lengths, areas and volumes are in the unit that ends the name of their column, such as
     ``area_um2``: in pixels (``px``) without a scale. A scale without a unit ends no name, and
@@ -100,15 +101,17 @@ def region_table(
         Whether each connected region of a label has a row of its own, instead of each label.
     min_pixels : int
         Connected regions of fewer pixels, 1 or more, have none.
+    regions : array of int, optional
+        Numbered regions of that shape, each of one label and with a row of its own, instead of
+        each label; without the Euler number, which takes a millisecond a region.
     brief : bool
-        Leave out where regions are, their shape, and least and greatest intensity, which take
-        a millisecond each.
+        Leave out where regions are, their shape, and least and greatest intensity.
 
     Returns
     -------
     dict of str to array
-        Columns of one length: label, name, region (if connected: its number, as
-        `number_regions` gives it), pixels, share of the labelled pixels, area or volume,
+        Columns of one length: label, name, region (its number, if connected that of
+        `number_regions`), pixels, share of the labelled pixels, area or volume,
         centroid, first and last pixel along each axis, and what scikit-image measures in 2-D
         or 3-D. Along an axis of time every frame is measured by itself, and shares are of its own
         pixels.
@@ -131,21 +134,30 @@ def region_table(
     channels = None if image is None else image_channels(np.asarray(image), array, channel_axis)
     if channels is not None and channels.dtype.kind == "b":
         channels = channels.astype(np.uint8)
+    numbered = None if regions is None else as_labels(regions, "regions")
+    if numbered is not None and numbered.shape != array.shape:
+        raise InvalidInput(f"regions: expected the shape {array.shape}, got {numbered.shape}")
     is_series = placed.names.startswith("t")
     inner = Axes(
         placed.names.removeprefix("t"),
         {name: size for name, size in placed.scale.items() if name != "t"},
         {name: unit for name, unit in placed.units.items() if name != "t"},
     )
+    columns = _columns(inner, 0 if channels is None else channels.shape[-1])
+    skipped = () if numbered is None else ("euler_number",)
+    kept = ("area", "intensity_mean") if brief else tuple(columns)
+    columns = {key: columns[key] for key in columns if key.startswith(kept) and key not in skipped}
     tables: list[Table] = []
     n_regions = 0
     for k, frame in enumerate(array if is_series else array[None]):
-        own = channels[k] if is_series and channels is not None else channels
-        table = _table(frame, own, inner, label_map, min_pixels if connected else None, brief)
+        own, given = (a[k] if is_series and a is not None else a for a in (channels, numbered))
+        if given is None and connected:
+            given, _ = _connected_regions(frame, label_map.numbers, min_pixels)
+        table = _table(frame, own, inner, label_map, given, columns)
         if not table:
             continue
         n_rows = len(table["label"])
-        if connected:
+        if connected and numbered is None:
             table["region"] = table["region"] + n_regions  # numbers run on
             n_regions += n_rows
         tables.append(({"frame": np.full(n_rows, k)} if is_series else {}) | table)
@@ -248,64 +260,36 @@ def _table(
     image: NDArray[Any] | None,
     axes: Axes,
     label_map: LabelMap,
-    min_pixels: int | None,
-    brief: bool,
+    given: NDArray[Any] | None,
+    columns: Mapping[str, str],
 ) -> Table:
-    """Return a row for each label, or for each region of so many pixels; nothing if none is."""
-    # scikit-image keeps a list as long as the largest number: labels are numbered through.
-    regions: NDArray[np.integer[Any]] = _ranks(labels, label_map.numbers)
-    owners = label_map.numbers
-    if min_pixels is not None:
-        regions, owners = _connected_regions(labels, owners, min_pixels)
-    if not regions.any():
+    """Return a row for each label, or for each region that is given; nothing if none is."""
+    # Arrays are as long as the largest number: labels are numbered through.
+    regions = _ranks(labels, label_map.numbers) if given is None else given
+    is_inside = regions > 0
+    if not is_inside.any():
         return {}
     counts = np.bincount(regions.ravel())
     places = 1 + np.flatnonzero(counts[1:])
-    pixels, own = counts[places], owners[places - 1]
+    owners = np.zeros(len(counts), np.int64)
+    owners[regions[is_inside]] = labels[is_inside]
+    pixels, own = counts[places], owners[places]
     names = np.array([label_map.names[label] for label in own.tolist()])
     table: Table = {"label": own, "name": names}
-    if min_pixels is not None:
+    if given is not None:
         table["region"] = places
     table |= {"pixels": pixels, "share": pixels / np.count_nonzero(labels)}
-    columns = _columns(axes, 0 if image is None else image.shape[-1])
-    if brief:
-        measured = _measure_sizes(regions, image, axes, counts)
-        columns = {name: column for name, column in columns.items() if name in measured}
-        measured = {name: values[places] for name, values in measured.items()}
-    else:
-        measured = _measure_all(regions, image, axes, columns)
+    spacing = [axes.scale.get(name, 1.0) for name in axes.names]
+    measured = measure_regions(regions, image, spacing)
+    if "euler_number" in columns:
+        from skimage.measure import regionprops_table
+
+        measured |= regionprops_table(regions, properties=["euler_number"])
     for name, column in columns.items():
-        values = np.asarray(measured[name] if name in measured else measured[f"{name}-0"])
-        # skimage's boxes end behind their last pixel.
+        # scikit-image's boxes end behind their last pixel.
         is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= regions.ndim
-        table[column] = values - 1 if is_end else values
+        table[column] = measured[name] - 1 if is_end else measured[name]
     return table
-
-
-def _measure_sizes(
-    regions: NDArray[Any], image: NDArray[Any] | None, axes: Axes, counts: NDArray[np.integer]
-) -> Table:
-    """Return area and mean intensities by region, 0 included, as scikit-image names them."""
-    measured: Table = {"area": counts * math.prod(axes.scale.values())}
-    for k, channel in enumerate(() if image is None else np.moveaxis(image, -1, 0)):
-        sums = np.bincount(regions.ravel(), weights=channel.ravel())
-        with np.errstate(invalid="ignore"):  # of numbers that no pixel has
-            measured[f"intensity_mean-{k}"] = sums / counts
-    return measured
-
-
-def _measure_all(
-    regions: NDArray[Any], image: NDArray[Any] | None, axes: Axes, columns: Mapping[str, str]
-) -> Table:
-    from skimage.measure import regionprops_table
-
-    measured: Table = regionprops_table(
-        regions,
-        intensity_image=image,
-        properties=dict.fromkeys(name.partition("-")[0] for name in columns),
-        spacing=[axes.scale.get(name, 1.0) for name in axes.names],
-    )
-    return measured
 
 
 def _connected_regions(

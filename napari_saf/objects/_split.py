@@ -20,8 +20,6 @@ from napari_saf.errors import InvalidInput
 from napari_saf.io import count_labels
 from napari_saf.result import LabelMap
 
-__all__ = ["NECK", "SMALLEST", "Objects", "Parts", "find_parts", "split_objects"]
-
 SMALLEST = 20
 NECK = 0.03
 _SHARPNESS = 4

@@ -1,0 +1,177 @@
+"""Single nuclei from a few strokes: average precision, split and merge errors, side by side.
+
+python benchmarks/objects.py [--draws 1] [--nuclei 3] [--taught own|one]
+
+The images of the folders nuclei and nuclei_more, with strokes as of `scribbles_nuclei.py`, and the
+settings that the strokes choose. With ``--taught one`` each image is labelled by what was taught on
+the first image of its kind (fluorescence, stained, grey) in its folder, which is left out. On the
+same foreground: the connected components, the watershed of the distance to the border from all its
+maxima as in the gallery of scikit-image, and `split_objects`, with its defaults, without the
+uncertainty, and with neck and smallest object chosen for each fifth of the images by the other
+four. AP is TP / (TP + FP + FN) at an intersection over union above .5, the mean of images, and
+pooled over all objects; a nucleus is split if two or more objects lie in it by at least half of
+their pixels and have a tenth of its own, and an object merges if that is so for nuclei in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as iio
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from scribbles_nuclei import NUCLEUS, draw
+from skimage.feature import peak_local_max
+from skimage.segmentation import watershed
+
+import napari_saf as saf
+from napari_saf.objects import find_parts
+
+DATA = Path(os.environ.get("NAPARI_SAF_DATA", "../shared/data"))
+NECKS = (0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15)
+SIZES = (10, 20, 30, 50)
+NUMBERS = ("AP", "pooled", "F1 .5", "F1 .7", "split", "merged")
+
+Mask = NDArray[np.bool_]
+Labels = NDArray[np.integer[Any]]
+
+
+def components(mask: Mask) -> Labels:
+    return np.asarray(ndimage.label(mask, np.ones((3, 3)))[0])
+
+
+def gallery(mask: Mask) -> Labels:
+    """Split by the distance to the border, as the gallery of scikit-image does."""
+    distance = ndimage.distance_transform_edt(mask)
+    places = peak_local_max(distance, footprint=np.ones((3, 3)), labels=components(mask))
+    markers = np.zeros(mask.shape, int)
+    markers[tuple(places.T)] = np.arange(1, len(places) + 1)
+    return np.asarray(watershed(-distance, markers, mask=mask))
+
+
+def counts(truth: Labels, found: Labels) -> NDArray[np.float64]:
+    """Return TP, FP, FN at .5, the same at .7, nuclei that are split, objects that merge."""
+    _, truth = np.unique(np.append(0, truth), return_inverse=True)
+    _, found = np.unique(np.append(0, found), return_inverse=True)
+    both = np.zeros((truth.max() + 1, found.max() + 1))
+    np.add.at(both, (truth[1:], found[1:]), 1)
+    own, other = both.sum(axis=1)[1:, None], both.sum(axis=0)[None, 1:]
+    both = both[1:, 1:]
+    union = own + other - both
+    result: list[int] = []
+    for least in (0.5, 0.7):
+        hits = int((both > least * union).sum())
+        result += [hits, both.shape[1] - hits, both.shape[0] - hits]
+    n_split = ((both >= other / 2) & (both >= own / 10)).sum(axis=1) > 1
+    n_merged = ((both >= own / 2) & (both >= other / 10)).sum(axis=0) > 1
+    return np.array([*result, n_split.sum(), n_merged.sum()], float)
+
+
+def label(
+    job: tuple[str, str, str], seed: int, n_nuclei: int
+) -> tuple[Labels, Mask, NDArray[np.float32]]:
+    """Return the truth, the nuclei that were found, and how uncertain pixels were."""
+    folder, name, teacher = job
+
+    def read(one: str) -> tuple[Any, Any]:
+        image = iio.imread(DATA / folder / "images" / f"{one}.png")
+        return image, iio.imread(DATA / folder / "labels" / f"{one}.png").astype(int)
+
+    image, truth = read(teacher)
+    strokes = draw(truth, np.random.default_rng(seed), n_nuclei)
+    choice = saf.choose_for_strokes(image, strokes)
+    problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    result = choice.method.run(problem)
+    if name != teacher:
+        taught: Any = saf.PrototypeSet.from_labels(problem, result.labels).recipe()
+        image, truth = read(name)
+        problem = taught.problem(image, rescale=True)
+        result = taught.method.run(problem)
+    values: Any = result.uncertainty
+    uncertainty: Any = problem.graph.to_image(values)
+    return truth, np.asarray(result.labels) == NUCLEUS, uncertainty
+
+
+def measure(job: tuple[str, str, str], seed: int, n_nuclei: int) -> dict[str, Any]:
+    """Return the counts of each way on one image; of ours for each choice of neck and size."""
+    truth, mask, uncertainty = label(job, seed, n_nuclei)
+    parts, plain = find_parts(mask, uncertainty=uncertainty), find_parts(mask)
+    ways: dict[str, Callable[[], Any]] = {
+        "components": lambda: components(mask),
+        "scikit-image": lambda: gallery(mask),
+        "distance alone": lambda: plain.join().labels,
+        "split_objects": lambda: parts.join().labels,
+        "the truth in it": lambda: np.where(mask, truth, 0),
+    }
+    found = {way: counts(truth, call()) for way, call in ways.items()}
+    grid = [[counts(truth, parts.join(neck=n, smallest=s).labels) for s in SIZES] for n in NECKS]
+    return {**found, "grid": np.array(grid)}
+
+
+def precision(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the average precision at .5 of each row of counts."""
+    return np.asarray(table[..., 0] / table[..., :3].sum(axis=-1).clip(min=1))
+
+
+def cross_validated(grids: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the counts of each image with what is best on the other four fifths."""
+    chosen, folds = [], np.arange(len(grids)) % 5
+    for image, fold in enumerate(folds):
+        scores = precision(grids[folds != fold]).mean(axis=0)
+        chosen.append(grids[image][np.unravel_index(scores.argmax(), scores.shape)])
+    return np.array(chosen)
+
+
+def row(table: NDArray[np.float64]) -> list[float]:
+    """Return the numbers of the table that is printed."""
+    total = table.sum(axis=0)
+    halves = [2 * total[k] / (2 * total[k] + total[k + 1] + total[k + 2]) for k in (0, 3)]
+    return [precision(table).mean(), float(precision(total)), *halves, *total[6:]]
+
+
+def jobs_of(taught: str) -> list[tuple[str, str, str]]:
+    """Return folder, image, and the image with the strokes."""
+    jobs = []
+    for folder in ("nuclei", "nuclei_more"):
+        with open(DATA / folder / "list.csv", newline="") as file:
+            kinds = {one["name"]: one["kind"] for one in csv.DictReader(file)}
+        first = {kind: name for name, kind in reversed(kinds.items())}
+        for name, kind in kinds.items():
+            teacher = name if taught == "own" else first[kind]
+            if taught == "own" or name != teacher:
+                jobs.append((folder, name, teacher))
+    return jobs
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=1)
+    parser.add_argument("--nuclei", type=int, default=3, help="so many, and places of the ground")
+    parser.add_argument("--taught", choices=("own", "one"), default="own")
+    options = parser.parse_args()
+    jobs = jobs_of(options.taught)
+    for seed in range(options.draws):
+        found = [measure(job, seed, options.nuclei) for job in jobs]
+        tables = {way: np.array([one[way] for one in found]) for way in found[0]}
+        tables["chosen by others"] = cross_validated(tables.pop("grid"))
+        print(
+            f"\n{len(jobs)} images, draw {seed}, {options.nuclei} nuclei, taught {options.taught}"
+        )
+        print(f"{'':18}" + "".join(f"{name:>8}" for name in NUMBERS) + "   ahead of both, level")
+        peers = np.maximum(precision(tables["components"]), precision(tables["scikit-image"]))
+        for way, table in tables.items():
+            numbers = [f"{x:8.3f}" if k < 4 else f"{x:8.0f}" for k, x in enumerate(row(table))]
+            ahead, level = (int(n) for n in ((precision(table) > peers).sum(),
+                                             (precision(table) == peers).sum()))  # fmt: skip
+            print(f"{way:18}" + "".join(numbers) + f"   {ahead}, {level}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

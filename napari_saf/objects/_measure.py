@@ -1,0 +1,85 @@
+"""What objects measure: a row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.arrays import as_array, as_list
+from napari_saf.io import image_channels, region_table
+from napari_saf.objects._split import Objects
+
+Table = dict[str, NDArray[Any]]
+
+
+def object_table(
+    objects: Objects,
+    image: ArrayLike | None = None,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    channel_axis: int | None = None,
+    axis: int | None = None,
+) -> Table:
+    """Measure objects; `save_table` saves what comes out.
+
+    Parameters
+    ----------
+    objects : Objects
+        As `split_objects` gives them.
+    image, scale, units, axes, channel_axis
+        As for `region_table`.
+    names : mapping of int to str, optional
+        Names of the kinds.
+    axis : int, optional
+        The axis along which the objects were split slice by slice: each is measured in its own,
+        whose number, from 0, is in the column ``slice``.
+
+    Returns
+    -------
+    dict of str to array
+        Columns of one length: kind, name, object, and those of `region_table` from pixels on;
+        empty if there is no object.
+
+    Raises
+    ------
+    InvalidInput
+        As `region_table`.
+
+    Examples
+    --------
+    >>> objects = split_objects([[1, 1, 0], [2, 2, 2]], smallest=1)
+    >>> table = object_table(objects, scale=(2, 2), units="um")
+    >>> table["kind"].tolist(), table["area_um2"].tolist()
+    ([1, 2], [8.0, 12.0])
+    """
+    if not objects.labels.any():
+        return {}
+    numbers, pixels = objects.labels, None if image is None else as_array(image, "image")
+    if axis is not None:
+        # A series of slices: measured one by one, as frames are.
+        n_axes = numbers.ndim
+        if pixels is not None:
+            pixels = image_channels(pixels, numbers, channel_axis)
+            pixels, channel_axis = np.moveaxis(pixels, axis % n_axes, 0), -1
+        numbers, axes = np.moveaxis(numbers, axis, 0), "t" + "zyx"[1 - n_axes :]
+        order = [axis % n_axes, *(k for k in range(n_axes) if k != axis % n_axes)]
+        scale = None if scale is None else [as_list(scale, "scale")[k] for k in order]
+        units = units if units is None or isinstance(units, str) else [units[k] for k in order]
+    found = region_table(
+        objects.kinds[numbers],
+        pixels,
+        regions=numbers,
+        scale=scale,
+        units=units,
+        axes=axes,
+        names=names,
+        channel_axis=channel_axis,
+    )
+    titles = {"label": "kind", "region": "object"} | ({} if axis is None else {"frame": "slice"})
+    return {titles.get(name, name): column for name, column in found.items()}

@@ -1,0 +1,40 @@
+"""What regions measure is what scikit-image measures one by one."""
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from skimage.measure import regionprops_table
+
+from napari_saf.io._measures import measure_regions
+
+CASES = [
+    ((60, 70), (1, 1)),
+    ((50, 40), (0.5, 0.5)),
+    ((60, 70), (2, 0.7)),
+    ((12, 30, 30), (3, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "spacing"), CASES)
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_measures_are_those_of_scikit_image(shape, spacing, kind):
+    rng = np.random.default_rng(0)
+    smooth = ndimage.gaussian_filter(rng.normal(size=shape), 1.5)
+    regions = ndimage.label(smooth > 0.05)[0].astype(np.int64)
+    regions[regions == 3] = 0  # numbers may have gaps
+    regions[(0,) * len(shape)] = regions.max() + 5  # one pixel, at the corner
+    image = (200 * rng.random((*shape, 2))).astype(kind)
+    measured = measure_regions(regions, image, spacing)
+    names = {name.partition("-")[0] for name in measured}
+    if len(set(spacing)) > 1 and len(shape) == 2:
+        names.remove("perimeter")  # defined for square pixels
+    expected = regionprops_table(regions, image, properties=names, spacing=spacing)
+    for name in sorted({*expected} & {*measured}):
+        if name == "orientation":  # of an ellipse, not of a circle; up to half a turn
+            turn = np.sin(measured[name] - expected[name])
+            assert np.abs(turn[measured["eccentricity"] > 1e-3]).max() < 1e-6
+        else:
+            np.testing.assert_allclose(
+                measured[name], expected[name], rtol=1e-5, atol=1e-6, err_msg=name
+            )
+    assert len({*expected} & {*measured}) >= len(names) - 1
