@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from napari_saf.errors import ComputeError, SafError
@@ -70,35 +71,38 @@ def connected(address: str) -> Iterator[Client]:
 
 
 def run_tasks(
-    client: Client | None, function: Callable[[T], Any], items: Iterable[T]
+    client: Client | None, function: Callable[[T], Any], items: deque[T]
 ) -> Iterator[tuple[T, Callable[[], Any]]]:
     """Yield each item once it is done, with what returns the outcome, or raises what was raised.
 
-    Without a client the items are done here, one after another. A few tasks for each worker are
-    under way at any time, and ended where the iteration is.
+    Without a client the items are done here, one after another, when their outcome is asked for.
+    A few tasks for each worker are under way at any time, and ended where the iteration is. Whoever
+    iterates may add items.
     """
     if client is None:
-        for item in items:
-            yield item, lambda item=item: function(item)  # type: ignore[misc]
+        while items:
+            item = items.popleft()
+            yield item, partial(function, item)
         return
     from distributed import as_completed
 
-    waiting, running = iter(items), dict[Any, T]()
-    queue = as_completed()
+    running, queue = dict[Any, T](), as_completed()
+    n_most = max(4, _AHEAD * sum(client.nthreads().values()))
 
-    def send(count: int) -> None:
-        for item in itertools.islice(waiting, count):
-            future = client.submit(function, item, pure=False)
-            running[future] = item
+    def send() -> None:
+        while items and len(running) < n_most:
+            future = client.submit(function, items[0], pure=False)
+            running[future] = items.popleft()
             queue.add(future)
 
     try:
-        send(max(4, _AHEAD * sum(client.nthreads().values())))
+        send()
         for future in queue:
             item = running.pop(future)
-            send(1)
-            yield item, lambda future=future: _outcome(future)  # type: ignore[misc]
+            send()
+            yield item, partial(_outcome, future)
             future.release()
+            send()
     finally:
         client.cancel(list(running))
 

@@ -15,10 +15,7 @@ from napari_saf.batch import LabelTask, connected, local_client
 from napari_saf.device import gibibytes
 from napari_saf.errors import SafError
 from napari_saf.io import PrototypeSet, Recipe, is_zarr
-from napari_saf.tiles import LargeJob, LargeLabels, Plan, run_large
-
-_LARGE = 2**24
-"""Pixels from which on an image is labelled in tiles, if its mask is to be a pyramid."""
+from napari_saf.tiles import LARGE, LargeJob, LargeLabels, Plan, run_large
 
 OPTIONS = [
     click.Option(["--tile"], type=click.IntRange(min=0), metavar="N",
@@ -60,7 +57,7 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
         if is_asked:
             raise
         return None  # what cannot be read in parts is told by who reads it whole
-    if not is_asked and math.prod(job.image.shape) < _LARGE:
+    if not is_asked and math.prod(job.image.shape) < LARGE:
         return None
     if source.seeds is not None or source.groups is not None:
         raise click.UsageError(

@@ -17,6 +17,7 @@ from napari_saf.features import FEATURES
 from napari_saf.io._figure import save_figure
 from napari_saf.io._image import read_labels
 from napari_saf.io._labels import check_color, check_name, label_axes, map_labels
+from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
 from napari_saf.io._paths import LABELS_MARK, MASK_MARK, mask_stem
@@ -89,7 +90,7 @@ def is_own_mask(path: Path) -> bool:
         return False
 
 
-def read_mask(path: str | os.PathLike[str]) -> Labelling:
+def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labelling:
     """Read a label image and what it says of itself; nothing in the file is executed.
 
     Parameters
@@ -97,6 +98,8 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
     path : path
         Any label image that `read_labels` reads. What was said of it to `save_masks` comes back,
         and where it says nothing of a recipe that beside it.
+    lazily : bool
+        Whether the labels are an array of zarr, of which parts are read; for OME-Zarr.
 
     Raises
     ------
@@ -106,7 +109,8 @@ def read_mask(path: str | os.PathLike[str]) -> Labelling:
         If the image does not fit into memory.
     """
     file = Path(path)
-    note, image = read_note(file), read_labels(file)
+    note = read_note(file)
+    image = open_lazily(file).as_file() if lazily else read_labels(file)
     own = Labelling(image.array, axes=image.axes or None, scale=image.scale, units=image.units)
     companion = _companion_recipe(file) if note is None or note.recipe is None else None
     if companion is not None:

@@ -18,6 +18,7 @@ from napari_saf.arrays import as_whole
 from napari_saf.errors import ComputeError, FormatError, InvalidInput, one_line
 from napari_saf.features import is_rgb
 from napari_saf.io._image import (
+    ImageFile,
     Sizes,
     check_chunks,
     imagej_sizes,
@@ -115,6 +116,21 @@ class LazyImage:
         """Bytes of an array that is in memory."""
         return self.origin.nbytes if isinstance(self.origin, np.ndarray) else 0
 
+    def levels(self) -> list[Any]:
+        """Return the arrays of all levels, none of which has a codec that is not known."""
+        for one in self._levels if self._folder is not None else ():
+            assert self._folder is not None
+            check_chunks(one, self._folder / one.path, [slice(0, 0)] * one.ndim)
+        return list(self._levels)
+
+    def as_file(self) -> ImageFile:
+        """Return the array of the finest level with what is known of it."""
+        sizes = [self.sizes[name] for name in self.axes if name in self.sizes]
+        is_known = bool(sizes) and len(sizes) == len(self.axes)
+        scale = tuple(size for size, _ in sizes) if is_known else None
+        units = tuple(unit for _, unit in sizes) if is_known else None
+        return ImageFile(self.levels()[0], self._axis, self.axes, scale, units)
+
     def level_shape(self, level: int) -> tuple[int, ...]:
         """Return the shape of a level, without channels."""
         shape = self._levels[level].shape
@@ -164,7 +180,7 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
     ----------
     source : path or array
         OME-Zarr (0.1 to 0.5), a zarr array, a TIFF file in tiles, strips or one block, ``.npy``;
-        or an array: dask, zarr, NumPy, memory-mapped or not.
+        or an array: dask, zarr, NumPy, memory-mapped or not; or a list of the levels of a pyramid.
     channel_axis : int, optional
         As in `Problem.from_image`, if the file does not say it.
 
@@ -175,6 +191,10 @@ def open_lazily(source: Any, channel_axis: int | None = None) -> LazyImage:
     InvalidInput
         If an array is no image.
     """
+    if isinstance(source, (list, tuple)) and source:
+        found = _open_array(source[0], channel_axis)
+        levels = [found.origin, *source[1:]]
+        return LazyImage(levels, found.axes, found.sizes, channel_axis, found.source, found.state)
     if not isinstance(source, (str, os.PathLike)):
         return _open_array(source, channel_axis)
     path = Path(source)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from napari_saf.batch import is_in_process, run_tasks
-from napari_saf.device import memory_errors_translated, memory_limit
 from napari_saf.errors import Cancelled, InvalidInput, SafError
-from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, load_recipe, open_lazily, spelled
-from napari_saf.methods import AbstractMethod, not_cancelled
-from napari_saf.parameters import to_plain
-from napari_saf.problem import ImageOptions
-from napari_saf.tiles._plan import Plan, make_plan
+from napari_saf.io import PrototypeSet, Recipe, spelled
+from napari_saf.methods import AbstractMethod, not_cancelled, run_to_end
+from napari_saf.tiles._job import LEARN_PIXELS, LargeJob, Work
+from napari_saf.tiles._plan import Plan
 from napari_saf.tiles._store import Journal, LabelStore
 
 if TYPE_CHECKING:
     from distributed import Client
 
-LEARN_PIXELS = 2**20
-_MOST_SENT = 2**26
-"""Bytes of an array in memory that may be sent to other processes, with every tile."""
+LARGE = 2**24
+"""Pixels from which on an image is labelled in tiles where nothing else is asked for."""
 Progress = Callable[[int, int], object]
 
 
@@ -69,176 +64,6 @@ class LargeLabels:
         import zarr
 
         return zarr.open_array(self.path / "0", mode="r")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """What a worker needs to label any tile; an image in a file is opened where it is read."""
-
-    plan: Plan
-    image: LazyImage | tuple[str, int | None]
-    mask: LazyImage | str | None
-    out: Path
-
-    def opened(self, image: Any) -> LazyImage:
-        if isinstance(image, LazyImage):
-            return image
-        path, axis = image if isinstance(image, tuple) else (image, None)
-        return _opened(path, axis, json.dumps(self.plan.source))
-
-    def do(self, tile: tuple[int, ...]) -> dict[int, int]:
-        """Label a tile of the finest level, or make one of a coarser level; return its sizes."""
-        level, *place = tile
-        region = self.plan.region(place, level)
-        store = LabelStore(self.out)
-        if level:
-            shape = self.plan.level_shapes()[level - 1]
-            finer, steps = [], []
-            for one, n, m in zip(region, self.plan.level_shapes()[level], shape, strict=True):
-                step = 1 if n == m else 2
-                finer.append(slice(one.start * step, min(one.stop * step, m)))
-                steps.append(slice(None, None, step))
-            store.write(level, region, store.read(level - 1, tuple(finer))[tuple(steps)])
-            return {}
-        with memory_errors_translated("choose smaller tiles"):
-            labels = self.label(region)
-        store.write(0, region, labels)
-        counts = np.bincount(labels.ravel())
-        return {int(n): int(counts[n]) for n in np.flatnonzero(counts) if n}
-
-    def label(self, region: Region) -> Any:
-        """Return the labels of a region."""
-        crop = self.plan.surroundings(region)
-        values = self.opened(self.image).read(crop)
-        mask: Any = self.mask
-        if mask is not None and mask != "finite":
-            mask = self.opened(mask).read(crop)[..., 0] != 0
-        try:
-            labels = self.plan.label(values, mask)
-        except SafError as error:
-            raise type(error)(f"at {spelled(region)}: {error}") from error
-        inner = zip(region, crop, strict=True)
-        return labels[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
-
-
-@functools.lru_cache(maxsize=4)
-def _opened(path: str, channel_axis: int | None, state: str) -> LazyImage:
-    """Open a file once for all tiles of a run; `state` tells runs apart."""
-    return open_lazily(path, channel_axis)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class LargeJob:
-    """A large image with what is to be done with it, checked; `plan` is made when it is asked for.
-
-    See `label_large` for the parameters.
-    """
-
-    image: LazyImage
-    mask: LazyImage | Literal["finite"] | None
-    recipe: Recipe
-    tile: int | None = None
-    learn_pixels: int = LEARN_PIXELS
-
-    @classmethod
-    def of(
-        cls,
-        source: Any,
-        recipe: Any,
-        *,
-        mask: Any = None,
-        channel_axis: int | None = None,
-        tile: int | None = None,
-        learn_pixels: int = LEARN_PIXELS,
-    ) -> LargeJob:
-        """Open the image and its mask, and check that they fit."""
-        found = _recipe_of(recipe)
-        if channel_axis is None and found.options is not None:
-            channel_axis = found.options.channel_axis
-        image = open_lazily(source, channel_axis)
-        if mask is not None and not (isinstance(mask, str) and mask == "finite"):
-            mask = open_lazily(mask)
-            if mask.shape != image.shape or mask.n_channels != 1:
-                raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}")
-        for name, value, least in (("tile", tile, 16), ("learn_pixels", learn_pixels, 1)):
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
-        return cls(image, mask, found, tile, learn_pixels)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """What tells whether image and mask changed."""
-        own = self.mask.state if isinstance(self.mask, LazyImage) else self.mask
-        return {"image": self.image.state, "mask": own}
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """What is asked for, as JSON holds it."""
-        recipe, options = self.recipe, self.recipe.options
-        plain = {
-            "method": recipe.method.name,
-            "parameters": to_plain(recipe.method),
-            "input": None if options is None else options.to_plain(),
-            "level": recipe.level,
-            "taught": None if recipe.taught is None else recipe.taught.entries(),
-            "tile": self.tile,
-            "learn_pixels": self.learn_pixels,
-        }
-        return dict(json.loads(json.dumps(plain)))
-
-    def plan(self) -> Plan:
-        """Learn from blocks; the same image and request give the same plan."""
-        own = make_plan(
-            self.image,
-            self.mask,
-            self.recipe,
-            tile=self.tile,
-            learn_pixels=self.learn_pixels,
-            request=self.request,
-        )
-        return own.model_copy(update={"source": json.loads(json.dumps(self.state))})
-
-    def probe(self, plan: Plan) -> tuple[float, float]:
-        """Label a tile in the middle of the image; return seconds, and bytes of the fields."""
-        tiles, needs = plan.tiles(), [0.0]
-        region = plan.region(tiles[len(tiles) // 2])
-        work = self.work(plan, Path(), is_sent=False)
-        with memory_limit(None, lambda need, room: needs.append(need)):
-            began = time.perf_counter()
-            work.label(region)
-            return time.perf_counter() - began, max(needs)
-
-    def work(self, plan: Plan, out: Path, is_sent: bool) -> _Work:
-        """Return what labels tiles, here or, if it `is_sent`, in other processes."""
-
-        def sent(image: LazyImage) -> Any:
-            if not is_sent:
-                return image
-            if os.path.exists(image.source):
-                return os.path.abspath(image.source), image.given_axis
-            if image.n_bytes_in_memory > _MOST_SENT:
-                raise InvalidInput(
-                    "source: an array in memory is not sent to other processes; save it as zarr "
-                    "or .npy and give its path, or do without --jobs and client"
-                )
-            return image
-
-        mask = sent(self.mask) if isinstance(self.mask, LazyImage) else self.mask
-        return _Work(plan, sent(self.image), mask, out.absolute())
-
-
-def _recipe_of(given: Any) -> Recipe:
-    if isinstance(given, (str, os.PathLike)):
-        return load_recipe(given)
-    if isinstance(given, PrototypeSet):
-        return given.recipe()
-    if isinstance(given, AbstractMethod):
-        return Recipe(given, ImageOptions(), {})
-    if not isinstance(given, Recipe):
-        raise InvalidInput(
-            f"recipe: expected a Recipe, its path, a PrototypeSet or a method, got {given!r:.60}"
-        )
-    return given
 
 
 def label_large(
@@ -305,7 +130,6 @@ def label_large(
     SafError
         If the store cannot be written, or another process is at it.
     """
-    began = time.perf_counter()
     job = LargeJob.of(
         source,
         recipe,
@@ -315,29 +139,58 @@ def label_large(
         learn_pixels=learn_pixels,
     )
     return run_large(
-        job,
-        out,
-        client=client,
-        overwrite=overwrite,
-        progress=progress,
-        cancelled=cancelled,
-        began=began,
+        job, out, client=client, overwrite=overwrite, progress=progress, cancelled=cancelled
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeStep:
+    """How far a large image is: at first with what was done before, then after each tile.
+
+    `tile` is the one just written, its level and place; None at first.
+    """
+
+    plan: Plan
+    tile: tuple[int, ...] | None
+    done: Mapping[tuple[int, ...], Any]
+    n_tiles: int
 
 
 def run_large(
     job: LargeJob,
     out: str | os.PathLike[str],
     *,
-    plan: Plan | None = None,
     client: Client | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
-    began: float | None = None,
 ) -> LargeLabels:
     """Do a job, or what an earlier run has left of it; see `label_large`."""
-    began = time.perf_counter() if began is None else began
+    steps = iterate_large(job, out, client=client, overwrite=overwrite)
+
+    def follow(step: LargeStep) -> None:
+        if cancelled():
+            raise Cancelled
+        if progress is not None and step.tile is not None:
+            progress(len(step.done), step.n_tiles)
+
+    with closing(steps):
+        return run_to_end(steps, follow)
+
+
+def iterate_large(
+    job: LargeJob,
+    out: str | os.PathLike[str],
+    *,
+    client: Client | None = None,
+    overwrite: bool = False,
+    goes_on: bool = False,
+) -> Generator[LargeStep, None, LargeLabels]:
+    """Yield how far a job is; it may be left at any time, and gone on with later.
+
+    With `goes_on` what is half made at `out` is finished as it was begun, by whatever settings.
+    """
+    began = time.perf_counter()
     store = LabelStore(Path(out))
     if overwrite:
         store.remove()
@@ -350,10 +203,10 @@ def run_large(
         return LargeLabels(store.path, job.image.shape, sizes, n_tiles, n_tiles, seconds)
     journal = Journal(store.journal)
     try:
-        plan = _begun(job, plan, store, journal)
+        plan = _begun(job, store, journal, goes_on)
         n_before = sum(tile[0] == 0 for tile in journal.done)
         work = job.work(plan, store.path, client is not None and not is_in_process(client))
-        _do_all(work, journal, client, progress, cancelled)
+        yield from _do_all(work, journal, client)
         again = job.image.reopened()
         if again.state != job.image.state:
             raise InvalidInput(
@@ -372,16 +225,16 @@ def run_large(
     return LargeLabels(store.path, tuple(plan.shape), found, n_tiles, n_before, seconds, notes)
 
 
-def _begun(job: LargeJob, plan: Plan | None, store: LabelStore, journal: Journal) -> Plan:
+def _begun(job: LargeJob, store: LabelStore, journal: Journal, goes_on: bool) -> Plan:
     """Return the plan of an earlier run, if it is of the same job, or begin with a new one."""
     if journal.plan is not None and store.is_of(journal.plan):
-        if journal.plan.request != job.request:
+        if journal.plan.request != job.request and not goes_on:
             raise InvalidInput(
                 f"{store.path}: is half made by a run with other settings; --overwrite begins anew"
             )
         _check_same(job, journal.plan.source, store.path)
         return journal.plan
-    plan = job.plan() if plan is None else plan
+    plan = job.plan()
     store.create(plan)
     journal.begin(plan)
     return plan
@@ -396,24 +249,36 @@ def _check_same(job: LargeJob, source: Any, path: Path) -> None:
 
 
 def _do_all(
-    work: _Work,
-    journal: Journal,
-    client: Client | None,
-    progress: Progress | None,
-    cancelled: Callable[[], bool],
-) -> None:
-    """Do the tiles that are left, level after level: one is made of the whole one before."""
-    plan, n_levels = work.plan, len(work.plan.level_shapes())
-    tiles = [[(level, *place) for place in plan.tiles(level)] for level in range(n_levels)]
-    n_tiles = sum(map(len, tiles))
-    for own in tiles:
-        left: Iterable[tuple[int, ...]] = (tile for tile in own if tile not in journal.done)
-        for tile, outcome in run_tasks(client, work.do, left):
-            if cancelled():
-                raise Cancelled
-            journal.add(tile, _told(outcome, tile, plan))
-            if progress is not None:
-                progress(len(journal.done), n_tiles)
+    work: Work, journal: Journal, client: Client | None
+) -> Generator[LargeStep, None, None]:
+    """Do the tiles that are left; one of a coarser level once those that it is made of are there.
+
+    Neighbours come one after another, so that coarser levels follow soon.
+    """
+    plan, done = work.plan, journal.done
+    tiles = [(level, *at) for level in range(len(plan.level_shapes())) for at in plan.tiles(level)]
+    left = [tile for tile in tiles if tile not in done]
+    missing = Counter(plan.coarser(tile) for tile in left)
+    ready = deque(sorted((tile for tile in left if not missing[tile]), key=_z_order))
+    yield LargeStep(plan, None, done, len(tiles))
+    for tile, outcome in run_tasks(client, work.do, ready):
+        journal.add(tile, _told(outcome, tile, plan))
+        coarser = plan.coarser(tile)
+        missing[coarser] -= 1
+        if coarser is not None and not missing[coarser] and coarser not in done:
+            ready.appendleft(coarser)
+        yield LargeStep(plan, tile, done, len(tiles))
+
+
+def _z_order(tile: tuple[int, ...]) -> tuple[int, int]:
+    """Return where a tile comes in Morton's order, coarse levels first."""
+    level, *place = tile
+    bits = max(place, default=0).bit_length()
+    code = 0
+    for bit in reversed(range(bits)):
+        for at in place:
+            code = 2 * code + (at >> bit & 1)
+    return -level, code
 
 
 def _told(outcome: Callable[[], dict[int, int]], tile: tuple[int, ...], plan: Plan) -> Any:

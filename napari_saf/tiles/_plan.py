@@ -119,6 +119,19 @@ class Plan(storage.VersionedModel):
         sides = zip(place, self.tile, self.level_shapes()[level], strict=True)
         return tuple(slice(k * side, min((k + 1) * side, n)) for k, side, n in sides)
 
+    def steps_between(self, level: int) -> tuple[int, ...]:
+        """Return how many pixels of a level, along each axis, one of the coarser level is of."""
+        shapes = self.level_shapes()
+        return tuple(1 + (a != b) for a, b in zip(shapes[level], shapes[level + 1], strict=True))
+
+    def coarser(self, tile: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the tile (level, place) of the next coarser level, if any, that one is part of."""
+        level, *place = tile
+        if level + 1 == len(self.level_shapes()):
+            return None
+        steps = self.steps_between(level)
+        return (level + 1, *(at // step for at, step in zip(place, steps, strict=True)))
+
     def surroundings(self, region: Region) -> Region:
         """Return a region with the halo around it, within the image."""
         sides = zip(region, self.halo, self.shape, strict=True)

@@ -135,6 +135,15 @@ class LabelStore:
         with written(self.path):
             _array(self.path, level, "r+")[region] = labels
 
+    def level(self, level: int) -> Any:
+        """Return a level as a zarr array, of which parts are read when asked for."""
+        return _array(self.path, level, "r")
+
+    def levels(self) -> list[Any]:
+        """Return all levels, the finest first."""
+        group = zarr.open_group(self.path, mode="r")
+        return [group[name] for name in sorted(group.array_keys(), key=int)]
+
     def read(self, level: int, region: Region) -> NDArray[Any]:
         """Return labels of a level that were written."""
         return np.asarray(_array(self.path, level, "r")[region])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import deque
 
 import numpy as np
 import pytest
@@ -52,7 +53,9 @@ def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path):
                 array, recipe(), tmp_path / "n.ome.zarr", learn_pixels=1, client=client
             )
         marker = str(tmp_path / "marker")
-        assert [outcome() for _, outcome in run_tasks(client, die_once, [marker])] == ["done"]
-        for _, outcome in run_tasks(client, die_always, [0]):
+        assert [outcome() for _, outcome in run_tasks(client, die_once, deque([marker]))] == [
+            "done"
+        ]
+        for _, outcome in run_tasks(client, die_always, deque([0])):
             with pytest.raises(saf.ComputeError, match="the process died"):
                 outcome()

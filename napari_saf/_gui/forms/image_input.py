@@ -13,10 +13,12 @@ from qtpy.QtCore import QObject, Signal
 from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice, choice_entries
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.layers.large import LargeRegion, narrowed
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.placement import (
     NO_IMAGE,
     ImageRegion,
+    Placement,
     channel_axes,
     pixels_of,
     plane_on_screen,
@@ -139,7 +141,7 @@ class ImageInput(QObject):
 
     @property
     def strokes(self) -> Any:
-        return self.choices["strokes"].value
+        return self.choices["strokes"].value if "strokes" in self.choices else None
 
     def choose(self, **values: object) -> None:
         """Choose layers and other values by the name of their choice, if they are offered."""
@@ -156,9 +158,14 @@ class ImageInput(QObject):
         section = self.section if name in _IMAGE_ROWS else self.features
         section.show_row(self.choices[name], visible)
 
-    def job(self, *, finite_only: bool = False) -> ImageJob:
-        """Return what to read of the image that is chosen; InvalidInput if there is none."""
-        region, values = self.region(), {name: box.value for name, box in self.choices.items()}
+    def job(self, *, finite_only: bool = False, strokes: Labels | None = None) -> ImageJob:
+        """Return what to read of the image that is chosen; InvalidInput if there is none.
+
+        The strokes are those that are chosen, unless others are given.
+        """
+        values = {name: box.value for name, box in self.choices.items()}
+        values["strokes"] = strokes = self.strokes if strokes is None else strokes
+        region = narrowed(self._viewer, self._region(), strokes)
         if not self.section.is_shown(self.choices["groups"]):
             values["groups"] = None
         layers = {name: value for name, value in values.items() if isinstance(value, Layer)}
@@ -168,16 +175,27 @@ class ImageInput(QObject):
         found = region.over_features(layers["features"]) if "features" in layers else None
         if found is not None:
             read["features"], read["features_axis"] = found
-        side = self.scale.value
-        options = ImageOptions(
+        # What strokes teach in a part is for all of the image, at its full size.
+        is_part = isinstance(region, LargeRegion) and strokes is not None
+        max_side = None if is_part else values["max_side"]
+        options = self._options(region, values | {"max_side": max_side})
+        return ImageJob(region.pixels, options, finite_only=finite_only, **read)
+
+    def whole_options(self) -> ImageOptions:
+        """Return the options for all slices of the image at its full size."""
+        values = {name: box.value for name, box in self.choices.items()}
+        return self._options(self.whole_region(), values | {"max_side": None})
+
+    def _options(self, region: ImageRegion, values: dict[str, Any]) -> ImageOptions:
+        side, features, groups = self.scale.value, values["features"], values["groups"]
+        return ImageOptions(
             window="auto" if side is None else region.window(side)[0],
             channel_axis=region.channel_axis_read,
-            features=values["features"] if isinstance(values["features"], str) else "array",
+            features=features if isinstance(features, str) else "array",
             weights=values["weights"],
-            groups=None if "groups" in layers else values["groups"],
+            groups=None if isinstance(groups, Layer) else groups,
             max_side=values["max_side"],
         ).resolve([region.shape], len(self._channel_labels()), region.averaged_axes)
-        return ImageJob(region.pixels, options, finite_only=finite_only, **read)
 
     def scale_note(self) -> str:
         """Return where the window is smaller than the scale, as the image is, and by how much."""
@@ -216,6 +234,17 @@ class ImageInput(QObject):
 
     def region(self) -> ImageRegion:
         """Return what of the image is labelled, with the slices that are on screen."""
+        return narrowed(self._viewer, self._region(), self.strokes)
+
+    def place_for_strokes(self) -> tuple[Placement, tuple[int, ...]]:
+        """Return where new strokes lie, and their shape: over all slices, or what is on screen."""
+        return narrowed(self._viewer, self._region()).whole()
+
+    def whole_region(self) -> ImageRegion:
+        """Return all slices of the image."""
+        return self._region(is_whole=True)
+
+    def _region(self, is_whole: bool = False) -> ImageRegion:
         if self.image is None:
             raise InvalidInput(NO_IMAGE)
         image, channels = self.image, self.choices["channels"].value
@@ -223,10 +252,10 @@ class ImageInput(QObject):
         extent = self.choices["extent"].value if len(whole.axes) > 2 else "volume"
         if extent == "volume":
             return whole
-        if extent == "slice":
+        if extent == "slice" and not is_whole:
             fixed = slice_on_screen(self._viewer, image, whole.axes)
             return dataclasses.replace(whole, fixed=fixed)
-        n_shown = 2 if extent == "each" else 3
+        n_shown = 3 if extent == "volumes" else 2
         together = plane_on_screen(self._viewer, image, whole.axes, n_shown)
         return dataclasses.replace(whole, together=together)
 
@@ -238,7 +267,7 @@ class ImageInput(QObject):
         self._on_channels_changed()
 
     def _on_channels_changed(self) -> None:
-        n_axes = 0 if self.image is None else len(self.region().axes)
+        n_axes = 0 if self.image is None else len(self._region().axes)
         extents = [entry for entry in _EXTENTS if entry[1] != "volumes" or n_axes > 3]
         self.choices["extent"].offer(extents)
         self.show_row("extent", n_axes > 2)
@@ -256,7 +285,7 @@ class ImageInput(QObject):
         """
         if self.image is not None:
             entries: list[tuple[str, object]] = []
-            axes = self.region().axes
+            axes = self._region().axes
             if len(axes) > 2 and self.choices["extent"].value != "slice":
                 plane = plane_on_screen(self._viewer, self.image, axes)
                 entries = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from napari.layers import Image, Labels
+from napari.utils.colormaps import CyclicLabelColormap
 
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import (
@@ -18,19 +20,27 @@ from napari_saf._gui.layers.metadata import (
     prototype_entries,
 )
 from napari_saf.errors import FormatError, SafError
-from napari_saf.io import LABELS_MARK, MASK_MARK, is_own_mask, mask_stem, read_mask
+from napari_saf.io import (
+    LABELS_MARK,
+    MASK_MARK,
+    Labelling,
+    is_own_mask,
+    is_zarr,
+    mask_stem,
+    open_lazily,
+    read_mask,
+)
+from napari_saf.tiles import LARGE
 
 LayerData = tuple[Any, dict[str, Any], str]
 
 
 def read_layer(path: Path) -> LayerData:
     """Return a label image as data, arguments and kind of a layer; errors as `read_mask`."""
-    mask, colors = read_mask(path), label_colors()
+    levels = _large_levels(path)
+    mask = read_mask(path, lazily=bool(levels))
     if mask.labels.ndim < 2:
         raise FormatError(f"{path}: expected a label image, got shape {mask.labels.shape}")
-    for label, color in mask.colors.items():
-        if label <= N_COLORS:
-            colors[label] = color
     metadata: dict[str, Any] = {NAMES_KEY: dict(mask.names)}
     if mask.recipe is not None:
         points = {} if mask.prototypes is None else mask.prototypes.by_label()
@@ -39,7 +49,7 @@ def read_layer(path: Path) -> LayerData:
         metadata[METADATA_KEY] = {"recipe": mask.recipe} | prototype_entries(points) | level
     arguments: dict[str, Any] = {
         "name": mask_stem(path).removesuffix(MASK_MARK).removesuffix(LABELS_MARK),
-        "colormap": colormap_of(colors),
+        "colormap": _colormap_of(mask),
         "metadata": metadata,
     }
     labels, scale, units, place = mask.labels, mask.scale, mask.units, mask.place
@@ -55,7 +65,25 @@ def read_layer(path: Path) -> LayerData:
         arguments["units"] = tuple(units)
     if mask.axes is not None and len(mask.axes) == labels.ndim:
         arguments["axis_labels"] = tuple(mask.axes)
+    if len(levels) > 1:
+        return levels, arguments | {"multiscale": True}, "labels"
     return labels, arguments, "labels"
+
+
+def _colormap_of(mask: Labelling) -> CyclicLabelColormap:
+    colors = label_colors()
+    for label, color in mask.colors.items():
+        if label <= N_COLORS:
+            colors[label] = color
+    return colormap_of(colors)
+
+
+def _large_levels(path: Path) -> list[Any]:
+    """Return the levels of a mask that is too large to be read whole; none of others."""
+    if not is_zarr(path):
+        return []
+    found = open_lazily(path)
+    return found.levels() if math.prod(found.shape) >= LARGE else []
 
 
 def may_be_mask(layer: Any) -> bool:

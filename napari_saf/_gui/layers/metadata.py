@@ -105,7 +105,8 @@ def labels_to_choose(viewer: Any) -> Any:
     Of strokes it is what came of them, and regions only if they are active. None if there is none.
     """
     active = viewer.layers.selection.active
-    found = [layer for layer in viewer.layers if isinstance(layer, Labels)]
+    # Pyramids cannot be edited.
+    found = [one for one in viewer.layers if isinstance(one, Labels) and not one.multiscale]
     if active in found and not is_strokes(active):
         return active
     image = image_id_of(active) if active in found else ""

@@ -6,7 +6,7 @@ And where their layer lies among the others.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import napari
@@ -45,13 +45,19 @@ class Placement:
 
 
 def place(
-    layer: Image, axes: tuple[int, ...], fixed: Mapping[int, int], channels: int | None = None
+    layer: Image,
+    axes: tuple[int, ...],
+    fixed: Mapping[int, int],
+    channels: int | None = None,
+    first_pixel: Sequence[float] = (),
+    pixel: Sequence[float] = (),
 ) -> Placement:
     """Return the placement of labels over spatial axes of an image, ascending.
 
     Of the `fixed` ones a slice is labelled. The layer has the axis of the channels too, unless it
     is the first: layers lie over each other by their last axes. It then has one pixel along it, as
-    wide as all channels.
+    wide as all channels. Labels of a part of the image have their `first_pixel` there, along each
+    axis, those of a coarser level a `pixel` as wide as several of the image.
     """
     where: dict[int, float] = dict(fixed)
     n_channels = 1.0
@@ -60,13 +66,14 @@ def place(
         where[channels] = (n_channels - 1) / 2
         axes = tuple(sorted((*axes, channels)))
     chosen, origin = list(axes), np.zeros(layer.ndim)
-    start = origin.copy()  # the first pixel of the slice
+    start = np.array(first_pixel or origin, dtype=float)
+    widths = np.array(pixel or np.ones(layer.ndim), dtype=float)
     start[list(where)] = list(where.values())
     first = np.asarray(layer.data_to_world(start))
     moved = first - layer.data_to_world(origin)
     offset = np.linalg.solve(np.asarray(layer.affine.linear_matrix), moved)
     transform: dict[str, Any] = {
-        "scale": np.asarray(layer.scale)[chosen],
+        "scale": (np.asarray(layer.scale) * widths)[chosen],
         "translate": (np.asarray(layer.translate) + offset)[chosen],
         "units": tuple(layer.units[axis] for axis in chosen),
         "axis_labels": tuple(layer.axis_labels[axis] for axis in chosen),
@@ -81,7 +88,7 @@ def place(
         }
     else:
         # What takes scaled and moved pixels of the chosen axes to where the image has them.
-        steps = [layer.data_to_world(start + unit) - first for unit in np.eye(layer.ndim)]
+        steps = [layer.data_to_world(start + unit) - first for unit in np.diag(widths)]
         linear = np.array(steps).T[np.ix_(chosen, chosen)] / transform["scale"]
         affine = np.eye(len(chosen) + 1)
         affine[:-1, :-1] = linear
@@ -116,6 +123,11 @@ class ImageRegion:
     @property
     def pixels(self) -> Pixels:
         return Pixels(pixels_of(self.image), self.index)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """The length of each axis of the image, as far as it is labelled."""
+        return tuple(pixels_of(self.image).shape)
 
     @property
     def channel_axis_read(self) -> int | None:
@@ -161,7 +173,7 @@ class ImageRegion:
         """
         data = pixels_of(layer)
         shape = list(data.shape)
-        sides = [pixels_of(self.image).shape[axis] for axis in self.axes]
+        sides = [self.sides[axis] for axis in self.axes]
         found = [k for k in range(len(shape)) if shape[:k] + shape[k + 1 :] == sides]
         if not found:
             return None
@@ -173,8 +185,7 @@ class ImageRegion:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what is labelled, without channels."""
-        sides = pixels_of(self.image).shape
-        return tuple(sides[axis] for axis in self.axes if axis not in self.fixed)
+        return tuple(self.sides[axis] for axis in self.axes if axis not in self.fixed)
 
     @property
     def averaged_axes(self) -> list[int]:
@@ -195,7 +206,7 @@ class ImageRegion:
         widths = (window,) * len(axes) if isinstance(window, int) else window
         if len(widths) != len(axes):
             return window, ""
-        lengths = [pixels_of(self.image).shape[axis] for axis in axes]
+        lengths = [self.sides[axis] for axis in axes]
         pairs = zip(widths, lengths, strict=True)
         found = tuple(width if n == 1 else min(width, n - 1 + n % 2) for width, n in pairs)
         smaller = [
@@ -396,6 +407,9 @@ def _region(
 
     The pairs are an axis of the labels and that of the image.
     """
+    pairs = list(pairs)
+    if any(not np.isclose(layer.scale[k], image.scale[axis]) for k, axis in pairs if k in spatial):
+        return None  # of a coarser level
     found: list[int | slice] = []
     for k, axis in pairs:
         side, whole = pixels_of(layer).shape[k], pixels_of(image).shape[axis]

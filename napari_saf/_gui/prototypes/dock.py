@@ -76,7 +76,7 @@ class PrototypesWidget(RunDock):
         self._pending: tuple[str, Source, RunJob] | None = None
         self._restored: UndoStep | None = None
         self._watch, self._finder = LayerWatch(self), LabelFinder(viewer, self)
-        self._labels = LayerChoice(viewer, Labels)
+        self._labels = LayerChoice(viewer, Labels, lambda layer: not layer.multiscale)
         self._image = LayerChoice(viewer, Image, self._fits_labels, none="none")
         self._add_controls()
         self._connect(

@@ -8,6 +8,7 @@ from typing import Any
 import napari
 from napari.layers import Image, Labels
 
+from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import N_COLORS, LiveLayer, label_colors
 from napari_saf._gui.layers.placement import (
     NO_IMAGE,
@@ -51,6 +52,7 @@ def repeat_job(
     n_axes = _n_axes(viewer, recipe.options.window, image, labels, has_channels)
     across, channel = cut or _last_axes(recipe, image, n_axes)
     region = ImageRegion(image, channel, positions_on_screen(viewer, image, across))
+    region = narrowed(viewer, region)
     n_channels = 3 if image.rgb else 1 if channel is None else pixels_of(image).shape[channel]
     own = recipe.options.resolve([region.shape], n_channels)
     assert not isinstance(own.window, str)

@@ -15,6 +15,7 @@ from napari.layers import Image, Labels
 from qtpy.QtWidgets import QCheckBox
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
+from napari_saf._gui.docks.large import LargeSection
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
@@ -72,10 +73,7 @@ _APPLY_HELP = (
 
 
 class ScribblesWidget(RunDock):
-    """Paint strokes of two or more classes; all other pixels follow after each stroke.
-
-    `base` are labels of an earlier run that become classes.
-    """
+    """Paint strokes of two or more classes; all other pixels follow after each stroke."""
 
     shortcuts: ClassVar[Mapping[str, str]] = {
         **RunDock.shortcuts,
@@ -94,7 +92,7 @@ class ScribblesWidget(RunDock):
         offered.sort(key=lambda method: not method().follows_seeds)
         self.form = MethodForm(viewer, offered, asks_prototypes=False, for_strokes=True)
         self.automatic = AutomaticSettings(self.input, self.form)
-        self.base = LayerChoice(viewer, Labels, none="nothing")
+        self.base = LayerChoice(viewer, Labels, none="nothing")  # labels that become classes
         self.warm_start = QCheckBox("Continue from last labels")
         self.follow, self.uncertainty = QCheckBox("Follow"), QCheckBox("Uncertainty")
         self._results = StrokeResults(viewer, self.controller, self.input, self.base, self.strokes)
@@ -144,6 +142,7 @@ class ScribblesWidget(RunDock):
         new, restore, add, erase, suggest, update = buttons.values()
         own, none = (_APPLY_HELP, self._classifier, self._is_other), "choose an image"
         self.applying = ApplySection(self, self._viewer, *own, none=none)
+        self.large = LargeSection(self._viewer, self.input, self.form, self._results.learner)
         sections = [
             self.input.section,
             create_row(new, restore, add, erase),
@@ -156,10 +155,11 @@ class ScribblesWidget(RunDock):
             create_fold("Features", self.input.features),
             create_fold("Advanced", self.form.advanced),
         ]
-        self._lay_out(sections, [update, self._stop_button], [self.autosave.note])
+        self._lay_out(sections, [update, self._stop_button], [self.large, self.autosave.note])
 
     def _release(self) -> None:
         self.autosave.flush()
+        self.large.release()
         self.strokes.follow(None)
         self._slices.watch()
 
@@ -174,7 +174,7 @@ class ScribblesWidget(RunDock):
     def new_strokes(self) -> None:
         """Add an empty layer of strokes over the image and choose it; hide earlier results."""
         with self.showing_errors():
-            note = self._add_strokes(np.zeros(self.input.region().whole()[1], dtype=np.uint8))
+            note = self._add_strokes(np.zeros(self.input.place_for_strokes()[1], dtype=np.uint8))
             self.status.reset(f"paint a few pixels of class 1, then of class 2\n{note}".strip())
 
     def restore_strokes(self) -> None:
@@ -192,7 +192,7 @@ class ScribblesWidget(RunDock):
         """Add strokes over the image and choose them; return a note on what was hidden."""
         image, registry = self.input.image, run_registry(self._viewer)
         registry.hide_results(image)
-        layer = add_strokes(self._viewer, image, pixels, self.input.region().whole()[0])
+        layer = add_strokes(self._viewer, image, pixels, self.input.place_for_strokes()[0])
         self.input.choose(strokes=layer)
         return registry.reveal(image, layer)
 

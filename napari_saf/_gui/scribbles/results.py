@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import napari
@@ -16,20 +16,21 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer, show_points
-from napari_saf._gui.layers.metadata import NAMES_KEY, recipe_of, stored_recipe
+from napari_saf._gui.layers.metadata import NAMES_KEY, colors_of, recipe_of, stored_recipe
 from napari_saf._gui.layers.placement import NO_IMAGE, Placement, pixels_of
 from napari_saf._gui.layers.reading import ImageJob, Index, fingerprint
 from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.runs.controller import RunController
-from napari_saf._gui.runs.run import WarmStart
+from napari_saf._gui.runs.run import WarmStart, without_gaps
 from napari_saf._gui.scribbles.strokes import Strokes, above_0
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import Recipe, count_labels
+from napari_saf.io import PrototypeSet, Recipe, count_labels
 from napari_saf.methods import not_cancelled
 from napari_saf.problem import Problem
 from napari_saf.result import Segmentation, Status
 
 TITLE = "from strokes"
+_SHARED = ("features", "window", "weights", "channel_axis", "max_side")
 _RING_SHARE = 1 / 15
 _LEAST_RING = 8
 _NEAR = 1e-3
@@ -208,6 +209,48 @@ class StrokeResults:
             given = np.zeros(pixels.shape, dtype=np.int64) if given is None else given
             given[pixels] = number
         return dataclasses.replace(self._input.job(finite_only=self.finite_only), given=given)
+
+    def learner(self, form: MethodForm) -> Callable[[Callable[[], bool]], Recipe]:
+        """Return a function that lets the strokes in all regions of a large image teach together.
+
+        It takes a while, and returns what labels all of the image.
+        """
+        self.classifier()  # or why there is none
+        method = form.read()
+        chosen, options = self._input, self._input.whole_options()
+        found = [r for r in self._results if r.image == chosen.image and not r.live.is_lost]
+        own = [r for r in found if r.strokes in self._viewer.layers]
+        jobs = [chosen.job(finite_only=self.finite_only, strokes=r.strokes) for r in own]
+        numbers = self._strokes.classes()
+        colors = colors_of(self._strokes.layer, np.array(numbers))[:, :3].tolist()
+        names = {number: self._strokes.name(number) for number in numbers}
+        for result in own:
+            names = result.strokes.metadata.get(NAMES_KEY, {}) | names
+        known: dict[str, Any] = {"names": names, "colors": dict(zip(numbers, colors, strict=True))}
+
+        def learn(cancelled: Callable[[], bool]) -> Recipe:
+            seeds = [job.read_seeds(cancelled) for job in jobs]
+            problem = Problem.from_images(
+                [job.pixels.read(cancelled) for job in jobs],
+                seeds=seeds,
+                masks="finite" if self.finite_only else None,
+                **{name: getattr(jobs[0].options, name) for name in _SHARED},
+            )
+            taught: PrototypeSet | None
+            if len({tuple(np.unique(above_0(one))) for one in seeds if one is not None}) > 1:
+                # Where a class was not painted its pixels would count for another one.
+                taught = PrototypeSet.from_labels(problem)
+            else:
+                problem, classes = without_gaps(problem)
+                labels = method.run(problem).labels
+                several = labels if isinstance(labels, list) else [labels]
+                taught = PrototypeSet.taught_by(problem, [classes.paint(one) for one in several])
+            assert taught is not None and problem.options is not None
+            scaled = dataclasses.replace(options, scaling=problem.options.scaling)
+            taught = PrototypeSet.from_points(taught.by_label(), options=scaled, **known)
+            return Recipe(method, scaled, {}, None, taught)
+
+        return learn
 
     def why_too_few(self, form: MethodForm) -> str:
         """Return what to paint before the method can label anything; empty if nothing."""

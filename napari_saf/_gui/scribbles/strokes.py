@@ -25,6 +25,7 @@ from qtpy.QtWidgets import QAbstractItemView, QColorDialog, QLabel
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable
 from napari_saf._gui.docks.run_dock import describe_error
 from napari_saf._gui.docks.tables import to_qcolor
+from napari_saf._gui.layers.large import is_large
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of
 from napari_saf._gui.layers.placement import Placement, lay_over
@@ -364,7 +365,12 @@ class StrokeAutosave(QObject):
 
 
 def last_saved(image: Image, shape: tuple[int, ...]) -> Path | None:
-    """Return the file of the last strokes of this shape on an image, or None."""
+    """Return the file of the last strokes of this shape on an image, or None.
+
+    Strokes in a part of a large image have no place of their own in the file.
+    """
+    if is_large(image):
+        return None
     with contextlib.suppress(OSError):
         files = _folder().glob(f"{_prefix(image, shape)}*{_SUFFIX}")
         return max(files, key=lambda path: path.stat().st_mtime, default=None)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QLabel
 
+from napari_saf._gui.docks.large import LargeSection, Learner
 from napari_saf._gui.docks.run_dock import RunDock, describe_error
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
@@ -31,8 +32,9 @@ from napari_saf._gui.segment.resume import StoppedRun
 from napari_saf.device import resolve_device
 from napari_saf.errors import SafError
 from napari_saf.features import Scaling
+from napari_saf.io import Recipe
 from napari_saf.methods import METHODS, AbstractMethod, SweepMethod, TradeOff, TradeOffPoint
-from napari_saf.problem import Problem
+from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import RegionHierarchy, merge_regions
 from napari_saf.result import Segmentation, Status
 
@@ -69,6 +71,7 @@ class SegmentWidget(RunDock):
         self.form = MethodForm(viewer, METHODS.values(), has_seeds=has_seeds)
         self.swatches, self.fairness = Swatches(), FairnessSection(viewer)
         self.regions, self.stopped = RegionSection(viewer), StoppedRun(viewer)
+        self.large = LargeSection(viewer, self.input, self.form, self._learner)
         key = self._key_of("run_or_stop")
         self._run_help = f"Label the image; the labels form on screen ({key})."
         self._run_button = create_button("Run", self._run_help, self.start)
@@ -94,7 +97,7 @@ class SegmentWidget(RunDock):
                 create_fold("Advanced", self.form.advanced),
             ],
             [self._run_button, self._stop_button, self.stopped.button, self._device],
-            [self.swatches, self.regions],
+            [self.swatches, self.regions, self.large],
         )
         self._connect_controls()
         self._on_method_changed()
@@ -140,18 +143,26 @@ class SegmentWidget(RunDock):
         image, strokes = self.input.image, self.input.strokes
         with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
-            field = self.form.prototypes_field
-            meant = {} if field is None else field.image_options
-            scaling = meant.get("scaling")
-            if isinstance(scaling, dict) and not (rescale or meant.get("rescale")):
-                # prototypes of an earlier result are meant for its scaling
-                options = dataclasses.replace(job.options, scaling=Scaling(**scaling))
-                job = dataclasses.replace(job, options=options)
+            job = dataclasses.replace(job, options=self._scaled(job.options, rescale))
             note = self.input.scale_note() if method.uses_window else ""
             place = self.input.region().placement
             run = RunJob(image, job, method, place, is_sweep, strokes, live, note=note)
             by_hand = self.input.options_by_hand()
             self.controller.start(dataclasses.replace(run, options=by_hand))
+
+    def _scaled(self, options: ImageOptions, rescale: bool = False) -> ImageOptions:
+        """Return options with the scaling that chosen prototypes of an earlier result are for."""
+        field = self.form.prototypes_field
+        meant = {} if field is None else field.image_options
+        scaling = meant.get("scaling")
+        if isinstance(scaling, dict) and not (rescale or meant.get("rescale")):
+            return dataclasses.replace(options, scaling=Scaling(**scaling))
+        return options
+
+    def _learner(self, form: MethodForm) -> Learner:
+        """Return what makes the recipe for all of a large image."""
+        recipe = Recipe(form.read(), self._scaled(self.input.whole_options()), {})
+        return lambda cancelled: recipe
 
     def _resume(self) -> None:
         """Go on with the run that was stopped, as it was set then."""
@@ -365,6 +376,7 @@ class SegmentWidget(RunDock):
         self._waiting.stop()
         self.regions.reset()
         self.stopped.forget()
+        self.large.release()
 
     def _on_layer_removed(self, event: Any) -> None:
         self.stopped.check()

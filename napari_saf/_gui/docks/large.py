@@ -1,0 +1,301 @@
+"""Label everything: all of a large image in tiles, into a store, shown as it comes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import napari
+from napari.layers import Image
+from qtpy.QtWidgets import QLabel
+
+from napari_saf._gui.docks.run_dock import describe_error
+from napari_saf._gui.forms.controls import FolderField, StatusArea
+from napari_saf._gui.forms.image_input import ImageInput
+from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
+from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
+from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY
+from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
+from napari_saf._gui.runs.run import Task
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import PrototypeSet, Recipe
+from napari_saf.methods import Cancelled, run_to_end
+from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, iterate_large
+
+Learner = Callable[[Callable[[], bool]], Recipe]
+_CLOSING_SECONDS = 10.0
+_SHOWN_SECONDS = 0.3
+"""Between two times that new tiles are shown."""
+_SUFFIX = ".labels.ome.zarr"
+_START_HELP = (
+    "Label all of the image at full resolution, in tiles, into the folder above; what is there "
+    "already is not done again, also after napari was closed."
+)
+_PAUSE_HELP = "Stop after the present tile; Label everything goes on from there."
+_STORE_HELP = (
+    "The folder for the labels, NAME.ome.zarr, a pyramid that napari and other programs open; "
+    "choose the same one again to go on with it."
+)
+
+
+class LargeSection(FormSection):
+    """Labels all of a large image in the background; in sight where the image is large.
+
+    For the form the `learner` returns what makes the recipe, or raises a SafError. The dock is free
+    meanwhile.
+    """
+
+    def __init__(
+        self,
+        viewer: napari.Viewer,
+        chosen: ImageInput,
+        form: MethodForm,
+        learner: Callable[[MethodForm], Learner],
+    ) -> None:
+        super().__init__()
+        self._viewer, self._input, self._form, self._learner = viewer, chosen, form, learner
+        self._task: Task | None = None
+        self._grown: _Everything | None = None
+        self._suggested: Path | None = None
+        self._note, self.store, self.status = QLabel(), FolderField(_STORE_HELP), StatusArea()
+        self._note.setWordWrap(True)
+        self.start_button = create_button("Label everything", _START_HELP, self.start)
+        self.pause_button = create_button("Pause", _PAUSE_HELP, self.pause)
+        self.add_row("Large image", self._note)
+        self.add_row("Labels in", self.store, _STORE_HELP)
+        self.layout().addWidget(create_row(self.start_button, self.pause_button))
+        self.layout().addWidget(self.status)
+        chosen.image_changed.connect(self._on_image_changed)
+        self.store.changed.connect(self._update_enabled)
+        self._on_image_changed()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._task is not None
+
+    @property
+    def layer(self) -> Any:
+        """The labels of everything, once there are some."""
+        return None if self._grown is None else self._grown.layer
+
+    def start(self) -> None:
+        """Begin, or go on with what the store holds."""
+        image, out = self._input.image, self.store.path
+        if self.is_busy or out is None or not is_large(image):
+            return
+        if not out.name.lower().endswith(".ome.zarr") and out.parent.name != "labels":
+            out = out / f"{image.name}{_SUFFIX}"
+            self.store.set_path(out)
+        try:
+            learner, region = self._learner(self._form), self._input.whole_region()
+            mask = self._input.choices["mask"].layer
+            values = None if mask is None else pixels_of(mask)
+            place = region.whole()[0]
+        except SafError as error:
+            self.status.show_error(describe_error(error))
+            return
+        self._grown = _Everything(self._viewer, image, place, out)
+        task = self._task = Task(partial(_label, image, learner, region.channel_axis, values, out))
+        for signal, slot in (
+            (task.advanced, self._on_advanced),
+            (task.returned, self._on_returned),
+            (task.failed, self._on_failed),
+            (task.abandoned, self._on_paused),
+            (task.finished, self._on_finished),
+        ):
+            signal.connect(slot)
+        self.status.reset("learning from parts of the image …")
+        self._update_enabled()
+        task.start()
+
+    def pause(self) -> None:
+        """End with the tiles that there are."""
+        if self._task is not None:
+            self._task.cancel()
+            self.status.set_text("stopping after the present tile …")
+
+    def release(self) -> None:
+        """End the work, and wait for that."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            for signal in (task.advanced, task.returned, task.failed, task.abandoned):
+                signal.disconnect()
+            task.finished.disconnect()
+            task.wait(_CLOSING_SECONDS)
+
+    def _on_image_changed(self) -> None:
+        image = self._input.image
+        is_shown = is_large(image) or self.is_busy
+        self.setVisible(is_shown)
+        if is_large(image):
+            sides = " × ".join(f"{n:,}" for n in pixels_of(image).shape[: image.ndim])
+            self._note.setText(f"{sides} pixels: what is on screen is labelled at a time")
+            if self.store.path in (None, self._suggested):
+                self._suggested = _suggested_store(image)
+                self.store.set_path(self._suggested)
+        self._update_enabled()
+
+    def _update_enabled(self) -> None:
+        why_not = "wait for the end, or pause" if self.is_busy else ""
+        if self.store.path is None:
+            why_not = "choose a folder for the labels first"
+        enable(self.start_button, why_not, _START_HELP)
+        enable(self.pause_button, "" if self.is_busy else "nothing goes on", _PAUSE_HELP)
+
+    def _on_advanced(self, step: _Shown) -> None:
+        if self._grown is not None and self._task is not None:
+            self._grown.show(step)
+            is_stopping = self._task.is_cancelled
+            text = "stopping after the present tile …" if is_stopping else step.text
+            self.status.show_progress(step.fraction, text)
+
+    def _on_returned(self, found: LargeLabels) -> None:
+        if self._grown is not None:
+            self._grown.refresh()
+        text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {_words(found.seconds)}"
+        self.status.show_progress(1.0, "\n".join([text, *found.notes]))
+
+    def _on_paused(self) -> None:
+        if self._grown is not None:
+            self._grown.refresh()
+        self.status.set_text("paused: Label everything goes on")
+
+    def _on_failed(self, error: Exception) -> None:
+        text = describe_error(error).replace(
+            "--overwrite begins anew", "choose another folder, or remove it"
+        )
+        self.status.show_error(text.replace("--overwrite replaces it", "choose another folder"))
+
+    def _on_finished(self) -> None:
+        if self._task is not None:
+            self._task.wait(_CLOSING_SECONDS)
+        self._task = None
+        self._on_image_changed()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Shown:
+    """What is shown of the work: how far it is, and the levels, which grow in the thread."""
+
+    levels: list[Any]
+    taught: PrototypeSet | None
+    recipe: dict[str, Any] | None
+    fraction: float
+    text: str = ""
+
+
+class _Everything:
+    """The layer of the labels of a large image, made with the first step."""
+
+    def __init__(self, viewer: napari.Viewer, image: Image, place: Placement, out: Path) -> None:
+        self._viewer, self._image, self._place, self._out = viewer, image, place, out
+        self.layer: Any = None
+
+    def show(self, step: _Shown) -> None:
+        if self.layer is None:
+            if self._image in self._viewer.layers:
+                self._add(step)
+        else:
+            self.refresh()
+
+    def refresh(self) -> None:
+        if self.layer is not None and self.layer in self._viewer.layers:
+            self.layer.refresh(extent=False, highlight=False)
+
+    def _add(self, step: _Shown) -> None:
+        place, colors, names = self._place, label_colors(), dict[int, str]()
+        if step.taught is not None:
+            names = dict(step.taught.names)
+            for label, color in step.taught.colors.items():
+                colors[(label - 1) % N_COLORS + 1, :3] = color
+        entry = {
+            "image": str(self._image.unique_id),
+            "axes": place.axes,
+            "singletons": place.singletons,
+            "channels": place.channels,
+            "recipe": step.recipe,
+        }
+        levels = step.levels
+        if place.singletons:
+            levels = [SpreadArray(array, place.singletons) for array in levels]
+        before = self._viewer.layers.selection.active
+        self.layer = self._viewer.add_labels(
+            levels if len(levels) > 1 else levels[0],
+            multiscale=len(levels) > 1,
+            name=self._out.name.removesuffix(".ome.zarr"),
+            colormap=colormap_of(colors),
+            metadata={METADATA_KEY: entry, NAMES_KEY: names},
+            **place.transform,
+        )
+        lay_over(self._viewer, self.layer, self._image)
+        if before is not None:
+            self._viewer.layers.selection.active = before
+
+
+def _label(
+    image: Image,
+    learner: Learner,
+    channel_axis: int | None,
+    mask: Any,
+    out: Path,
+    report: Callable[[object], None],
+    cancelled: Callable[[], bool],
+) -> LargeLabels:
+    """Label all of an image, report what is to be shown; in a thread of its own."""
+    recipe = learner(cancelled)
+    job = LargeJob.of(source_of(image), recipe, mask=mask, channel_axis=channel_axis)
+    if job.image.shape != tuple(
+        n for axis, n in enumerate(pixels_of(image).shape[: image.ndim]) if axis != channel_axis
+    ):
+        raise InvalidInput(f"{image.name}: its file has other axes than the layer; save it anew")
+    levels: GrowingLevels | None = None
+    n_before, began, shown = 0, time.perf_counter(), 0.0
+
+    def follow(step: LargeStep) -> None:
+        nonlocal levels, n_before, began, shown
+        if levels is None:
+            levels = GrowingLevels(LabelStore(out), step.plan, step.done)
+            n_before, began = len(step.done), time.perf_counter()
+        elif step.tile is not None and step.tile[0] == 0:
+            levels.take(step.tile)
+        now = time.perf_counter()
+        if step.tile is None or now - shown > _SHOWN_SECONDS:
+            shown = now
+            n_done, n_tiles = len(step.done), step.n_tiles
+            text = f"{n_done:,} of {n_tiles:,} tiles"
+            if n_done > n_before:
+                left = (now - began) / (n_done - n_before) * (n_tiles - n_done)
+                text += f", about {_words(left)} left"
+            own = step.plan.label_map_of(), step.plan.recipe
+            report(_Shown(levels.arrays, *own, n_done / n_tiles, text))
+        if cancelled():
+            raise Cancelled
+
+    steps = iterate_large(job, out, goes_on=True)
+    with closing(steps):
+        found = run_to_end(steps, follow)
+    if levels is None:  # all was done before
+        report(_Shown(LabelStore(out).levels(), job.recipe.taught, None, 1.0))
+    return found
+
+
+def _suggested_store(image: Image) -> Path:
+    path = Path(image.source.path) if image.source.path else Path.cwd() / image.name
+    name = path.name
+    for suffix in (".ome.zarr", ".zarr", ".ome.tif", ".ome.tiff", ".tif", ".tiff"):
+        name = name.removesuffix(suffix)
+    return path.with_name(f"{name}{_SUFFIX}")
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,274 @@
+"""Images too large to be read whole: what is labelled of them at a time, and labels that grow."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+
+from napari_saf._gui.layers.placement import ImageRegion, Placement, pixels_of, place
+from napari_saf._gui.layers.reading import Index, Pixels
+from napari_saf.errors import FormatError, InvalidInput
+from napari_saf.io import Region, open_lazily
+from napari_saf.tiles import LARGE, LabelStore, Plan
+
+_MOST_ON_SCREEN = 1280
+"""Pixels a side that are labelled at a time; of more, every second, or third, ... counts."""
+_STROKES_SIDE = 768
+"""Pixels a side of the region in which strokes are painted."""
+_MOST_IN_MEMORY = 2**22
+"""Pixels of the levels that are kept in memory while they grow."""
+
+
+def is_large(image: Any) -> bool:
+    """Tell whether an image layer is labelled in parts and tiles: a pyramid, or not in memory."""
+    if image is None or (not image.multiscale and type(image.data) is np.ndarray):
+        return False
+    return bool(math.prod(pixels_of(image).shape[: image.ndim]) >= LARGE)
+
+
+def levels_of(image: Image) -> list[Any]:
+    return list(image.data) if image.multiscale else [image.data]
+
+
+def source_of(image: Image) -> Any:
+    """Return what `open_lazily` opens as the pixels of a layer: the path, or its arrays."""
+    levels, path = levels_of(image), image.source.path
+    if path is not None:
+        try:
+            if tuple(open_lazily(path).origin.shape) == tuple(levels[0].shape):
+                return path
+        except (FormatError, InvalidInput):
+            pass  # napari has another reader
+    return levels if len(levels) > 1 else levels[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeRegion(ImageRegion):
+    """The part of a large image that is labelled at once, of a level of its pyramid.
+
+    The part has a slice for each axis of the image, in pixels of the level.
+    """
+
+    level: int = 0
+    part: Region = ()
+
+    @property
+    def _data(self) -> Any:
+        return levels_of(self.image)[self.level]
+
+    @property
+    def _pixel(self) -> tuple[float, ...]:
+        """How many pixels of the image, along each axis, one that is read is of."""
+        finest = pixels_of(self.image).shape
+        sides = zip(finest, self._data.shape, self.part, strict=False)
+        return tuple(n / m * (one.step or 1) for n, m, one in sides)
+
+    @property
+    def index(self) -> Index:
+        finest, own = pixels_of(self.image).shape, self._data.shape
+        at = {axis: min(k * own[axis] // finest[axis], own[axis] - 1)
+              for axis, k in self.fixed.items()}  # fmt: skip
+        return tuple(at.get(axis, one) for axis, one in enumerate(self.part))
+
+    @property
+    def pixels(self) -> Pixels:
+        return Pixels(self._data, self.index)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        return tuple(len(range(one.start, one.stop, one.step or 1)) for one in self.part)
+
+    @property
+    def _first(self) -> tuple[float, ...]:
+        """Where the first pixel that is read lies in the image."""
+        steps = [one.step or 1 for one in self.part]
+        sides = zip(self.part, self._pixel, steps, strict=True)
+        return tuple(one.start * width / step + (width - 1) / 2 for one, width, step in sides)
+
+    @property
+    def placement(self) -> Placement:
+        own = (self.fixed, self.channel_axis, self._first, self._pixel)
+        return place(self.image, self.axes, *own)
+
+    def whole(self) -> tuple[Placement, tuple[int, ...]]:
+        """Return where strokes lie: at full resolution, in the middle of the part."""
+        finest, box = pixels_of(self.image).shape, []
+        for axis, (first, width, side) in enumerate(
+            zip(self._first, self._pixel, self.sides, strict=True)
+        ):
+            if axis in self.fixed:
+                box.append(slice(0, finest[axis]))
+                continue
+            most = min(round(side * width), finest[axis])
+            n = min(most, _STROKES_SIDE) if axis in self.together else most
+            start = round(first - (width - 1) / 2) + (most - n) // 2
+            box.append(slice(max(0, min(start, finest[axis] - n)), start + n))
+        firsts = [float(one.start) for one in box]
+        found = place(self.image, self.axes, {}, self.channel_axis, firsts)
+        return found, found.shape(tuple(box[axis].stop - box[axis].start for axis in self.axes))
+
+    def over(self, layer: Labels | None) -> Pixels | None:
+        """Return the pixels of labels over the part; all of labels that do not cover it."""
+        if layer is None:
+            return None
+        pixels = pixels_of(layer)
+        own = range(self.image.ndim) if pixels.ndim == self.image.ndim else self.axes
+        index: list[int | slice] = []
+        if pixels.ndim == len(own):
+            origin = _origin(self.image, layer, tuple(own))
+            for axis, offset, n in zip(own, origin, pixels.shape, strict=True):
+                if axis == self.channel_axis:
+                    index.append(0)
+                elif axis in self.fixed:
+                    index.append(min(max(self.fixed[axis] - offset, 0), n - 1))
+                else:
+                    width = self._pixel[axis]
+                    start = round(self._first[axis] - (width - 1) / 2) - offset
+                    stop = start + round(self.sides[axis] * width)
+                    if start < 0 or stop > n + width:
+                        break
+                    index.append(slice(start, stop, max(1, round(width))))
+        if len(index) < pixels.ndim:
+            index = [slice(None)] * pixels.ndim
+        return Pixels(pixels, tuple(index))
+
+
+def _origin(image: Image, layer: Labels, axes: tuple[int, ...]) -> list[int]:
+    """Return the pixel of an image at the first one of labels over some of its axes."""
+    world = np.zeros(image.ndim)
+    world[list(axes)] = layer.data_to_world(np.zeros(layer.ndim))
+    found = image.world_to_data(world)
+    return [round(float(found[axis])) for axis in axes]
+
+
+def narrowed(viewer: napari.Viewer, region: ImageRegion, strokes: Any = None) -> ImageRegion:
+    """Return what of a region is labelled at once: of a large image, where strokes are.
+
+    Without strokes it is what is on screen, of the level that is shown.
+    """
+    image = region.image
+    if not is_large(image):
+        return region
+    level, part = image.data_level if image.multiscale else 0, _on_screen(viewer, region)
+    finest, own = pixels_of(image).shape, levels_of(image)[level].shape
+    if strokes is not None:
+        axes = tuple(range(image.ndim)) if strokes.ndim == image.ndim else region.axes
+        sides = pixels_of(strokes).shape
+        if len(axes) == len(sides) and any(sides[k] != finest[axis] for k, axis in enumerate(axes)):
+            level, own = 0, finest
+            for axis, first, n in zip(axes, _origin(image, strokes, axes), sides, strict=True):
+                if axis != region.channel_axis:
+                    part[axis] = slice(max(0, first), min(first + n, finest[axis]))
+    box = [
+        (one.start * m // n, -(-one.stop * m // n))
+        for n, m, one in zip(finest, own, part, strict=False)
+    ]
+    shown = region.together or region.axes
+    longest = max(box[axis][1] - box[axis][0] for axis in shown)
+    step = max(1, -(-longest // _MOST_ON_SCREEN))
+    found = tuple(
+        slice(*ends, step if axis in shown and step > 1 and own[axis] > 1 else None)
+        for axis, ends in enumerate(box)
+    )
+    own_fields = (region.image, region.channel_axis, region.fixed, region.together)
+    return LargeRegion(*own_fields, level, found)
+
+
+def _on_screen(viewer: napari.Viewer, region: ImageRegion) -> list[slice]:
+    """Return the part of an image on screen, in pixels of the image, along each axis."""
+    image, dims = region.image, viewer.dims
+    finest = pixels_of(image).shape
+    part = [slice(0, n) for n in finest[: image.ndim]]
+    if dims.ndisplay == 3:
+        return part
+    half = np.array(viewer.canvas.size) / (2 * viewer.scene.camera.zoom)
+    center = np.array(viewer.scene.camera.center)[-2:]
+    corners = []
+    for signs in itertools.product((-1, 1), repeat=2):
+        point = np.array(dims.point)
+        point[list(dims.displayed)] = center + half * signs
+        corners.append(image.world_to_data(point[-image.ndim :]))
+    low, high = np.min(corners, axis=0), np.max(corners, axis=0)
+    for axis in (at - (dims.ndim - image.ndim) for at in dims.displayed):
+        if axis < 0 or axis == region.channel_axis:
+            continue
+        n = finest[axis]
+        first, last = max(0, math.floor(low[axis])), min(n, math.ceil(high[axis]) + 1)
+        if last - first >= min(n, 2):  # else the image is out of sight
+            part[axis] = slice(first, last)
+    return part
+
+
+class SpreadArray:
+    """An array with axes of one pixel more, which stand for all channels."""
+
+    def __init__(self, array: Any, axes: tuple[int, ...]) -> None:
+        self._array, self._axes, self.dtype = array, axes, array.dtype
+        shape = list(array.shape)
+        for axis in axes:
+            shape.insert(axis, 1)
+        self.shape, self.ndim = tuple(shape), len(shape)
+
+    def __getitem__(self, index: Any) -> Any:
+        given = index if isinstance(index, tuple) else (index,)
+        given = (*given, *(slice(None),) * (self.ndim - len(given)))
+        inner = tuple(one for axis, one in enumerate(given) if axis not in self._axes)
+        found = np.asarray(self._array[inner])
+        own = [axis for axis in self._axes if isinstance(given[axis], slice)]
+        n_gone = [sum(not isinstance(one, slice) for one in given[:axis]) for axis in own]
+        return np.expand_dims(found, [axis - n for axis, n in zip(own, n_gone, strict=True)])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        return np.asarray(self[(slice(None),) * self.ndim], dtype)
+
+
+class GrowingLevels:
+    """The levels of a mask that is being written, for a layer: coarse ones follow each tile.
+
+    Fine ones are read from the store, the others kept in memory.
+    """
+
+    def __init__(self, store: LabelStore, plan: Plan, done: Any) -> None:
+        self._store, self._plan = store, plan
+        shapes = plan.level_shapes()
+        self._first = next(
+            (k for k, shape in enumerate(shapes) if math.prod(shape) <= _MOST_IN_MEMORY),
+            len(shapes) - 1,
+        )
+        kept = range(self._first, len(shapes))
+        self.arrays: list[Any] = [store.level(k) for k in range(self._first)]
+        self.arrays += [np.asarray(store.level(k)[...]) for k in kept]
+        self._steps = {k: [1] * len(plan.shape) for k in kept}
+        for k in kept:
+            for level in range(k):
+                pairs = zip(self._steps[k], plan.steps_between(level), strict=True)
+                self._steps[k] = [a * b for a, b in pairs]
+        for tile in done:
+            if tile[0] == 0 and not self._is_there(tile, done):
+                self.take(tile)
+
+    def _is_there(self, tile: tuple[int, ...], done: Any) -> bool:
+        """Tell whether the coarse level that is kept was written for a tile."""
+        own: tuple[int, ...] | None = tile
+        for _ in range(self._first):
+            own = None if own is None else self._plan.coarser(own)
+        return own in done
+
+    def take(self, tile: tuple[int, ...]) -> None:
+        """Bring a tile of the finest level, just written, into the coarse levels."""
+        region = self._plan.region(tile[1:])
+        labels: NDArray[Any] = self._store.read(0, region)
+        for k, steps in self._steps.items():
+            where, every = [], []
+            for one, step in zip(region, steps, strict=True):
+                start, stop = -(-one.start // step), -(-one.stop // step)
+                where.append(slice(start, stop))
+                every.append(slice(start * step - one.start, None, step))
+            self.arrays[k][tuple(where)] = labels[tuple(every)]

@@ -1,0 +1,195 @@
+"""A large image with what is to be done with it, and what any of its tiles takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from napari_saf.device import memory_errors_translated, memory_limit
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, load_recipe, open_lazily, spelled
+from napari_saf.methods import AbstractMethod
+from napari_saf.parameters import to_plain
+from napari_saf.problem import ImageOptions
+from napari_saf.tiles._plan import Plan, make_plan
+from napari_saf.tiles._store import LabelStore
+
+LEARN_PIXELS = 2**20
+_MOST_SENT = 2**26
+"""Bytes of an array in memory that may be sent to other processes, with every tile."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What a worker needs to label any tile; an image in a file is opened where it is read."""
+
+    plan: Plan
+    image: LazyImage | tuple[str, int | None]
+    mask: LazyImage | str | None
+    out: Path
+
+    def opened(self, image: Any) -> LazyImage:
+        if isinstance(image, LazyImage):
+            return image
+        path, axis = image if isinstance(image, tuple) else (image, None)
+        return _opened(path, axis, json.dumps(self.plan.source))
+
+    def do(self, tile: tuple[int, ...]) -> dict[int, int]:
+        """Label a tile of the finest level, or make one of a coarser level; return its sizes."""
+        level, *place = tile
+        region = self.plan.region(place, level)
+        store = LabelStore(self.out)
+        if level:
+            steps = self.plan.steps_between(level - 1)
+            shape = self.plan.level_shapes()[level - 1]
+            sides = zip(region, steps, shape, strict=True)
+            finer = tuple(slice(r.start * k, min(r.stop * k, n)) for r, k, n in sides)
+            every = tuple(slice(None, None, k) for k in steps)
+            store.write(level, region, store.read(level - 1, finer)[every])
+            return {}
+        with memory_errors_translated("choose smaller tiles"):
+            labels = self.label(region)
+        store.write(0, region, labels)
+        counts = np.bincount(labels.ravel())
+        return {int(n): int(counts[n]) for n in np.flatnonzero(counts) if n}
+
+    def label(self, region: Region) -> Any:
+        """Return the labels of a region."""
+        crop = self.plan.surroundings(region)
+        values = self.opened(self.image).read(crop)
+        mask: Any = self.mask
+        if mask is not None and mask != "finite":
+            mask = self.opened(mask).read(crop)[..., 0] != 0
+        try:
+            labels = self.plan.label(values, mask)
+        except SafError as error:
+            raise type(error)(f"at {spelled(region)}: {error}") from error
+        inner = zip(region, crop, strict=True)
+        return labels[tuple(slice(r.start - c.start, r.stop - c.start) for r, c in inner)]
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(path: str, channel_axis: int | None, state: str) -> LazyImage:
+    """Open a file once for all tiles of a run; `state` tells runs apart."""
+    return open_lazily(path, channel_axis)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeJob:
+    """A large image with what is to be done with it, checked; `plan` is made when it is asked for.
+
+    See `label_large` for the parameters.
+    """
+
+    image: LazyImage
+    mask: LazyImage | Literal["finite"] | None
+    recipe: Recipe
+    tile: int | None = None
+    learn_pixels: int = LEARN_PIXELS
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        recipe: Any,
+        *,
+        mask: Any = None,
+        channel_axis: int | None = None,
+        tile: int | None = None,
+        learn_pixels: int = LEARN_PIXELS,
+    ) -> LargeJob:
+        """Open the image and its mask, and check that they fit."""
+        found = _recipe_of(recipe)
+        if channel_axis is None and found.options is not None:
+            channel_axis = found.options.channel_axis
+        image = open_lazily(source, channel_axis)
+        if mask is not None and not (isinstance(mask, str) and mask == "finite"):
+            mask = open_lazily(mask)
+            if mask.shape != image.shape or mask.n_channels != 1:
+                raise InvalidInput(f"mask: expected the shape {image.shape}, got {mask.shape}")
+        for name, value, least in (("tile", tile, 16), ("learn_pixels", learn_pixels, 1)):
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise InvalidInput(f"{name}: expected {least} or more, got {value!r}")
+        return cls(image, mask, found, tile, learn_pixels)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What tells whether image and mask changed."""
+        own = self.mask.state if isinstance(self.mask, LazyImage) else self.mask
+        return {"image": self.image.state, "mask": own}
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What is asked for, as JSON holds it."""
+        recipe, options = self.recipe, self.recipe.options
+        plain = {
+            "method": recipe.method.name,
+            "parameters": to_plain(recipe.method),
+            "input": None if options is None else options.to_plain(),
+            "level": recipe.level,
+            "taught": None if recipe.taught is None else recipe.taught.entries(),
+            "tile": self.tile,
+            "learn_pixels": self.learn_pixels,
+        }
+        return dict(json.loads(json.dumps(plain)))
+
+    def plan(self) -> Plan:
+        """Learn from blocks; the same image and request give the same plan."""
+        own = make_plan(
+            self.image,
+            self.mask,
+            self.recipe,
+            tile=self.tile,
+            learn_pixels=self.learn_pixels,
+            request=self.request,
+        )
+        return own.model_copy(update={"source": json.loads(json.dumps(self.state))})
+
+    def probe(self, plan: Plan) -> tuple[float, float]:
+        """Label a tile in the middle of the image; return seconds, and bytes of the fields."""
+        tiles, needs = plan.tiles(), [0.0]
+        region = plan.region(tiles[len(tiles) // 2])
+        work = self.work(plan, Path(), is_sent=False)
+        with memory_limit(None, lambda need, room: needs.append(need)):
+            began = time.perf_counter()
+            work.label(region)
+            return time.perf_counter() - began, max(needs)
+
+    def work(self, plan: Plan, out: Path, is_sent: bool) -> Work:
+        """Return what labels tiles, here or, if it `is_sent`, in other processes."""
+
+        def sent(image: LazyImage) -> Any:
+            if not is_sent:
+                return image
+            if os.path.exists(image.source):
+                return os.path.abspath(image.source), image.given_axis
+            if image.n_bytes_in_memory > _MOST_SENT:
+                raise InvalidInput(
+                    "source: an array in memory is not sent to other processes; save it as zarr "
+                    "or .npy and give its path, or do without --jobs and client"
+                )
+            return image
+
+        mask = sent(self.mask) if isinstance(self.mask, LazyImage) else self.mask
+        return Work(plan, sent(self.image), mask, out.absolute())
+
+
+def _recipe_of(given: Any) -> Recipe:
+    if isinstance(given, (str, os.PathLike)):
+        return load_recipe(given)
+    if isinstance(given, PrototypeSet):
+        return given.recipe()
+    if isinstance(given, AbstractMethod):
+        return Recipe(given, ImageOptions(), {})
+    if not isinstance(given, Recipe):
+        raise InvalidInput(
+            f"recipe: expected a Recipe, its path, a PrototypeSet or a method, got {given!r:.60}"
+        )
+    return given

@@ -1,0 +1,257 @@
+"""Large images in the app: parts on screen, strokes in regions, and everything in tiles."""
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from gui_cases import TIMEOUT, blocks
+
+import napari_saf as saf
+from napari_saf._gui.layers import large, masks
+from napari_saf._gui.layers.placement import ImageRegion
+from napari_saf._gui.scribbles.dock import ScribblesWidget
+from napari_saf._gui.segment.dock import SegmentWidget
+from napari_saf.problem import ImageOptions
+from napari_saf.tiles import LabelStore, LargeJob, iterate_large
+
+pytestmark = [pytest.mark.gui]
+
+SIDE = 192
+
+
+def sheet(side=SIDE):
+    """Return an RGB image of squares of four colours."""
+    return np.tile(blocks(64), (3, 3, 1))[:side, :side]
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch):
+    monkeypatch.setattr(large, "LARGE", 100 * 100)
+    monkeypatch.setattr(large, "_MOST_IN_MEMORY", 100 * 100)
+    monkeypatch.setattr(large, "_STROKES_SIDE", 48)
+
+
+@pytest.fixture
+def pyramid(tmp_path):
+    """A pyramid in a folder, as arrays of zarr."""
+    group = zarr.open_group(tmp_path / "sheet.zarr", mode="w")
+    for level in range(3):
+        step = 2**level
+        group.create_array(str(level), data=sheet()[::step, ::step], chunks=(32, 32, 3))
+    return [group[str(level)] for level in range(3)]
+
+
+@pytest.fixture
+def image(model, pyramid):
+    return model.add_image(pyramid, multiscale=True, rgb=True, name="sheet", scale=(2, 2))
+
+
+def look_at(model, row, column, n_pixels):
+    """Show so many pixels of the canvas around a place of an image of scale 2."""
+    model.canvas.size = (n_pixels, n_pixels)
+    model.scene.camera.zoom = 0.5
+    model.scene.camera.center = (0, 2 * row, 2 * column)
+
+
+def whole_region(image):
+    return ImageRegion(image, None, {}, (0, 1))
+
+
+def test_what_is_in_memory_is_not_large(model, image):
+    assert large.is_large(image)
+    assert not large.is_large(model.add_image(sheet(), rgb=True))
+    assert large.is_large(model.add_image(da.from_array(sheet()), rgb=True))
+    assert not large.is_large(model.add_image(da.from_array(sheet(64)), rgb=True))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_part_lies_where_it_was_read(model, image, level):
+    look_at(model, 70, 100, 40)
+    image.locked_data_level = level
+    region = large.narrowed(model, whole_region(image))
+    pixels = region.pixels.read(lambda: False)
+    assert pixels.shape[:2] == region.shape
+    place = region.placement.transform
+    centre = image.world_to_data(
+        place["translate"] + place["scale"] * (np.array(region.shape) // 2)
+    )
+    row, column = np.round(centre).astype(int) // 2**level * 2**level
+    middle = pixels[region.shape[0] // 2, region.shape[1] // 2]
+    np.testing.assert_array_equal(middle, sheet()[row, column])
+    assert abs(np.array(region.shape) * 2**level - 40).max() <= 2 * 2**level
+
+
+def test_an_image_without_levels_is_thinned_out(model, monkeypatch):
+    monkeypatch.setattr(large, "_MOST_ON_SCREEN", 50)
+    layer = model.add_image(da.from_array(sheet()), rgb=True)
+    model.reset_view()
+    region = large.narrowed(model, whole_region(layer))
+    assert region.shape == (48, 48)
+    np.testing.assert_allclose(region.placement.transform["scale"], 4)
+
+
+def test_a_mask_is_cut_as_the_image_is(model, image):
+    look_at(model, 70, 100, 40)
+    for level, step in ((0, 1), (1, 2)):
+        image.locked_data_level = level
+        region = large.narrowed(model, whole_region(image))
+        labels = model.add_labels(np.arange(SIDE**2).reshape(SIDE, SIDE), scale=(2, 2))
+        own = region.over(labels).read(lambda: False)
+        assert own.shape == region.shape
+        np.testing.assert_array_equal(np.diff(own, axis=1), step)
+
+
+def test_run_labels_what_is_on_screen(model, image, open_on, run):
+    look_at(model, 96, 96, 64)
+    image.locked_data_level = 0
+    dock = open_on(model, SegmentWidget)
+    assert not dock.large.isHidden()
+    result = run(dock)
+    layer = next(one for one in reversed(model.layers) if "SAF" in one.name)
+    assert result.labels.shape == layer.data.shape
+    assert max(result.labels.shape) <= 70
+    origin = image.world_to_data(layer.data_to_world((0, 0)))
+    np.testing.assert_allclose(origin, 96 - 32, atol=1.5)
+
+
+def wait_for_all(dock, qtbot):
+    qtbot.waitUntil(lambda: not dock.large.is_busy, timeout=TIMEOUT)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 32 pixels."""
+    own = LargeJob.of.__func__
+
+    def of(cls, *given, **more):
+        return own(cls, *given, **more | {"tile": 32})
+
+    monkeypatch.setattr(LargeJob, "of", classmethod(of))
+
+
+def pause_after(n_tiles, dock, monkeypatch):
+    """Press Pause once so many tiles are there."""
+    own, taken = large.GrowingLevels.take, []
+
+    def take(levels, tile):
+        own(levels, tile)
+        taken.append(tile)
+        if len(taken) == n_tiles:
+            dock.large._task.cancel()
+
+    monkeypatch.setattr(large.GrowingLevels, "take", take)
+
+
+def test_everything_is_labelled_and_gone_on_with(
+    model, image, open_on, qtbot, tmp_path, small_tiles, monkeypatch
+):
+    out = tmp_path / "m.ome.zarr"
+    dock = open_on(model, SegmentWidget)
+    dock.large.store.set_path(out)
+    pause_after(3, dock, monkeypatch)
+    dock.large.start()
+    wait_for_all(dock, qtbot)
+    assert "paused" in dock.large.status.text
+    assert (tmp_path / "m.ome.zarr.journal").read_text().count("\n") == 1 + 3
+
+    # as after a restart: another dock, with other settings
+    other = open_on(model, SegmentWidget)
+    other.input.scale.set_value(9)
+    other.large.store.set_path(out)
+    other.large.start()
+    wait_for_all(other, qtbot)
+    assert other.large.status.text.startswith("done: 36 tiles"), other.large.status.text
+    expected = saf.label_large(
+        tmp_path / "sheet.zarr" / "0",
+        dock._learner(dock.form)(lambda: False),
+        tmp_path / "e.ome.zarr",
+        tile=32,
+    )
+    store = LabelStore(out)
+    np.testing.assert_array_equal(store.read(0, (slice(None),) * 2), expected.labels[:])
+    shown_levels = large.levels_of(other.large.layer)
+    for shown, stored in zip(shown_levels, store.levels(), strict=True):
+        np.testing.assert_array_equal(np.asarray(shown), stored[...])
+    np.testing.assert_allclose(other.large.layer.extent.world, image.extent.world)
+
+
+def test_a_store_that_is_whole_is_shown_and_another_one_stays(
+    model, image, open_on, qtbot, tmp_path
+):
+    out = tmp_path / "m.ome.zarr"
+    dock = open_on(model, SegmentWidget)
+    for _ in range(2):
+        dock.large.store.set_path(out)
+        dock.large.start()
+        wait_for_all(dock, qtbot)
+        assert dock.large.status.text.startswith("done")
+        model.layers.remove(dock.large.layer)
+    dock.input.scale.set_value(9)
+    dock.large.start()
+    wait_for_all(dock, qtbot)
+    assert dock.large.status.is_error and "choose another folder" in dock.large.status.text
+
+
+def test_strokes_in_regions_teach_together(model, image, open_on, settle, qtbot, tmp_path):
+    dock = open_on(model, ScribblesWidget)
+    dock.input.scale.set_value(3)
+    dock.input.choose(features="intensity")
+    for row, classes in ((64, (1, 2)), (128, (3, 4))):
+        # The four colours meet in the middle of the region; each region has two of them painted.
+        look_at(model, row, 96, 48)
+        dock.buttons["new_strokes"].click()
+        assert dock.strokes.layer.data.shape == (48, 48)
+        for number, column in zip(classes, (12, 36), strict=True):
+            at = 12 if row == 64 else 36
+            rows = np.arange(at, at + 4)
+            dock.strokes.layer.data_setitem((rows, np.full(4, column)), number)
+        settle(dock, 60)
+    recipe = dock._results.learner(dock.form)(lambda: False)
+    assert sorted(recipe.taught.by_label()) == [1, 2, 3, 4]
+    assert recipe.taught.names[2] == "class 2"
+    dock.large.store.set_path(tmp_path / "m.ome.zarr")
+    dock.large.start()
+    wait_for_all(dock, qtbot)
+    labels = np.asarray(large.levels_of(dock.large.layer)[0])
+    assert set(np.unique(labels)) == {1, 2, 3, 4}
+
+
+def test_a_dock_that_goes_ends_the_work(model, image, open_on, qtbot, tmp_path, small_tiles):
+    dock = open_on(model, SegmentWidget)
+    dock.large.store.set_path(tmp_path / "m.ome.zarr")
+    dock.large.start()
+    qtbot.waitUntil(lambda: dock.large.layer is not None, timeout=TIMEOUT)
+    dock.shut_down()
+    assert (tmp_path / "m.ome.zarr.journal").exists()
+
+
+@pytest.mark.parametrize("shape", [(75, 90), (64, 33)])
+def test_levels_grow_as_the_store_has_them(tmp_path, shape):
+    pixels = sheet()[: shape[0], : shape[1]]
+    points = saf.PrototypeSet(
+        np.eye(3, dtype=np.float32), options=ImageOptions("intensity", 3, scaling=(0, 255))
+    )
+    job = LargeJob.of(pixels, points, tile=16)
+    store, levels = LabelStore(tmp_path / "m.ome.zarr"), None
+    for step in iterate_large(job, store.path):
+        if levels is None or len(step.done) == 9:  # anew, as when it is gone on with
+            levels = large.GrowingLevels(store, step.plan, step.done)
+        elif step.tile[0] == 0:
+            levels.take(step.tile)
+    for shown, stored in zip(levels.arrays, store.levels(), strict=True):
+        np.testing.assert_array_equal(np.asarray(shown), stored[...])
+
+
+def test_a_large_mask_is_opened_without_being_read(model, tmp_path, monkeypatch):
+    out = tmp_path / "m.ome.zarr"
+    pixels = np.tile(sheet(), (2, 2, 1))
+    points = np.eye(3, dtype=np.float32)
+    options = ImageOptions("intensity", 3, scaling=(0, 255))
+    saf.label_large(pixels, saf.PrototypeSet(points, names={1: "red"}, options=options), out)
+    whole = masks.read_layer(out)
+    monkeypatch.setattr(masks, "LARGE", 100)
+    data, arguments, kind = masks.read_layer(out)
+    assert kind == "labels" and isinstance(data[0], zarr.Array) and len(data) == 2
+    layer = model.add_labels(data, **arguments)
+    np.testing.assert_array_equal(np.asarray(layer.data[0]), whole[0])
+    assert layer.metadata["class_names"] == {1: "red"}
