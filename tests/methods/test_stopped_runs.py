@@ -40,12 +40,6 @@ OTHERS = {
 CASES = FLOWS | FAIR | OTHERS
 
 
-@pytest.fixture(params=list(CASES))
-def case(request):
-    method, options = CASES[request.param]
-    return method, saf.Problem.from_image(IMAGE, max_side=None, **options)
-
-
 def run(method, problem, n_questions=None, initial=None):
     """Return the outcome of a run, stopped after so many questions, and how often it asked."""
     asked = itertools.count()
@@ -60,9 +54,17 @@ def same(left, right):
     return float(np.mean(columns[0] == columns[1]))
 
 
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request):
+    """A method, a problem, the outcome in one go, and how often that asked."""
+    method, options = CASES[request.param]
+    problem = saf.Problem.from_image(IMAGE, max_side=None, **options)
+    return method, problem, *run(method, problem)
+
+
 def test_a_run_that_was_stopped_twice_ends_as_one_in_one_go(case):
-    method, problem = case
-    whole, n_asked = run(method, problem)
+    method, problem, whole, n_asked = case
+    n_before = 0
     for share in (0.3, 0.7):
         stopped, _ = run(method, problem, int(share * n_asked))
         assert stopped.status is saf.Status.CANCELLED
@@ -72,39 +74,29 @@ def test_a_run_that_was_stopped_twice_ends_as_one_in_one_go(case):
         assert same(end, whole) >= {"fair": 0.96, "slk": 0.98}.get(method.name, 0.99)
         last = end.history.objective[-1], whole.history.objective[-1]
         assert last[0] == pytest.approx(last[1], rel=2e-3)
+        assert end.recipe == method.recipe(problem)
+        assert end.assignment.shape == whole.assignment.shape
+        assert np.abs(end.uncertainty - whole.uncertainty).mean() < 0.05
+        if len(again.history) > 1:
+            n_before = len(again.history)
+            check_time_counts_and_records_go_on(method, problem, again, end)
+    assert n_before
 
 
-def test_time_counts_and_records_go_on(case):
-    method, problem = case
-    whole, n_asked = run(method, problem)
-    shares = iter((0.6, 0.8, 0.9, 0.99))
-    n_before = 0
-    while n_before < 2:
-        stopped, _ = run(method, problem, int(next(shares) * n_asked))
-        n_before = len(stopped.history)
+def check_time_counts_and_records_go_on(method, problem, stopped, end):
     first = next(iter(method.iterate(problem, stopped)))
     assert first.record.time == stopped.history.time[-1]
-    end, _ = run(method, problem, initial=stopped)
+    n_kept = len(stopped.history) - 1
     for name in ("time", "n_evaluations", "entropy", "objective", "label_shares"):
-        before = getattr(stopped.history, name)[: n_before - 1]
-        np.testing.assert_array_equal(getattr(end.history, name)[: n_before - 1], before)
+        before = getattr(stopped.history, name)[:n_kept]
+        np.testing.assert_array_equal(getattr(end.history, name)[:n_kept], before)
     assert (np.diff(end.history.time) >= 0).all()
     assert (np.diff(end.history.n_evaluations) >= 0).all()
     assert end.n_evaluations >= stopped.n_evaluations and end.seconds > stopped.seconds
-    assert end.assignment.shape == whole.assignment.shape
-    assert np.abs(end.uncertainty - whole.uncertainty).mean() < 0.05
-
-
-def test_the_recipe_is_that_of_the_run_in_one_go(case):
-    method, problem = case
-    _, n_asked = run(method, problem)
-    end, _ = run(method, problem, initial=run(method, problem, n_asked // 2)[0])
-    assert end.recipe == method.recipe(problem)
 
 
 def test_what_had_hardly_begun_begins_again(case):
-    method, problem = case
-    whole, _ = run(method, problem)
+    method, problem, whole, _ = case
     stopped, _ = run(method, problem, 1)
     end, _ = run(method, problem, initial=stopped)
     np.testing.assert_array_equal(end.labels, whole.labels)
@@ -112,7 +104,7 @@ def test_what_had_hardly_begun_begins_again(case):
 
 
 def test_the_limit_of_steps_counts_those_before(case):
-    method, problem = case
+    method, problem, *_ = case
     part = method.run(problem, max_iterations=1)
     end = method.run(problem, part, max_iterations=2)
     whole = method.run(problem, max_iterations=2)
