@@ -148,10 +148,14 @@ def test_every_command_is_described_and_shown() -> None:
 def test_every_dock_has_its_page() -> None:
     manifest = yaml.safe_load((ROOT / "napari.yaml").read_text(encoding="utf-8"))
     own = [text for page, text in TEXTS.items() if page.parent.name == "docs"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     pages = [" ".join(text.split()) for text in own]
     for widget in manifest["contributions"]["widgets"]:
         title = f"{widget['display_name']} (napari-saf)"
         assert any(title in text for text in pages), title
+        page = f"docs/{widget['command'].partition('.')[2]}.md"  # opened by the help button
+        assert included[page] == f"napari_saf/_{page}"
 
 
 def test_the_quick_start_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
