@@ -61,8 +61,8 @@ _APPLY = [
     _WINDOW,
     click.Option(["--reconstruction"], type=click.Choice(RECONSTRUCTIONS), default="blended",
                  show_default=True, help="How images are rebuilt: atoms at the matched "
-                 "centres; beside them the nearest atom of each pixel; each with a contrast "
-                 "and brightness of its own."),
+                 "centres; beside them the nearest atom of each pixel; or the atom around each "
+                 "pixel that fits best with a contrast and brightness of its own."),
     _CHANNELS,
     click.Option(["--format", "mask_format"], type=click.Choice(list(io.MASK_SUFFIXES)),
                  default=".tif", show_default=True, help="Format of the masks."),

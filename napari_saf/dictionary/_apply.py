@@ -179,7 +179,8 @@ class Application:
         scaled = (scaled / (scaling.high - scaling.low)).astype(np.float32)
         pixels = torch.from_numpy(scaled).movedim(-1, 0).to(self._atoms.device)
         field = PatchField(pixels, size)
-        own = field.match(self._atoms)
+        any_contrast = self._dictionary.any_contrast
+        own = field.match(self._atoms, any_contrast=any_contrast)
         self._raise_if_cancelled()
         within = own.within(self._dictionary.shift_window)
         labels = self._flow_labels(within.distances, method, window)
@@ -202,7 +203,10 @@ class Application:
             (self._fit[core], fit),
         ):
             target[...] = values.view(shape).cpu().numpy()
-        self._paint(labels, matched, field, outer)
+        if self._reconstruction != "fitted":
+            self._paint(labels, matched, field, outer)
+        elif not any_contrast:
+            own = field.match(self._atoms, any_contrast=True)
         if self._reconstruction == "matched":
             index = labels * N_SYMMETRIES + own.of(labels, nodes).symmetries
             self._around[core] = index.to(torch.int32).view(shape)
@@ -245,14 +249,17 @@ class Application:
     ) -> None:
         """Add atoms, each turned back, at its place; better fits weigh more but for "matched"."""
         size, width = self._dictionary.patch_size, self._pixels.shape[1]
-        scale = max(self._dictionary.distance, 1e-12)
+        any_contrast = self._dictionary.any_contrast
+        is_fitted = self._reconstruction == "fitted" or any_contrast
+        # Of the distance to an atom about half is brightness and contrast.
+        scale = max(self._dictionary.distance, 1e-12) / (1 + (is_fitted and not any_contrast))
         index = labels * N_SYMMETRIES + matched.symmetries
         step = max(1, _CHUNK_BYTES // (4 * self._sums.shape[1] * size**2))
         for start in range(0, len(index), step):
             rows = slice(start, start + step)
             places, distances = matched.places[rows], matched.distances[rows]
             patches = self._turned[index[rows]]
-            if self._reconstruction == "fitted":
+            if is_fitted:
                 patches, distances = _fit(patches, field.blocks(places))
             weights = torch.ones_like(distances)
             if self._reconstruction != "matched":

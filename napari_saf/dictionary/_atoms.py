@@ -15,7 +15,7 @@ from pydantic import Field
 
 from napari_saf.arrays import check_size
 from napari_saf.device import torch
-from napari_saf.dictionary._distance import all_transforms, check_odd
+from napari_saf.dictionary._distance import all_transforms, check_odd, shapes
 from napari_saf.dictionary._sample import distances_between
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last
@@ -44,7 +44,7 @@ class _Header(VersionedModel):
     patch_size: _Count
     channels: _Count
     scaling: _Scaling
-    invariance: Literal["dihedral-8"]
+    invariance: Literal["dihedral-8", "dihedral-8 contrast"]
     s: float
     window: _Count
     shift_window: _Count
@@ -64,6 +64,7 @@ class PatchAtoms:
     s: float = 0.0
     window: int = 3
     shift_window: int = 3
+    any_contrast: bool = False
     distance: float = 0.0
     images: tuple[str, ...] = ()
     software: str = dataclasses.field(
@@ -141,8 +142,12 @@ class PatchAtoms:
         return turned.movedim(2, -1).numpy().copy()
 
     def distances(self) -> NDArray[np.float32]:
-        """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries."""
+        """Return the squared distances (n_atoms, n_atoms) of atoms, least over the symmetries.
+
+        Those of their shapes if brightness and contrast do not count.
+        """
         atoms = torch.from_numpy(self.atoms).movedim(-1, 1).contiguous()
+        atoms = shapes(atoms) if self.any_contrast else atoms
         return distances_between(atoms, self.patch_size).numpy()
 
     def embedding(self) -> NDArray[np.float64]:
@@ -183,7 +188,7 @@ class PatchAtoms:
             "patch_size": self.patch_size,
             "channels": self.n_channels,
             "scaling": dataclasses.asdict(self.scaling),
-            "invariance": "dihedral-8",
+            "invariance": "dihedral-8 contrast" if self.any_contrast else "dihedral-8",
             "usage": self.usage.tolist(),
             "images": list(self.images),
         }
@@ -217,5 +222,6 @@ class PatchAtoms:
                 usage=np.array(header.usage, dtype=np.int64),
                 scaling=Scaling(header.scaling.low, header.scaling.high),
                 images=tuple(header.images),
+                any_contrast="contrast" in header.invariance,
                 **{name: getattr(header, name) for name in _PLAIN},
             )

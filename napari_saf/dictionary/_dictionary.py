@@ -63,7 +63,7 @@ class PatchDictionary(PatchAtoms):
         How many pixels each atom labelled while learning.
     scaling : Scaling
         From the values of an image to those of the atoms.
-    s, window, shift_window
+    s, window, shift_window, any_contrast
         Of the learning: see `PatchDictionaryLearning`, and the side of the averaging window.
     distance : float
         Mean squared distance of a patch to its atom while learning.
@@ -111,9 +111,9 @@ class PatchDictionary(PatchAtoms):
         InvalidInput
             If images or parameters do not suit.
         """
-        options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "window": window}
-        options |= {"channel_axis": channel_axis, "names": names}
-        return run_to_end(cls.iterate(images, **options)).dictionary
+        options |= {"n_atoms": n_atoms, "patch_size": patch_size, "s": s, "names": names}
+        steps = cls.iterate(images, window=window, channel_axis=channel_axis, **options)
+        return run_to_end(steps).dictionary
 
     @staticmethod
     def iterate(
@@ -163,8 +163,8 @@ class PatchDictionary(PatchAtoms):
             "matched": each pixel puts the atom of its label at the matched centre, eq. (6.14).
             "blended": besides, each pixel puts its nearest atom around itself; better fits
             weigh more.
-            "fitted": as "blended", and every atom put down has a brightness and a contrast of
-            its own.
+            "fitted": each pixel puts only the atom around itself that fits best with a brightness
+            and a contrast of its own.
         rho : float
             > 0; the smaller, the more the patches count against the neighbours.
         device : str
@@ -233,6 +233,9 @@ class PatchDictionaryLearning(AbstractFlow):
     shift_window: int = parameter(
         3, label="Shifts", minimum=1, maximum=15, step=2, advanced=True,
         help="Side of the window within which a patch may shift to fit its atom, an odd number.")
+    any_contrast: bool = parameter(
+        False, label="Any contrast", advanced=True,
+        help="Atoms stand for patches of any brightness and contrast: their shape alone counts.")
     refinements: int = parameter(
         5, label="Refinements", minimum=0, maximum=100, advanced=True,
         help="Rounds in which every sampled patch goes to its nearest atom and the atoms follow.")
@@ -275,6 +278,7 @@ class PatchDictionaryLearning(AbstractFlow):
             s=float(self.s),
             window=int(grids[0].window[0]),
             shift_window=int(self.shift_window),
+            any_contrast=self.any_contrast,
             distance=training.objective[-1],
         )
         values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
@@ -282,9 +286,9 @@ class PatchDictionaryLearning(AbstractFlow):
             "labels": training.patches.to_images(result.labels),
             "prototypes": prototypes,
             "recipe": self.recipe(call.problem),
+            "alignment": tuple(training.objective),
         }
-        alignment = tuple(training.objective)
-        return LearnedDictionary(**values, dictionary=dictionary, alignment=alignment)
+        return LearnedDictionary(**values, dictionary=dictionary)
 
     def _check(self, problem: Problem) -> tuple[tuple[GridGraph, ...], Scaling]:
         graph, options = problem.graph, problem.options
@@ -355,11 +359,10 @@ class _Training:
         if not (block > 0).any():
             raise InvalidInput("image: expected differing patches, all of those sampled are equal")
         sigma2 = method.width * float(block[block > 0].median())
-        order = pick_far_apart(block, method.n_atoms)
-        n_chosen = len(order)
-        order += sorted(set(range(len(block))).difference(order))
+        chosen = pick_far_apart(block, method.n_atoms)
+        order = chosen + sorted(set(range(len(block))).difference(chosen))
         self._landmarks, block = self._landmarks[order], block[order][:, order]
-        distances = self.patches.distances(self._landmarks[:n_chosen], call.cancelled)
+        distances = self.patches.distances(self._landmarks[: len(chosen)], call.cancelled)
         n_columns = distances.shape[1]
         self.atoms = centres_of(self._landmarks[:n_columns], method.patch_size).contiguous()
         is_reduced = n_columns < method.n_atoms and not call.cancelled()
@@ -400,7 +403,8 @@ class _Training:
             )
             return last
 
-        result = yield from map_steps(run_flow(self._method, self.flow(), self._call), with_atoms)
+        method, steps = self._method, run_flow(self._method, self.flow(), self._call)
+        result = yield from map_steps(steps, with_atoms)
         rows = torch.from_numpy(result.assignment)[self._sample_nodes.cpu()]
         weights, labels = (tensor.to(self.atoms.device) for tensor in rows.max(dim=1))
         if self._kernel is not None:  # else it was cancelled before
@@ -408,8 +412,10 @@ class _Training:
             scores = self._kernel.new_zeros(len(self.atoms), self._kernel.shape[1])
             scores.index_add_(0, labels, self._kernel * weights[:, None])
             best = self._landmarks[scores.argmax(dim=1)]
-            self.atoms = centres_of(best, self._method.patch_size).contiguous()
-        updates = refine_atoms(self._sample, self.atoms, labels, weights, self._method.refinements)
+            self.atoms = centres_of(best, method.patch_size).contiguous()
+        updates = refine_atoms(
+            self._sample, self.atoms, labels, weights, method.refinements, method.any_contrast
+        )
         for self.atoms, objective, left in updates:
             self.objective.append(objective)
             if self._call.cancelled():
@@ -431,7 +437,8 @@ class _Training:
         columns = torch.from_numpy(nodes - 1).to(self.atoms.device)
         before = self.atoms if self._live is None else self._live
         weights = torch.ones(len(columns), device=self.atoms.device)
-        self._live, _ = update_atoms(self._sample[:_LIVE_SAMPLES], before, columns, weights)
+        sample, any_contrast = self._sample[:_LIVE_SAMPLES], self._method.any_contrast
+        self._live, _ = update_atoms(sample, before, columns, weights, any_contrast)
         empty = torch.bincount(columns, minlength=len(self.atoms)).cpu().numpy() == 0
         atoms = _flat(self._live)
         atoms[empty] = np.nan

@@ -9,6 +9,11 @@ zero-mean parts P° and Q° of N pixels,
 so only the last term needs the transforms: one correlation of the image with 8 filters a patch.
 Where the terms nearly cancel, the distance of the best transform is computed anew from its
 differences. Eq. (6.8) of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
+
+The distance under any contrast is the least |T P_j - g Q - m|^2 over gains g >= 0 and offsets m,
+one for all channels. With the means over all values taken out it is, by the same correlation,
+
+    |P°|^2 - max(0, <P, T^-1 Q°>)^2 / |Q°|^2.
 """
 
 from __future__ import annotations
@@ -167,6 +172,13 @@ def windows_of(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
     return found.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
 
 
+def shapes(patches: torch.Tensor) -> torch.Tensor:
+    """Return patches (..., channels, p, p) without their means, of length 1; flat ones are 0."""
+    zero_mean = patches - patches.mean(dim=(-3, -2, -1), keepdim=True)
+    lengths = zero_mean.square().sum(dim=(-3, -2, -1), keepdim=True).sqrt()
+    return zero_mean.div_(lengths.clamp_(min=1e-12))
+
+
 class Matches(NamedTuple):
     """Patches matched to atoms: all interior ones to each, in tables (n_atoms, height, width).
 
@@ -214,7 +226,12 @@ class PatchField:
             sums = total.narrow(axis, patch_size, length) - total.narrow(axis, 0, length)
         means = sums[:-1] / count
         energy = (sums[-1] - count * means.square().sum(dim=0)).clamp_(min=0)
+        # All channels have one offset where contrasts are fitted.
+        self._between = (self._offset - self._offset.mean()).float()
+        spread = means + self._between
+        spread = (spread - spread.mean(dim=0)).square_().sum(dim=0)
         self._means, self._energy = means.float(), energy.float()
+        self._contrast = (energy + count * spread).float()
         self._norm = sums[-1].float().sqrt_()
         self.shape: tuple[int, int] = (energy.shape[0], energy.shape[1])
 
@@ -227,18 +244,21 @@ class PatchField:
         views = self._views(self.patch_size + window - 1)
         return views[places // width - radius, places % width - radius] + self._offset.float()
 
-    def match(self, atoms: torch.Tensor, *, with_symmetries: bool = True) -> Matches:
+    def match(
+        self, atoms: torch.Tensor, *, with_symmetries: bool = True, any_contrast: bool = False
+    ) -> Matches:
         """Match each interior patch itself to atoms (n_atoms, n_channels, p, p)."""
         distances = self.image.new_empty(len(atoms), *self.shape)
         shape = distances.shape if with_symmetries else (len(atoms), 0)
         symmetries = distances.new_empty(shape, dtype=torch.uint8)
+        write = self._write_fits if any_contrast else self._write_distances
         for start in range(0, len(atoms), _ATOMS_AT_ONCE):
             some = slice(start, start + _ATOMS_AT_ONCE)
-            self._write_matches(atoms[some], distances[some], symmetries[some])
+            write(atoms[some], distances[some], symmetries[some])
         places = torch.arange(distances[0].numel(), device=distances.device)
         return Matches(distances, symmetries, places.view(self.shape).expand(distances.shape))
 
-    def _write_matches(
+    def _write_distances(
         self, atoms: torch.Tensor, distances: torch.Tensor, symmetries: torch.Tensor
     ) -> None:
         """Write the best matches to some atoms, eq. (6.8) as in the notes of this module."""
@@ -249,27 +269,61 @@ class PatchField:
         filters = all_transforms(zero_mean)[:, INVERSE]
         turned = filters + means[:, None, :, None, None]
         energies = zero_mean.square().sum(dim=(1, 2, 3))[:, None, None]
-        step = max(1, _STRIP_BYTES // (4 * turned[0, 0].numel()))
-        for rows, strip in self._strips(N_SYMMETRIES * len(atoms)):
-            out, views = distances[:, rows], self._views(self.patch_size)[rows]
-            products = torch.conv2d(strip, filters.flatten(0, 1))
-            products = products.view(len(filters), N_SYMMETRIES, *out.shape[1:])
-            if symmetries.numel():
-                # Ten times as fast as argmax across the layout.
-                top, symmetries[:, rows] = products.max(dim=1)
-            else:
-                top = products.amax(dim=1)
+        for rows, products, top in self._products(filters, symmetries):
+            out = distances[:, rows]
             torch.mul(top, -2, out=out).add_(self._energy[rows]).add_(energies)
             for mean, own in zip(self._means[:, rows], means.T, strict=True):
                 difference = (mean - own[:, None, None]).mul_(self.patch_size)
                 out.addcmul_(difference, difference)
             # Small distances have lost their digits: they are sums of squares.
             is_inexact = out < _INEXACT * self._norm[rows] * energies.sqrt()
-            for some in torch.split(is_inexact.nonzero(), step):
-                atom, row, column = some.T
+            for (atom, row, column), patches in self._patches_at(is_inexact, rows):
                 symmetry = products[atom, :, row, column].argmax(dim=1)
-                difference = views[row, column] - turned[atom, symmetry]
-                out[atom, row, column] = difference.square_().sum(dim=(1, 2, 3))
+                patches -= turned[atom, symmetry]
+                out[atom, row, column] = patches.square_().sum(dim=(1, 2, 3))
+
+    def _write_fits(
+        self, atoms: torch.Tensor, distances: torch.Tensor, symmetries: torch.Tensor
+    ) -> None:
+        """Write the best matches to some atoms under any contrast."""
+        filters = all_transforms(shapes(atoms.to(self._offset.dtype)).float())[:, INVERSE]
+        bias = (filters * self._between).sum(dim=(2, 3, 4)).flatten()
+        for rows, products, top in self._products(filters, symmetries, bias):
+            out, gains = distances[:, rows], top.clamp(min=0)
+            torch.sub(self._contrast[rows], gains.square(), out=out).clamp_(min=0)
+            is_inexact = out < _INEXACT * self._norm[rows] * gains
+            for (atom, row, column), patches in self._patches_at(is_inexact, rows):
+                symmetry = products[atom, :, row, column].argmax(dim=1)
+                patches += self._between
+                patches -= patches.mean(dim=(1, 2, 3), keepdim=True)
+                patches -= gains[atom, row, column, None, None, None] * filters[atom, symmetry]
+                out[atom, row, column] = patches.square_().sum(dim=(1, 2, 3))
+
+    def _products(
+        self, filters: torch.Tensor, symmetries: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
+        """Yield rows, correlations (n, 8, n_rows, width) with filters (n, 8, ...), and the highest.
+
+        Of which symmetry those are is written if `symmetries` has room.
+        """
+        for rows, strip in self._strips(filters.shape[0] * N_SYMMETRIES):
+            products = torch.conv2d(strip, filters.flatten(0, 1), bias)[0]
+            products = products.view(-1, N_SYMMETRIES, *products.shape[1:])
+            if symmetries.numel():
+                # Ten times as fast as argmax across the layout.
+                top, symmetries[:, rows] = products.max(dim=1)
+            else:
+                top = products.amax(dim=1)
+            yield rows, products, top
+
+    def _patches_at(
+        self, chosen: torch.Tensor, rows: slice
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield where a table (n_atoms, n_rows, width) is true, and the patches there, in parts."""
+        views = self._views(self.patch_size)[rows]
+        step = max(1, _STRIP_BYTES // (4 * views[0, 0].numel()))
+        for some in torch.split(chosen.nonzero(), step):
+            yield some.T, views[some[:, 1], some[:, 2]].contiguous()
 
     def rough_symmetric(self, block: torch.Tensor, window: int) -> torch.Tensor:
         """Return the smaller distance of both directions, (height, width), to one patch.

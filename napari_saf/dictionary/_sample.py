@@ -17,6 +17,7 @@ from napari_saf.dictionary._distance import (
     PatchField,
     all_transforms,
     centres_of,
+    shapes,
     windows_of,
 )
 from napari_saf.result import LabelImage
@@ -90,10 +91,13 @@ class ImagePatches:
         return np.pad(labels, rim, mode="edge")
 
 
-def distances_to(blocks: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
+def distances_to(
+    blocks: torch.Tensor, atoms: torch.Tensor, any_contrast: bool = False
+) -> torch.Tensor:
     """Return the least squared distances (n, n_atoms) over symmetries and centres."""
     chunks = torch.split(blocks, _chunk_length(blocks, atoms))
-    return torch.cat([_squared_distances(some, atoms).flatten(2).amin(dim=2) for some in chunks])
+    tables = (_products(some, atoms, any_contrast)[1] for some in chunks)
+    return torch.cat([table.flatten(2).amin(dim=2) for table in tables])
 
 
 def distances_between(blocks: torch.Tensor, patch_size: int) -> torch.Tensor:
@@ -107,19 +111,30 @@ def _chunk_length(blocks: torch.Tensor, atoms: torch.Tensor) -> int:
     return max(1, _CHUNK_BYTES // (4 * n_windows * atoms[0].numel()))
 
 
-def _squared_distances(blocks: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
-    """Return squared distances (n, n_atoms, n_windows, 8)."""
+def _products(
+    blocks: torch.Tensor, atoms: torch.Tensor, any_contrast: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inner products and squared distances, both (n, n_atoms, n_windows, 8)."""
     windows = windows_of(blocks, atoms.shape[-1]).flatten(2)
+    if any_contrast:
+        windows, atoms = windows - windows.mean(dim=2, keepdim=True), shapes(atoms)
     filters = all_transforms(atoms)[:, INVERSE].flatten(2)
     inner = windows @ filters.flatten(0, 1).T
     inner = inner.view(*windows.shape[:2], len(atoms), N_SYMMETRIES).transpose(1, 2)
     square = windows.square().sum(dim=2)[:, None, :, None]
+    if any_contrast:
+        inner = inner.clamp(min=0)
+        return inner, (square - inner.square()).clamp_(min=0)
     own = atoms.flatten(1).square().sum(dim=1)[:, None, None]
-    return (square + own - 2 * inner).clamp_(min=0)
+    return inner, (square + own - 2 * inner).clamp_(min=0)
 
 
 def update_atoms(
-    blocks: torch.Tensor, atoms: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor
+    blocks: torch.Tensor,
+    atoms: torch.Tensor,
+    labels: torch.Tensor,
+    weights: torch.Tensor,
+    any_contrast: bool = False,
 ) -> tuple[torch.Tensor, float]:
     """Turn and shift each patch onto the atom of its label as well as it fits, and average.
 
@@ -129,22 +144,38 @@ def update_atoms(
         sum_i w_i min |T P_j - P*|^2 / sum_i w_i
 
     with j over the window of patch i and T over the symmetries. It never rises from one
-    update to the next: the best fit lowers it, and so does the mean.
+    update to the next: the best fit lowers it, and so does the mean. Under any contrast the shape
+    of an atom is that of sum_i w_i g_i T P°_i, a step of the power method towards the principal
+    component of the patches, which lowers the objective too; its brightness and contrast are the
+    means of theirs.
     """
     distances = blocks.new_empty(len(blocks))
     patches = torch.empty_like(centres_of(blocks, atoms.shape[-1]))
+    gains = torch.ones_like(distances)
     for label in range(len(atoms)):
         members = (labels == label).nonzero()[:, 0]
         for nodes in torch.split(members, _chunk_length(blocks, atoms)):
             own, rows = blocks[nodes], torch.arange(len(nodes), device=nodes.device)
-            table = _squared_distances(own, atoms[label : label + 1]).flatten(1)
+            tables = _products(own, atoms[label : label + 1], any_contrast)
+            inner, table = (table.flatten(1) for table in tables)
             distances[nodes], best = table.min(dim=1)
+            if any_contrast:
+                gains[nodes] = inner[rows, best]
             found = windows_of(own, atoms.shape[-1])[rows, best // N_SYMMETRIES]
             patches[nodes] = all_transforms(found)[rows, best % N_SYMMETRIES]
     objective = float((weights * distances).sum(dtype=torch.float64)) / float(weights.sum())
-    sums = torch.zeros_like(atoms).index_add_(0, labels, patches * weights[:, None, None, None])
+
+    def mean(values: torch.Tensor) -> torch.Tensor:
+        values = values * weights[:, None, None, None]
+        sums = values.new_zeros(len(atoms), *values.shape[1:]).index_add_(0, labels, values)
+        return sums / masses.clamp(min=1e-12)[:, None, None, None]
+
     masses = torch.zeros_like(atoms[:, 0, 0, 0]).index_add_(0, labels, weights)
-    means = sums / masses.clamp(min=1e-12)[:, None, None, None]
+    if any_contrast:
+        gains, brightness = gains[:, None, None, None], patches.mean(dim=(1, 2, 3), keepdim=True)
+        means = mean(brightness) + mean(gains) * shapes(mean(gains * (patches - brightness)))
+    else:
+        means = mean(patches)
     return torch.where((masses > 0)[:, None, None, None], means, atoms), objective
 
 
@@ -154,6 +185,7 @@ def refine_atoms(
     labels: torch.Tensor,
     weights: torch.Tensor,
     refinements: int,
+    any_contrast: bool = False,
 ) -> Iterator[tuple[torch.Tensor, float, float]]:
     """Yield the atoms of every update by (6.13), its objective, and the share of updates left.
 
@@ -162,16 +194,16 @@ def refine_atoms(
     """
     most, objectives = _MOST_UPDATES + refinements, []
     for done in range(1, _MOST_UPDATES + 1):
-        atoms, objective = update_atoms(blocks, atoms, labels, weights)
+        atoms, objective = update_atoms(blocks, atoms, labels, weights, any_contrast)
         objectives.append(objective)
         yield atoms, objective, 1 - done / most
         if done > 1 and objectives[-2] - objective <= _STILL * objectives[0]:
             break
     for left in reversed(range(refinements)):
-        distances = distances_to(blocks, atoms)
+        distances = distances_to(blocks, atoms, any_contrast)
         distances[:, torch.bincount(labels, minlength=len(atoms)) == 0] = torch.inf
         least, labels = distances.min(dim=1)
-        atoms, objective = update_atoms(blocks, atoms, labels, torch.ones_like(least))
+        atoms, objective = update_atoms(blocks, atoms, labels, torch.ones_like(least), any_contrast)
         yield atoms, objective, left / most
 
 

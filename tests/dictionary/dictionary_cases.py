@@ -40,3 +40,10 @@ def slow_distance(image, atoms, size, window, direction):
                 found.append(best(patches_at(atom, size).values(), own))
             out[y, x, k] = min(found)
     return out
+
+
+def fitted(patch, atom):
+    """The patch g atom + m nearest to `patch`, g >= 0."""
+    zero_mean = atom - atom.mean()
+    gain = (patch * zero_mean).sum() / np.square(zero_mean).sum()
+    return patch.mean() + max(gain, 0) * zero_mean

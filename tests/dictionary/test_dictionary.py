@@ -1,8 +1,10 @@
 """Laws of a dictionary and of its application."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from dictionary_cases import turned
+from dictionary_cases import fitted, patches_at, turned
 
 import napari_saf as saf
 from napari_saf.dictionary import _apply
@@ -108,17 +110,37 @@ def test_matched_atoms_are_painted_at_their_centres_and_averaged():
     )
 
 
-def test_contrast_and_brightness_are_fitted_where_asked():
-    tile = draw((5, 5))
-    image = 0.3 + 0.4 * np.tile(tile, (5, 6))
-    atoms = np.stack([np.roll(tile, (y, x), (0, 1)) for y in range(5) for x in range(5)])
-    dictionary = saf.PatchDictionary(
-        atoms=atoms[..., None], usage=np.ones(25, dtype=int), scaling=Scaling(0.0, 1.0),
-        distance=0.1,
-    )  # fmt: skip
-    errors = {name: dictionary.apply(image, reconstruction=name).error for name in
-              ("matched", "blended", "fitted")}  # fmt: skip
-    assert errors["fitted"] < 0.5 * min(errors["matched"], errors["blended"])
+@pytest.mark.parametrize("any_contrast", [False, True])
+def test_each_pixel_puts_the_atom_that_fits_best_with_a_gain_and_an_offset(any_contrast):
+    image, dictionary = draw((11, 12, 3)), make(channels=3, any_contrast=any_contrast, distance=50)
+    image += [0, 0.5, 2]
+    found = dictionary.apply(image, reconstruction="fitted")
+    total, count = np.zeros((11, 12, 3)), np.zeros((11, 12, 1))
+    for (y, x), patch in patches_at(image, 5).items():
+        every = [fitted(patch, turned(atom, k)) for atom in dictionary.atoms for k in range(8)]
+        residuals = [np.square(patch - one).sum() for one in every]
+        weight = np.exp(-min(residuals) / (50 if any_contrast else 25))
+        total[y : y + 5, x : x + 5] += weight * every[int(np.argmin(residuals))]
+        count[y : y + 5, x : x + 5] += weight
+    np.testing.assert_allclose(found.reconstruction, total / count, atol=1e-5)
+
+
+def test_under_any_contrast_brightness_and_contrast_of_atoms_do_not_count():
+    image, dictionary = draw((24, 26, 3)), make(channels=3, any_contrast=True)
+    gains, offsets = draw((2, 4, 1, 1, 1), seed=3)
+    other = dataclasses.replace(dictionary, atoms=dictionary.atoms * (0.1 + gains) + offsets)
+    options = {"reconstruction": "fitted", "window": 1, "rho": 1e-3}
+    found, again = (one.apply(image, **options) for one in (dictionary, other))
+    assert (again.labels == found.labels).mean() > 0.99
+    np.testing.assert_allclose(again.reconstruction, found.reconstruction, atol=1e-5)
+    np.testing.assert_allclose(other.distances(), dictionary.distances(), atol=1e-4)
+
+
+def test_an_image_of_another_contrast_has_the_same_labels_where_patches_decide():
+    image, dictionary = draw((20, 22)), make(any_contrast=True)
+    labels = dictionary.apply(image, window=1, rho=1e-3).labels
+    other = dictionary.apply(3 * image + 5, window=1, rho=1e-3).labels
+    assert (labels == other).mean() > 0.99
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from dictionary_cases import slow_distance, turned
+from dictionary_cases import fitted, slow_distance, turned
 
 import napari_saf as saf
 from napari_saf.dictionary._sample import (
@@ -56,6 +56,15 @@ def test_atoms_come_by_usage(learned):
 
 def test_the_objective_of_the_alignment_never_rises(learned):
     for before, after in itertools.pairwise(learned.alignment):
+        assert after <= before * (1 + 1e-6)
+
+
+def test_the_objective_never_rises_under_any_contrast():
+    image = texture() * np.linspace(0.2, 1, 48) + np.linspace(0, 3, 40)[:, None]
+    result = run_to_end(saf.PatchDictionary.iterate([image], any_contrast=True, **QUICK))
+    assert result.dictionary.any_contrast
+    assert len(result.alignment) > QUICK["n_atoms"]
+    for before, after in itertools.pairwise(result.alignment):
         assert after <= before * (1 + 1e-6)
 
 
@@ -181,6 +190,29 @@ def test_the_mean_of_one_label_is_that_of_the_best_matches():
         found.movedim(1, -1).numpy(), expected / masses[:, None, None, None], rtol=1e-6
     )
     assert value == pytest.approx(total / weights.sum())
+
+
+def test_one_update_under_any_contrast_is_a_step_of_the_power_method():
+    rng = np.random.default_rng(0)
+    blocks, atoms = rng.random((9, 2, 5, 5)), rng.random((2, 2, 3, 3))
+    labels, weights = rng.integers(0, 2, 9), rng.random(9)
+    found, value = update_atoms(
+        *map(torch.from_numpy, (blocks, atoms, labels, weights)), any_contrast=True
+    )
+    steps, total = np.zeros((2, 3, 3, 2)), 0.0
+    for block, label, weight in zip(blocks, labels, weights, strict=True):
+        image, target = np.moveaxis(block, 0, -1), np.moveaxis(atoms[label], 0, -1)
+        places = itertools.product(range(3), range(3), range(8))
+        moved = [turned(image[y : y + 3, x : x + 3], k) for y, x, k in places]
+        residuals = [np.square(one - fitted(one, target)).sum() for one in moved]
+        best = moved[int(np.argmin(residuals))]
+        gain = np.linalg.norm(fitted(best, target) - best.mean())
+        steps[label] += weight * gain * (best - best.mean())
+        total += weight * min(residuals)
+    assert value == pytest.approx(total / weights.sum())
+    for step, atom in zip(steps, found.movedim(1, -1).numpy(), strict=True):
+        shape = atom - atom.mean()
+        np.testing.assert_allclose(shape / np.linalg.norm(shape), step / np.linalg.norm(step))
 
 
 def test_landmark_distances_are_symmetric_patch_distances():

@@ -24,6 +24,7 @@ def make(n_atoms=3, size=5, channels=2):
         s=0.5,
         window=5,
         shift_window=1,
+        any_contrast=True,
         distance=0.25,
         images=("a.png", "ä b.tif"),
         software="0.1.0",
@@ -47,7 +48,8 @@ def test_what_is_saved_comes_back(tmp_path):
     dictionary = make()
     dictionary.save(tmp_path / "d.safetensors")
     again = saf.PatchDictionary.load(tmp_path / "d.safetensors")
-    for name in ("scaling", "s", "window", "shift_window", "distance", "images", "software"):
+    for name in ("scaling", "s", "window", "shift_window", "any_contrast", "distance", "images",
+                 "software"):  # fmt: skip
         assert getattr(again, name) == getattr(dictionary, name)
     np.testing.assert_array_equal(again.atoms, dictionary.atoms)
     np.testing.assert_array_equal(again.usage, dictionary.usage)
