@@ -65,7 +65,9 @@ from .methods import (
 )
 from .objects import (
     Objects as Objects,
+    load_objects as load_objects,
     object_table as object_table,
+    save_objects as save_objects,
     split_objects as split_objects,
 )
 from .problem import Problem as Problem

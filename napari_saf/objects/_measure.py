@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ def object_table(
     scale: Sequence[float] | None = None,
     units: Sequence[str] | str | None = None,
     axes: str | None = None,
-    names: Mapping[int, str] | None = None,
     channel_axis: int | None = None,
     axis: int | None = None,
 ) -> Table:
@@ -34,8 +33,6 @@ def object_table(
         As `split_objects` gives them.
     image, scale, units, axes, channel_axis
         As for `region_table`.
-    names : mapping of int to str, optional
-        Names of the kinds.
     axis : int, optional
         The axis along which the objects were split slice by slice: each is measured in its own,
         whose number, from 0, is in the column ``slice``.
@@ -78,7 +75,7 @@ def object_table(
         scale=scale,
         units=units,
         axes=axes,
-        names=names,
+        names=objects.names,
         channel_axis=channel_axis,
     )
     titles = {"label": "kind", "region": "object"} | ({} if axis is None else {"frame": "slice"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,16 @@ class Objects:
         Number of the object at each pixel, 0 for none.
     kinds : array of int of shape (largest number + 1,)
         Kind of each object by its number; 0 for a number that no object has.
+    names : mapping of int to str
+        What kinds are called.
+    notes : tuple of str
+        What a person should know of them, such as that outlines in a file overlap.
     """
 
     labels: NDArray[np.uint32]
     kinds: NDArray[np.int64]
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that every number has a kind."""
@@ -58,6 +64,10 @@ class Objects:
     def kind_image(self) -> NDArray[np.int64]:
         """The kind at each pixel, 0 where no object is."""
         return self.kinds[self.labels]
+
+    def kind_name(self, kind: int) -> str:
+        """Return what a kind is called."""
+        return self.names.get(kind, f"label {kind}")
 
 
 def split_objects(

@@ -1,5 +1,7 @@
 """A row for each object, with what `region_table` measures."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -18,7 +20,8 @@ def test_a_row_is_an_object_with_its_kind():
     labels, image = labelled()
     objects = saf.split_objects(labels, smallest=5)
     names = {1: "nucleus", 2: "debris"}
-    table = saf.object_table(objects, image, scale=(0.5, 0.5), units="um", names=names)
+    objects = dataclasses.replace(objects, names=names)
+    table = saf.object_table(objects, image, scale=(0.5, 0.5), units="um")
     assert np.array_equal(table["object"], objects.numbers)
     assert np.array_equal(table["kind"], objects.kinds[1:])
     assert [names[kind] for kind in table["kind"]] == table["name"].tolist()

@@ -1,0 +1,387 @@
+"""Objects for other programs, and back: GeoJSON (QuPath), ImageJ ROI sets, COCO.
+
+An outline runs along the edges of pixels, x to the right and y down, with the corner of the first
+pixel at 0, 0; a pixel belongs to what its centre lies in. So masks come back as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.arrays import as_whole
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import check_suffix, file_stem, printable
+from napari_saf.objects._split import Objects
+from napari_saf.storage import (
+    atomic_write,
+    check_room,
+    format_errors,
+    parse_json,
+    read_limited,
+    write_json,
+)
+
+OBJECT_SUFFIXES = (".geojson", ".zip", ".json")
+"""GeoJSON, an ImageJ ROI set, COCO."""
+_MOST_BYTES = 2**30
+_MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
+"""How a path of ImageJ goes on."""
+
+Rings = list[NDArray[np.floating[Any]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Shape:
+    """An object in one plane: rings (n, 2) of x and y, of which a pixel is in an odd number.
+
+    Or else the `places` of its pixels in the plane, row by row. The number of the object and that
+    of its kind are 0 where the file has none.
+    """
+
+    number: int
+    kind: int
+    name: str
+    plane: int
+    rings: Rings
+    places: NDArray[np.integer[Any]] | None = None
+
+
+def save_objects(path: str | os.PathLike[str], objects: Objects) -> Path:
+    """Save objects, their numbers and the names of their kinds for other programs.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.geojson`` (QuPath), ``.zip`` (a set of ROIs of ImageJ) or ``.json`` (COCO). Each
+        plane of a volume is written by itself, with its number. `save_masks` writes the image of
+        numbers, `save_table` what `object_table` measures.
+    objects : Objects
+        In 2-D or 3-D.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is none of these, or there are more axes.
+    SafError
+        If a library is missing or the file cannot be written.
+    """
+    target = Path(path)
+    suffix = check_suffix(target, OBJECT_SUFFIXES)
+    if objects.labels.ndim not in (2, 3):
+        raise InvalidInput(f"objects: expected 2 or 3 axes, got shape {objects.labels.shape}")
+    _WRITERS[suffix](target, objects)
+    return target
+
+
+def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = None) -> Objects:
+    """Load objects that `save_objects`, QuPath, ImageJ or a program with COCO wrote.
+
+    Parameters
+    ----------
+    path : path
+        See `save_objects`; of COCO the first image, or as many as the shape has planes.
+    shape : sequence of int, optional
+        Shape of the image. None: that of the file, or as large as the outlines are.
+
+    Returns
+    -------
+    Objects
+        Where objects overlap, pixels belong to the first; `notes` says so.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged or none of these.
+    SafError
+        If a library is missing.
+    """
+    source = Path(path)
+    suffix = check_suffix(source, OBJECT_SUFFIXES)
+    with format_errors(source, "a file of objects"):
+        shapes, stated = _READERS[suffix](source)
+        return _draw(shapes, tuple(shape) if shape is not None else stated)
+
+
+def _library(name: str) -> ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SafError(f"this format needs {name}: pip install 'napari-saf[objects]'") from error
+
+
+def _planes(labels: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    yield from enumerate(labels if labels.ndim == 3 else labels[None])
+
+
+def _outlines(objects: Objects) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, plane and shapely's polygon of each object in each plane."""
+    shapely = _library("shapely")
+    for plane, labels in _planes(objects.labels):
+        framed = np.pad(labels, 1)
+        across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1])[:, ::-1]
+        down = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1])[:, ::-1]
+        starts = np.concatenate([across, down])
+        ends = np.concatenate([np.add(across, (1, 0)), np.add(down, (0, 1))])
+        edges = shapely.linestrings(np.stack([starts, ends], axis=1).astype(float))
+        # A polygon for each face of the plane, without needless corners.
+        faces = shapely.simplify(shapely.get_parts(shapely.polygonize(edges)), 0)
+        inner = shapely.get_coordinates(shapely.point_on_surface(faces)).astype(int)
+        owners = labels[inner[:, 1], inner[:, 0]]
+        order = np.argsort(owners, kind="stable")[np.count_nonzero(owners == 0) :]
+        for number, own in itertools.groupby(order, key=lambda face: int(owners[face])):
+            parts = faces[list(own)]
+            yield number, plane, parts[0] if len(parts) == 1 else shapely.multipolygons(parts)
+
+
+def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
+    """Return the image of shapes; those without a number get one of their own."""
+    if shape is None:
+        corners = [ring.max(axis=0) for one in shapes for ring in one.rings]
+        x, y = np.ceil(np.max(corners, axis=0)).astype(int) if corners else (1, 1)
+        n_planes = 1 + max((one.plane for one in shapes), default=0)
+        shape = (n_planes, int(y), int(x))[0 if n_planes > 1 else 1 :]
+    if len(shape) not in (2, 3) or min(shape) < 1:
+        raise InvalidInput(f"shape: expected 2 or 3 sides of 1 or more, got {shape}")
+    check_room(8 * math.prod(shape))
+    labels = np.zeros(shape, np.uint32)
+    planes = dict(_planes(labels))
+    names = {one.kind: one.name for one in reversed(shapes) if one.kind}
+    known = {name: kind for kind, name in names.items()}
+    numbers = itertools.count(1 + max((one.number for one in shapes), default=0))
+    owners: dict[int, int] = {}
+    n_shared = 0
+    for one in shapes:
+        if one.plane not in planes:
+            raise InvalidInput(f"an outline lies in plane {one.plane} of {len(planes)}")
+        plane = planes[one.plane].reshape(-1)
+        places = _pixels(one.rings, labels.shape[-2:]) if one.places is None else one.places
+        free = places[plane[places] == 0]
+        n_shared += len(places) - len(free)
+        number = one.number or next(numbers)
+        plane[free] = number
+        kind = one.kind or known.setdefault(one.name, 1 + max(known.values(), default=0))
+        owners[number], names[kind] = kind, one.name
+    kinds = np.zeros(int(labels.max(initial=0)) + 1, np.int64)
+    present = [number for number in np.unique(labels).tolist() if number]
+    kinds[present] = [owners[number] for number in present]
+    notes = [f"{n_shared} pixels lie in several outlines: they belong to the first"] * (
+        n_shared > 0
+    )
+    n_lost = len(owners) - len(present)
+    notes += [f"{n_lost} objects have no pixel of their own and are left out"] * (n_lost > 0)
+    return Objects(labels, kinds, names, tuple(notes))
+
+
+def _pixels(rings: Rings, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
+    """Return the places of the pixels whose centres are in an odd number of rings."""
+    from skimage.draw import polygon
+
+    found: NDArray[np.integer[Any]] = np.zeros(0, np.int64)
+    for ring in rings:
+        inside = polygon(ring[:, 1] - 0.5, ring[:, 0] - 0.5, shape)
+        found = np.setxor1d(found, np.ravel_multi_index(inside, shape))
+    return found
+
+
+def _write_geojson(path: Path, objects: Objects) -> None:
+    shapely = _library("shapely")
+    features = []
+    for number, plane, area in _outlines(objects):
+        kind = int(objects.kinds[number])
+        geometry = json.loads(shapely.to_geojson(area))
+        if objects.labels.ndim == 3:
+            geometry["plane"] = {"c": -1, "z": plane, "t": 0}
+        properties = {
+            "objectType": "detection",
+            "name": str(number),
+            "classification": {"name": objects.kind_name(kind)},
+            "object": number,
+            "kind": kind,
+        }
+        features.append({"type": "Feature", "geometry": geometry, "properties": properties})
+    plain = {"type": "FeatureCollection", "shape": objects.labels.shape, "features": features}
+    write_json(path, json.dumps(plain, separators=(",", ":")))
+
+
+def _read_geojson(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
+    plain: Any = parse_json(read_limited(path, _MOST_BYTES))
+    features = plain if isinstance(plain, list) else plain.get("features", [plain])
+    shapes = []
+    for feature in features:
+        geometry, properties = feature["geometry"], feature.get("properties") or {}
+        areas = geometry.get("coordinates", [])
+        areas = {"Polygon": [areas], "MultiPolygon": areas}.get(geometry["type"], [])
+        rings = [np.asarray(ring, float)[:, :2] for area in areas for ring in area]
+        name = (properties.get("classification") or {}).get("name", "object")
+        number, kind = (as_whole(properties.get(key, 0)) or 0 for key in ("object", "kind"))
+        plane = int((geometry.get("plane") or {}).get("z", 0))
+        shapes.append(_Shape(number, kind, str(name), plane, rings))
+    shape = None if isinstance(plain, list) else plain.get("shape")
+    return shapes, None if shape is None else tuple(map(int, shape))
+
+
+def _write_rois(path: Path, objects: Objects) -> None:
+    roifile, shapely = _library("roifile"), _library("shapely")
+    rois = []
+    for number, plane, area in _outlines(objects):
+        kind = int(objects.kinds[number])
+        name = printable(objects.kind_name(kind))
+        rings = [
+            shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(area))
+        ]
+        corners = np.concatenate(rings).astype(int)
+        if len(rings) == 1:
+            roi = roifile.ImagejRoi.frompoints(corners[:-1])
+            roi.roitype = roifile.ROI_TYPE.TRACED
+        else:
+            roi = roifile.ImagejRoi()
+            path_of_rings = np.concatenate([_path(ring) for ring in rings])
+            roi.roitype, roi.multi_coordinates = roifile.ROI_TYPE.RECT, path_of_rings
+            roi.shape_roi_size = len(path_of_rings)
+            (roi.left, roi.top), (roi.right, roi.bottom) = corners.min(axis=0), corners.max(axis=0)
+        if objects.labels.ndim == 3:
+            roi.position = plane + 1
+        roi.name = f"{number:06d}-{file_stem(name)}" + f"-{plane}" * (objects.labels.ndim == 3)
+        roi.properties = {"object": number, "kind": kind, "kind_name": name}
+        rois.append(roi)
+    with atomic_write(path) as temporary:
+        roifile.roiwrite(temporary, rois, mode="w")
+
+
+def _path(ring: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Return a ring as ImageJ keeps it: how each corner is reached, x and y; at last the end."""
+    steps = np.full((len(ring), 3), _LINE, np.float32)
+    steps[0, 0], steps[:, 1:] = _MOVE, ring
+    return np.append(steps.ravel(), np.float32(_CLOSE))
+
+
+def _read_rois(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
+    with zipfile.ZipFile(path) as archive:
+        n_bytes = sum(entry.file_size for entry in archive.infolist())
+    if n_bytes > _MOST_BYTES:
+        raise InvalidInput(f"expected at most {_MOST_BYTES // 2**20} MiB unpacked")
+    shapes = []
+    for roi in _library("roifile").roiread(path):
+        known = roi.properties
+        rings = [np.asarray(ring, float) for ring in roi.coordinates(multi=True)]
+        number, kind = (as_whole(known.get(key, 0)) or 0 for key in ("object", "kind"))
+        plane = max(roi.position, roi.z_position, roi.t_position, 1) - 1
+        name = str(known.get("kind_name", "object"))
+        rings = [ring for ring in rings if len(ring) > 2]
+        shapes.append(_Shape(number, kind, name, plane, rings))
+    return shapes, None
+
+
+def _write_coco(path: Path, objects: Objects) -> None:
+    rows, columns = objects.labels.shape[-2:]
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for plane, labels in _planes(objects.labels):
+        size = {"width": columns, "height": rows}
+        images.append({"id": plane + 1, "file_name": f"plane-{plane}", **size})
+        flat = labels.T.reshape(-1)  # column by column
+        places = np.flatnonzero(flat)
+        order = np.argsort(flat[places], kind="stable")
+        places, owners = places[order], flat[places[order]]
+        starts = np.flatnonzero(np.diff(owners, prepend=0))
+        for number, own in zip(owners[starts], np.split(places, starts)[1:], strict=True):
+            x, y = own // rows, own % rows
+            first = np.flatnonzero(np.diff(own, prepend=-2) != 1)
+            runs = np.stack([own[first], own[np.append(first[1:], len(own)) - 1] + 1], axis=1)
+            counts = np.diff(np.concatenate([[0], runs.ravel(), [flat.size]])).tolist()
+            box = [x.min(), y.min(), np.ptp(x) + 1, np.ptp(y) + 1]
+            annotation = {
+                "id": len(annotations) + 1,
+                "image_id": plane + 1,
+                "category_id": int(objects.kinds[number]),
+                "object": int(number),
+                "segmentation": {"size": [rows, columns], "counts": counts},
+                "area": len(own),
+                "bbox": list(map(int, box)),
+                "iscrowd": 0,
+            }
+            annotations.append(annotation)
+    kinds = np.unique(objects.kinds[1:]).tolist()
+    categories = [{"id": kind, "name": objects.kind_name(kind)} for kind in kinds if kind]
+    plain = {"images": images, "annotations": annotations, "categories": categories}
+    write_json(path, json.dumps(plain, separators=(",", ":")))
+
+
+def _read_coco(path: Path) -> tuple[list[_Shape], tuple[int, ...] | None]:
+    plain: Any = parse_json(read_limited(path, _MOST_BYTES))
+    planes = {image["id"]: plane for plane, image in enumerate(plain["images"])}
+    sizes = {(int(image["height"]), int(image["width"])) for image in plain["images"]}
+    if len(sizes) != 1:
+        raise InvalidInput(f"expected images of one size, got {len(sizes)} sizes")
+    size = sizes.pop()
+    names = {one["id"]: str(one["name"]) for one in plain.get("categories", ())}
+    shapes = []
+    for one in plain["annotations"]:
+        rings, places, found = [], None, one["segmentation"]
+        if isinstance(found, dict):
+            places = _decode(found, size)
+        else:
+            rings = [np.asarray(ring, float).reshape(-1, 2) for ring in found]
+        kind = int(one["category_id"])
+        name, number = names.get(kind, f"label {kind}"), as_whole(one.get("object", 0)) or 0
+        shapes.append(_Shape(number, kind, name, planes[one["image_id"]], rings, places))
+    return shapes, size if len(planes) == 1 else (len(planes), *size)
+
+
+def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[Any]]:
+    """Return the places of pixels, row by row, from runs column by column."""
+    check_room(8 * math.prod(size))
+    if list(runs["size"]) != list(size):
+        raise InvalidInput(f"expected runs of size {size}, got {runs['size']}")
+    packed = runs["counts"]
+    counts = np.asarray(_unpack(packed) if isinstance(packed, str) else packed, np.int64)
+    if (counts < 0).any() or counts.sum() != math.prod(size):
+        raise InvalidInput(f"expected runs of {math.prod(size)} pixels, got {counts.sum()}")
+    ends = np.cumsum(counts)
+    own = [np.arange(a, b) for a, b in zip(ends[:-1:2], ends[1::2], strict=False)]
+    places = np.concatenate([np.zeros(0, np.int64), *own])
+    return np.asarray(places % size[0] * size[1] + places // size[0])
+
+
+def _unpack(packed: str) -> list[int]:
+    """Return the lengths of runs from the text of COCO: five bits a character, lowest first."""
+    counts: list[int] = []
+    value = shift = 0
+    for sign in packed.encode("ascii"):
+        value |= (sign - 48 & 31) << shift
+        shift += 5
+        if not sign - 48 & 32:
+            value -= (sign - 48 & 16) << (shift - 4)
+            counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+            value = shift = 0
+    return counts
+
+
+_WRITERS: dict[str, Callable[[Path, Objects], None]] = {
+    ".geojson": _write_geojson,
+    ".zip": _write_rois,
+    ".json": _write_coco,
+}
+_READERS: dict[str, Callable[[Path], tuple[list[_Shape], tuple[int, ...] | None]]] = {
+    ".geojson": _read_geojson,
+    ".zip": _read_rois,
+    ".json": _read_coco,
+}
