@@ -161,7 +161,7 @@ def memory_errors_translated(
 
 def free_memory() -> int:
     """Return the bytes that are free, or that RLIMIT_AS or a container (cgroup v2) still allows."""
-    free = min(psutil.virtual_memory().available, _free_in_group())
+    free = min(psutil.virtual_memory().available, free_in_group())
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
@@ -169,7 +169,7 @@ def free_memory() -> int:
     return max(0, int(free))
 
 
-def _free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) -> float:
+def free_in_group(root: Path = Path("/sys/fs/cgroup"), own: Path = _OWN_GROUP) -> float:
     """Return the least that is free in the groups of processes that this one belongs to."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()

@@ -149,14 +149,14 @@ def test_the_limits_of_a_group_of_processes_count(tmp_path):
 
     own = tmp_path / "own"
     own.write_text("0::/all/mine\n")
-    assert device._free_in_group(tmp_path, own) == float("inf")
+    assert device.free_in_group(tmp_path, own) == float("inf")
     group("all/mine", "max", 10, 0)
-    assert device._free_in_group(tmp_path, own) == float("inf")
+    assert device.free_in_group(tmp_path, own) == float("inf")
     group("all", 1000, 600, 100)
-    assert device._free_in_group(tmp_path, own) == 500
+    assert device.free_in_group(tmp_path, own) == 500
     group("all/mine", 300, 10, 5)
-    assert device._free_in_group(tmp_path, own) == 295
-    assert device._free_in_group(tmp_path, tmp_path / "none") == float("inf")
+    assert device.free_in_group(tmp_path, own) == 295
+    assert device.free_in_group(tmp_path, tmp_path / "none") == float("inf")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")

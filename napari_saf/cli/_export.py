@@ -94,12 +94,12 @@ def export(
         raise click.UsageError("--per-label: goes with --prototypes .json")
     if asked.is_empty:
         asked = dataclasses.replace(asked, regions=".csv", figure=".png")
-    labels = io.read_labels(source)
     image = None if image_file is None else io.read_image(image_file)
     axis = stated = channel_axis
     if image is not None and axis is None:
         axis, stated = image.channel_axis, image.stated_channel_axis
-    labelling = _labelling(source, labels, image, scale, unit)
+    labelling = _labelling(source, image, scale, unit)
+    names = {**labelling.names, **names}
     labelling = dataclasses.replace(labelling, names=names, channel_axis=axis)
     if asked.prototypes:
         found = _prototypes(labelling, stated, n_each)
@@ -113,33 +113,28 @@ def export(
 
 
 def _labelling(
-    source: Path,
-    labels: io.ImageFile,
-    image: io.ImageFile | None,
-    scale: NDArray[np.float64] | None,
-    unit: str | None,
+    source: Path, image: io.ImageFile | None, scale: NDArray[np.float64] | None, unit: str | None
 ) -> io.Labelling:
     """Return labels and image; either file may say the size of a pixel where it is not given."""
+    given = io.read_mask(source)
     recipe = source.with_name(f"{io.mask_stem(source)}.recipe.json")
-    known = labels if labels.scale is not None or image is None else image
-    n_axes, sizes, units = labels.array.ndim, known.scale, known.units
+    known = given if given.scale is not None or image is None else image
+    n_axes, sizes, units = given.labels.ndim, known.scale, known.units
     if scale is not None:
         sizes, units = tuple(scale.tolist()) * (n_axes if len(scale) == 1 else 1), None
+        given = dataclasses.replace(given, place=None)
     elif sizes is not None and len(sizes) != n_axes:
         sizes = units = None
     if unit is not None:
         if sizes is None:
             raise click.UsageError("--unit: goes with --scale, the files do not say the size")
         units = (unit,) * n_axes
-    return io.Labelling(
-        labels.array,
-        None if image is None else image.array,
-        scale=sizes,
-        units=units,
-        axes=labels.axes or None,
-        recipe=io.load_recipe(recipe).raw if recipe.exists() else None,
-        title="" if image is None else io.mask_stem(source).removesuffix(io.LABELS_MARK),
-    )
+    if given.recipe is None and recipe.exists():
+        given = dataclasses.replace(given, recipe=io.load_recipe(recipe).raw)
+    if image is not None:
+        title = io.mask_stem(source).removesuffix(io.LABELS_MARK)
+        given = dataclasses.replace(given, image=image.array, title=title)
+    return dataclasses.replace(given, scale=sizes, units=units)
 
 
 def _prototypes(labelling: io.Labelling, channel_axis: int | None, n_each: int) -> io.PrototypeSet:

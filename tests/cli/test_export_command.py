@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import napari_saf as saf
-from napari_saf.io import read_image, read_labels, save_masks, save_recipe
+from napari_saf.io import read_image, read_labels, read_mask, save_masks, save_recipe
 
 
 @pytest.fixture
@@ -49,6 +49,19 @@ def test_everything_at_once(cli, labelled, tmp_path):
     assert {row["name"] for row in table} == {"label 1", "dark side"}
     assert sum(float(row["area_um2"]) for row in table) == labels.size / 4
     assert json.loads((tmp_path / "out/m.recipe.json").read_text())["method"] == "saf"
+
+
+def test_what_a_mask_says_of_itself_is_kept(cli):
+    labels, names = np.array([[1, 1], [2, 2]], np.uint8), {1: "light", 2: "dark"}
+    colors = {1: (1, 0, 0), 2: (0, 0.5, 0)}
+    save_masks("m.tif", labels, scale=(2, 2), units="um", names=names, colors=colors)
+    run = ("export", "m.tif", "-o", "out", "--masks", ".png", "--binary", ".npy", "--name", "2=ink")
+    assert cli(*run).code == 0
+    assert sorted(os.listdir("out")) == ["m.png", "m_1_light.npy", "m_2_ink.npy"]
+    found = read_mask("out/m.png")
+    assert found.names == {1: "light", 2: "ink"}
+    assert found.colors[2][:3] == (0, 0.5, 0)
+    assert (found.scale, found.units) == ([2, 2], ["µm", "µm"])
 
 
 def test_numbered_regions_go_with_the_rows_of_the_table(cli):
