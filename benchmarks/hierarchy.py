@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
 from napari_saf.metrics import segmentation_covering
-from napari_saf.regions import ABSORBED, LEAST_SHARE, USUAL_LEVEL, WEIGHTS, Parts, connected_parts
+from napari_saf.regions import LEAST_SHARE, USUAL_LEVEL, WEIGHTS, Parts
 
 Array = NDArray[np.float64]
 LEVELS = np.linspace(0.01, 0.99, 99)
@@ -65,7 +65,7 @@ class Case:
 
     def __init__(self, labels: Labels, photograph: Photograph) -> None:
         self.least = LEAST_SHARE * labels.size
-        self._parts = Parts(connected_parts(labels, ABSORBED * self.least), photograph.image)
+        self._parts = Parts.of(labels, photograph.image, self.least)
         owner, n = self._parts.finest.ravel(), self._parts.n
         self._tables = []
         for reference in photograph.references:

@@ -1,14 +1,15 @@
-"""A hierarchy of regions: connected parts of labels, merged one pair at a time."""
+"""A hierarchy of regions: parts of labels, cut by colour and merged one pair at a time."""
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import distance_transform_edt, gaussian_filter, gaussian_gradient_magnitude
+from scipy.spatial.distance import cdist
 from scipy.special import expit
 from skimage.color import rgb2lab
 from skimage.measure import label as number_parts
@@ -17,6 +18,7 @@ from napari_saf.arrays import as_labels
 from napari_saf.errors import InvalidInput
 from napari_saf.features import Scaling, channels_last, is_rgb
 from napari_saf.methods import Cancelled, not_cancelled
+from napari_saf.points import sampled_means
 
 __all__ = ["RegionHierarchy", "merge_regions"]
 
@@ -35,6 +37,8 @@ _FIRST = 1e6
 ABSORBED = 0.15
 """Parts below this share of the least size go to the nearest part before any are compared."""
 MOST_PARTS = 2000
+_N_COLOURS, _BLUR = 8, 2.0
+"""Labels are cut where another of so many means of the colours, blurred so much more, is nearest."""
 WEIGHTS = np.array(
     [-0.39, -4.09, -2.70, -2.87, -17.09, 11.35, -9.87, -1.90, -0.27, -0.33, 0.94, 0.01]
 )
@@ -107,12 +111,12 @@ def merge_regions(
     least_share: float = LEAST_SHARE,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> RegionHierarchy:
-    """Merge the connected parts of labels, those first that are most likely one region.
+    """Merge parts of labels, those first that are most likely one region.
 
     Parameters
     ----------
     labels : array of int
-        Label image, 0 for no label: the finest regions are its connected parts.
+        Label image, 0 for no label: the finest regions are parts of labels cut by colour.
     image : array
         Image of that shape, with or without channels.
     channel_axis : int, optional
@@ -134,7 +138,8 @@ def merge_regions(
 
     Notes
     -----
-    The most likely pair of neighbours is merged, and compared anew with the neighbours of both
+    Labels are cut where another of eight means of the blurred colours is nearest; what is connected
+    then are the finest regions. The most likely pair of neighbours is merged, and compared anew with the neighbours of both
     (Arbelaez, Maire, Fowlkes and Malik, https://doi.org/10.1109/TPAMI.2010.161, who merge by
     boundaries alone). The log odds that two regions are one are linear in the earth mover's
     distances of their histograms of lightness, colour (L*a*b*) and local contrast, the mean
@@ -151,7 +156,7 @@ def merge_regions(
     if not array.any():
         raise InvalidInput("labels: expected at least one pixel with a label, all are 0")
     least = least_share * np.count_nonzero(array)
-    parts = Parts(connected_parts(array, ABSORBED * least), channels, cancelled)
+    parts = Parts.of(array, channels, least, cancelled)
     found = []
     for merge in parts.merges(WEIGHTS, least):
         _raise_if(cancelled)
@@ -186,14 +191,26 @@ class Parts:
     Everything is additive, so that a merge costs as much as the regions have neighbours.
     """
 
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[np.integer],
+        channels: NDArray[np.generic],
+        least: float,
+        cancelled: Callable[[], bool] = not_cancelled,
+    ) -> Parts:
+        """Return the parts of labels cut by colour, of which few are much smaller than `least`."""
+        values, gradients = _describe(channels, cancelled)
+        finest = connected_parts(_cut(labels, values[:3], cancelled), ABSORBED * least)
+        return cls(finest, values, gradients)
+
     def __init__(
         self,
         finest: NDArray[np.int32],
-        channels: NDArray[np.generic],
-        cancelled: Callable[[], bool] = not_cancelled,
+        values: Sequence[NDArray[np.floating]],
+        gradients: NDArray[np.float32],
     ) -> None:
         self.finest = finest
-        values, gradients = _describe(channels, cancelled)
         owner = finest.ravel()
         self.n = int(owner.max()) + 1
         self.sizes = np.bincount(owner, minlength=self.n).astype(float)
@@ -291,6 +308,23 @@ class Parts:
 def _raise_if(cancelled: Callable[[], bool]) -> None:
     if cancelled():
         raise Cancelled
+
+
+def _cut(
+    labels: NDArray[np.integer],
+    colours: Sequence[NDArray[np.floating]],
+    cancelled: Callable[[], bool],
+) -> NDArray[np.int64]:
+    """Return the connected parts of labels, other numbers where another mean colour is nearest."""
+    _raise_if(cancelled)
+    blurred = np.stack([gaussian_filter(plane, _BLUR) for plane in colours], axis=-1)
+    means = sampled_means(blurred[labels > 0], _N_COLOURS)
+    cut = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int64)
+    for parts, colour in zip(cut, blurred, strict=True):
+        _raise_if(cancelled)
+        nearest = cdist(colour.reshape(-1, len(colours)), means, "sqeuclidean").argmin(axis=1)
+        parts[...] = np.where(parts > 0, parts * _N_COLOURS + nearest.reshape(parts.shape), 0)
+    return cut
 
 
 def _describe(

@@ -78,7 +78,7 @@ def test_pixels_outside_the_mask_do_not_count_for_texture():
 
 
 @pytest.mark.parametrize("n_values", [2, 3, 4, 6])
-def test_there_are_as_many_labels_as_leave_a_fifth_of_the_variance(n_values):
+def test_there_are_as_many_labels_as_leave_three_tenths_of_the_variance(n_values):
     problem = saf.Problem.from_image(textures(n_values), features="intensity")
     history = saf.SelfAssignmentFlow().run(problem).history
     n_first = int((history.label_shares[0] > 0).sum())
@@ -88,7 +88,7 @@ def test_there_are_as_many_labels_as_leave_a_fifth_of_the_variance(n_values):
         means = global_means(points, count)
         return np.square(points[:, None] - means).sum(axis=2).min(axis=1).mean() / points.var()
 
-    assert n_first == next(count for count in range(2, 9) if left(count) <= 0.2)
+    assert n_first == next(count for count in range(2, 9) if left(count) <= 0.3)
 
 
 @settings(max_examples=20, deadline=None)

@@ -53,7 +53,7 @@ def test_cues_are_those_of_their_formulas():
     labels, image = picture((12, 17), n_labels=3, seed=1)
     finest = connected_parts(labels, 0)
     values, gradients = regions._describe(image)
-    parts = Parts(finest, image)
+    parts = Parts(finest, values, gradients)
     for a, own in enumerate(parts.boundaries):
         for b in own:
             expected = [
@@ -89,9 +89,9 @@ def neighbours(finest):
 
 def obvious_merges(finest, image, least):
     """Merge as the docstring says, all cues computed from the pixels of the moment."""
-    finest, found = finest.copy(), []
+    finest, found, described = finest.copy(), [], regions._describe(image)
     while True:
-        parts = Parts(finest, image)
+        parts = Parts(finest, *described)
         best = None
         for a, own in enumerate(parts.boundaries):
             for b in own:
@@ -110,7 +110,7 @@ def obvious_merges(finest, image, least):
 def test_sums_are_those_of_the_pixels_after_every_merge():
     labels, image = picture(n_labels=5, seed=3)
     finest = connected_parts(labels, 0)
-    fast = list(Parts(finest, image).merges(WEIGHTS, 40))
+    fast = list(Parts(finest, *regions._describe(image)).merges(WEIGHTS, 40))
     slow = obvious_merges(finest, image, 40)
     assert [pair for *pair, _ in fast] == [pair for *pair, _ in slow]
     np.testing.assert_allclose([h for *_, h in fast], [h for *_, h in slow], atol=1e-6)

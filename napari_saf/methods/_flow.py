@@ -45,7 +45,7 @@ from napari_saf.problem import Problem
 
 MOST_CHOSEN = 8
 """Labels that a run begins with at most, where the image decides how many."""
-_LEFT = 0.2
+_LEFT = 0.3
 """Share of the variance of averaged features that their means leave, where the image decides."""
 _MOST_GLOBAL = 16
 """Up to here means are sought one after another, which takes long for many."""
