@@ -126,6 +126,25 @@ def test_two_likely_parts_are_merged_before_two_unlike_ones():
     np.testing.assert_array_equal(tree.with_count(2), np.where(labels == 3, 2, 1))
 
 
+@pytest.mark.parametrize("side", [32, 96])
+def test_blurred_edges_make_no_regions(side):
+    labels = np.kron([[1, 2], [3, 4]], np.ones((side // 2, side // 2), int))
+    rng = np.random.default_rng(0)
+    image = rng.random((5, 3))[labels] + rng.normal(0, 0.05, (*labels.shape, 3))
+    np.testing.assert_array_equal(merge_regions(labels, image).finest, labels)
+
+
+def test_one_label_is_cut_where_colours_differ():
+    image = np.full((60, 60, 3), 0.2)
+    image[10:40, 15:45] = 0.8, 0.3, 0.1
+    image += np.random.default_rng(0).normal(0, 0.01, image.shape)
+    whole = np.ones((60, 60), int)
+    tree = merge_regions(whole, image)
+    square = tree.finest[15:35, 20:40]
+    assert not np.isin(square, tree.finest[50:]).any()
+    np.testing.assert_array_equal(tree.finest, merge_regions(whole, image).finest)
+
+
 def test_small_regions_go_first_whatever_they_look_like():
     labels = np.ones((40, 40), int)
     labels[:, 20:] = 2

@@ -67,7 +67,7 @@ _OPTIONS = [
                  help="One set of labels for all images, instead of each by itself."),
     click.Option(["--regions", "level"], is_flag=False, flag_value=str(USUAL_LEVEL),
                  type=ParameterValue(["level"], optional=True), metavar="[LEVEL|none]",
-                 help="Numbered regions in place of labels: the connected parts of labels, merged "
+                 help="Numbered regions in place of labels: parts of labels cut by colour, merged "
                  f"up to a level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows."),
     click.Option(["--recipe"], type=PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
