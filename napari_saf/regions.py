@@ -28,7 +28,7 @@ from napari_saf.points import sampled_means
 
 __all__ = ["RegionHierarchy", "merge_regions"]
 
-USUAL_LEVEL = 0.6
+USUAL_LEVEL = 0.62
 """The level with the best mean covering of the photographs that the weights were fitted to."""
 
 _N_BINS = 16
@@ -48,9 +48,9 @@ _N_COLOURS, _BLUR, _LEAST_WIDTH = 8, 2.0, 7
 into pieces that are so wide somewhere.
 """
 WEIGHTS = np.array(
-    [-0.39, -4.09, -2.70, -2.87, -17.09, 11.35, -9.87, -1.90, -0.27, -0.33, 0.94, 0.01]
+    [-0.18, -3.92, -3.34, -3.21, -13.89, 8.02, -11.24, -1.29, -0.20, -0.30, 0.84, 0.52]
 )
-"""Of the cues and 1 in the log odds that two regions are one: fitted to the parts of eight labels.
+"""Of the cues and 1 in the log odds that two regions are one: fitted to the parts of a first click.
 
 `benchmarks/hierarchy.py` fits such weights anew, and compares them with these.
 """
@@ -322,31 +322,42 @@ def _cut(
     labels: NDArray[np.integer],
     colours: Sequence[NDArray[np.floating]],
     cancelled: Callable[[], bool],
-) -> NDArray[np.int64]:
+) -> NDArray[np.int32]:
     """Return the connected parts of labels, other numbers where another mean colour is nearest.
 
     Pixels that no window within one piece holds, as along blurred edges, go to the nearest piece
     of their part of a label; a part without such a window stays whole.
     """
     _raise_if(cancelled)
-    parts = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int64)
-    blurred = np.stack([gaussian_filter(plane, _BLUR) for plane in colours], axis=-1)
-    means = sampled_means(blurred[labels > 0], _N_COLOURS)
-    cut = parts * _N_COLOURS
-    for pieces, colour in zip(cut, blurred, strict=True):
-        _raise_if(cancelled)
-        apart = cdist(colour.reshape(-1, len(colours)), means, "sqeuclidean")
-        pieces += apart.argmin(axis=1).reshape(pieces.shape)
+    parts = np.asarray(number_parts(labels, background=0, connectivity=1), dtype=np.int32)
+    cut = parts * np.int32(_N_COLOURS) + _nearest_means(labels, colours, cancelled)
     is_wide = minimum_filter(cut, _LEAST_WIDTH) == maximum_filter(cut, _LEAST_WIDTH)
     _raise_if(cancelled)
     if not is_wide.any():
-        return parts * _N_COLOURS
-    counts = np.bincount(cut[is_wide], minlength=_N_COLOURS * (int(parts.max()) + 1))
-    usual = counts.reshape(-1, _N_COLOURS).argmax(axis=1) + _N_COLOURS * np.arange(parts.max() + 1)
+        return parts
+    n_parts = int(parts.max()) + 1
+    counts = np.bincount(cut[is_wide], minlength=_N_COLOURS * n_parts)
+    usual = np.arange(n_parts, dtype=np.int32) * _N_COLOURS
+    usual += counts.reshape(-1, _N_COLOURS).argmax(axis=1)
     nearest = distance_transform_edt(~is_wide, return_distances=False, return_indices=True)
     wide = cut[tuple(nearest)]
-    found = np.where(wide // _N_COLOURS == parts, wide, usual[parts])
-    return np.where(parts > 0, found, 0)
+    return np.where(wide // _N_COLOURS == parts, wide, usual[parts]) * (parts > 0)
+
+
+def _nearest_means(
+    labels: NDArray[np.integer],
+    colours: Sequence[NDArray[np.floating]],
+    cancelled: Callable[[], bool],
+) -> NDArray[np.int32]:
+    """Return which of a few means of the blurred colours is nearest to each pixel."""
+    blurred = np.stack([gaussian_filter(plane, _BLUR) for plane in colours], axis=-1)
+    means = sampled_means(blurred[labels > 0], _N_COLOURS)
+    found = np.empty(labels.shape, np.int32)
+    for nearest, colour in zip(found, blurred, strict=True):
+        _raise_if(cancelled)
+        apart = cdist(colour.reshape(-1, len(colours)), means, "sqeuclidean")
+        nearest[...] = apart.argmin(axis=1).reshape(nearest.shape)
+    return found
 
 
 def _describe(

@@ -15,7 +15,7 @@ from napari_saf.batch import ProblemSource, _labelling
 from napari_saf.features import Scaling
 from napari_saf.io import load_recipe, read_labels, save_masks
 from napari_saf.methods import METHODS
-from napari_saf.regions import merge_regions
+from napari_saf.regions import USUAL_LEVEL, merge_regions
 
 FEW = ("--max-labels", "2", "--format", ".npy")
 FORKED = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
@@ -423,7 +423,7 @@ def test_masks_of_another_level_stay(cli, folder, tmp_path):
     run = ("segment", folder, "-o", "out", *FEW)
     assert cli(*run, "--regions").code == 0
     before = content(tmp_path / "out")
-    assert summary(cli(*run, "--regions", "0.6")) == ("3 done before", [])
+    assert summary(cli(*run, "--regions", str(USUAL_LEVEL))) == ("3 done before", [])
     for other in ((), ("--regions", "0.61"), ("--regions", "none")):
         assert cli(*run, *other).code == 1
     assert content(tmp_path / "out") == before

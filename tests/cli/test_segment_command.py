@@ -359,7 +359,7 @@ def patches(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(("given", "level"), [((), 0.6), (("0.2",), 0.2), (("1",), 1.0)])
+@pytest.mark.parametrize(("given", "level"), [((), 0.62), (("0.2",), 0.2), (("1",), 1.0)])
 def test_regions_take_the_place_of_labels(cli, patches, read_recipe, given, level):
     assert cli("segment", patches, "-o", "kinds.npy", "--max-labels", "6").code == 0
     tree = saf.merge_regions(np.load("kinds.npy"), read_image(patches).array)

@@ -46,8 +46,8 @@ _PATIENCE = 500
 """Milliseconds without a change after which it is foreseen how long a run would take."""
 _AUTOMATIC_HELP = (
     "Chosen for this image: a plane is labelled by colour and texture, at half its size where that "
-    "leaves enough pixels; a volume by its values, in full. There are as many labels as leave a "
-    "fifth of the variance of the features. Everything can be set by hand, here and below."
+    "leaves enough pixels; a volume by its values, in full. There are as many labels as leave "
+    "three tenths of the variance of the features. Everything can be set by hand, here and below."
 )
 
 

@@ -20,6 +20,7 @@ def test_walk(hands, take_picture, tmp_path):
     hands.open_menu("File", "Open Sample", "napari-saf", "Noisy colour wheel")
     dock = hands.open_dock("Segment")
     hands.type(hands.field(dock, "Scale"), "9")
+    hands.type(hands.field(dock, "Labels up to"), "6")
     watched = []
     dock.controller.advanced.connect(watched.append)
     hands.press(dock, "Run")
