@@ -27,14 +27,14 @@ export LIBGL_ALWAYS_SOFTWARE := 1
 # A worker without work takes some of another's.
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-pyqt6 lint format docs system
+.PHONY: help demo test test-pyqt6 lint format docs system kernels
 help:
 	@sed -n 's/^# //p' $(firstword $(MAKEFILE_LIST)) | head -6
 
 demo: .venv/installed
 	@$(BIN)/napari-saf demo -o demo
 
-test: lint test-pyqt6
+test: kernels lint test-pyqt6
 	@OMP_NUM_THREADS=1 eval "$(SCREEN)" $(BIN)/python $(PYTEST)
 
 # The bindings differ in enumerations, signals and fonts: all docks, and the ways through them.
@@ -42,6 +42,10 @@ test: lint test-pyqt6
 SMOKE := $(addprefix tests/gui/,test_all_docks.py test_class_keys.py test_stroke_layer.py walks)
 test-pyqt6: .venv-pyqt6/installed
 	@QT_API=pyqt6 PYTEST_QT_API=pyqt6 OMP_NUM_THREADS=1 eval "$(SCREEN)" .venv-pyqt6/bin/python $(PYTEST) -q $(SMOKE)
+
+# In the background, while the code is checked: the tests wait for them.
+kernels: .venv/installed
+	@$(BIN)/python -c 'from napari_saf.flow import _fused; _fused.kernels()'
 
 lint: .venv/installed
 	@$(BIN)/ruff check .

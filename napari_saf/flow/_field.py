@@ -9,7 +9,6 @@ g = grad E_s(W), eqs. (4.10) to (4.15).
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
@@ -37,8 +36,8 @@ _PSEUDO_INVERSE_TOLERANCE = 1e-9
 It must stay near the rounding level of the products over all nodes: 1e-3 would leave the
 flow at the barycentre, where all labels overlap, for ever.
 """
-_MOST_PLANES = 2**26
-"""Entries of a sketch that is laid out for the kernels: equal rows are no longer shared then."""
+_MOST_SHARED = 2**26
+"""Entries of a sketch with equal rows that is laid out for the kernels, where all have memory."""
 
 
 def not_cancelled() -> bool:
@@ -188,7 +187,7 @@ class SelfAssignmentField(AbstractField):
 
     def planes(self) -> Tensor | None:
         operator = self._operator
-        if not isinstance(operator, Basis) or math.prod(operator.shape) > _MOST_PLANES:
+        if not isinstance(operator, Basis) or operator.n_shared > _MOST_SHARED:
             return None
         return operator.planes()
 

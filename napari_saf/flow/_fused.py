@@ -17,7 +17,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,18 +39,17 @@ SWITCH = "NAPARI_SAF_KERNELS"
 """The environment variable that switches the kernels off where it is 0."""
 _SOURCE = Path(__file__).with_name("_kernels.py")
 _ROWS = _SOURCE.with_name("_kernel_rows.py")
-_LEAST_ENTRIES = 2**20
-"""Smaller fields stay with torch, which is quick enough, and is there from the first image on."""
-_CACHED_FLOATS = 2**17
+_LEAST_ENTRIES = 2**16
+"""Below, a run gains less than the 0.05 s that it takes to load the kernels, once in a process. A
+first click takes 0.67 of the processor time of torch here, 0.66 at 2^19."""
+_CACHED_FLOATS = 2**18
 """Of the buffers of a tile, so that they stay in the second-level cache."""
 _MOST_IN_ROW = 1024
-_LEAST_SLICES = 32
+_LEAST_SLICES = 64
 _NODES = 2**14
 """Nodes of a block where the geometry does not matter."""
-_ROW = 512
+_ROW = 256
 """Nodes that `overlap` and `read` take at a time."""
-_STALE = 600.0
-"""Seconds after which a compilation is taken for dead."""
 
 
 def kernels() -> dict[str, Callable[..., None]] | None:
@@ -112,26 +110,47 @@ def _load(target: Path) -> dict[str, Callable[..., None]]:
 
 
 def _compile(target: Path) -> None:
-    """Start a process that writes the machine code, unless one is at it."""
-    part = target.with_suffix(".part")
-    if part.exists() and time.time() - part.stat().st_mtime < _STALE:
-        return
-    if importlib.util.find_spec("numba") is None or not sys.executable:
+    """Start a process that writes the machine code, once, and unless another one is at it."""
+    import fcntl
+
+    if _compilers or importlib.util.find_spec("numba") is None or not sys.executable:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    part.touch()
-    _compilers.append(
-        subprocess.Popen(
-            [sys.executable, str(_SOURCE), str(part), str(target)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    )
+    with _lock(target).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if not target.exists():
+            # The process inherits the lock, which ends with it.
+            process = subprocess.Popen(
+                [sys.executable, str(_SOURCE), str(target.with_suffix(".part")), str(target)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,
+            )
+            _compilers.append(process)
 
 
 _compilers: list[subprocess.Popen[bytes]] = []
+
+
+def _lock(target: Path) -> Path:
+    """Return the file that is locked while the machine code is made."""
+    return target.with_suffix(".lock")
+
+
+def wait_for_kernels() -> None:
+    """Wait until the kernels are there, if they can be, so that all runs are computed alike."""
+    if kernels() is None and IS_TRIED and _lock(_target()).exists():
+        import fcntl
+
+        with _lock(_target()).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for process in _compilers:
+            process.wait()
 
 
 class Grid(NamedTuple):
@@ -253,7 +272,7 @@ class Fused:
                 [*fields[:3], numbers, self._planes, shape],
             )  # fmt: skip
             both = torch.from_numpy(sums[2:].reshape(-1, c))
-            field.overlap, coefficients = both[:c], both[c:]
+            field.overlap, coefficients = _symmetric(both[:c]), both[c:]
         factors = field.factors(coefficients).contiguous()
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
@@ -262,7 +281,8 @@ class Fused:
              grid.places, grid.inverse, shape],
         )  # fmt: skip
         if costs_only:
-            field.overlap, field.objective = torch.from_numpy(sums[2:].reshape(c, c)), sums[1] / n
+            field.overlap = _symmetric(torch.from_numpy(sums[2:].reshape(c, c)))
+            field.objective = sums[1] / n
         return float(sums[0]) / n
 
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
@@ -270,7 +290,7 @@ class Fused:
         n, c = v.shape
         highest = torch.empty(n)
         shape = self._shape(n, c, None)
-        sums = self._all("read", self._chunks, 3 * _ROW, 2 + c, [v, labels, highest, shape])
+        sums = self._all("read", self._chunks, 3 * 512, 2 + c, [v, labels, highest, shape])
         return float(sums[1]) / n, float(sums[0]) / n, sums[2:], highest
 
     def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
@@ -319,6 +339,11 @@ class Fused:
             for helper in helpers:
                 helper.result()
         return np.asarray(sums.sum(axis=0))
+
+
+def _symmetric(upper: Tensor) -> Tensor:
+    """Return the symmetric matrix of which the upper triangle is given."""
+    return upper.triu() + upper.triu(1).T
 
 
 def _pointer(array: Tensor | NDArray[Any] | None) -> ctypes.c_void_p:

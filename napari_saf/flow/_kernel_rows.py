@@ -78,23 +78,27 @@ def normalize(u, o, t, c, m, row, least):
 def mix(u, o, t, c, m, source, i, stride, n_rows, factors, first):
     """U_j <- U_j + sum_k B_kj F_k, k below n_rows, B from `first` in the factors.
 
-    Four rows at a time, which the compiler can see to be apart: it gives up at more than eight
-    comparisons of pointers, as for two columns at once.
+    Four rows and two columns at a time.
     """
-    fours = n_rows // 4 * 4
+    pairs, fours = c // 2 * 2, n_rows // 4 * 4
     for k in range(0, fours, 4):
         p0, p1 = i + k * stride, i + (k + 1) * stride
         p2, p3 = i + (k + 2) * stride, i + (k + 3) * stride
-        for j in range(c):
+        for j in range(0, pairs, 2):
+            q, o0, o1 = first + k * c + j, o + j * t, o + (j + 1) * t
+            a0, a1, a2, a3 = factors[q], factors[q + c], factors[q + 2 * c], factors[q + 3 * c]
+            q += 1
+            b0, b1, b2, b3 = factors[q], factors[q + c], factors[q + 2 * c], factors[q + 3 * c]
+            for x in range(m):
+                f0, f1, f2, f3 = source[p0 + x], source[p1 + x], source[p2 + x], source[p3 + x]
+                u[o0 + x] += a0 * f0 + a1 * f1 + a2 * f2 + a3 * f3
+                u[o1 + x] += b0 * f0 + b1 * f1 + b2 * f2 + b3 * f3
+        for j in range(pairs, c):
             q, to = first + k * c + j, o + j * t
             a0, a1, a2, a3 = factors[q], factors[q + c], factors[q + 2 * c], factors[q + 3 * c]
             for x in range(m):
-                u[to + x] += (
-                    a0 * source[p0 + x]
-                    + a1 * source[p1 + x]
-                    + a2 * source[p2 + x]
-                    + a3 * source[p3 + x]
-                )
+                f0, f1, f2, f3 = source[p0 + x], source[p1 + x], source[p2 + x], source[p3 + x]
+                u[to + x] += a0 * f0 + a1 * f1 + a2 * f2 + a3 * f3
     for k in range(fours, n_rows):
         for j in range(c):
             a0 = factors[first + k * c + j]
@@ -103,13 +107,16 @@ def mix(u, o, t, c, m, source, i, stride, n_rows, factors, first):
 
 
 @kernel
-def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first):
-    """sum_x F_kx U_jx added to sums[first + k c + j]: float32 in a row, float64 from row to row."""
+def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first, is_own):
+    """sum_x F_kx U_jx added to sums[first + k c + j]: float32 in a row, float64 from row to row.
+
+    Where F is U (`is_own`), for j >= k only.
+    """
     pairs, fours = c // 2 * 2, n_rows // 4 * 4
     for k in range(0, fours, 4):
         p0, p1 = i + k * stride, i + (k + 1) * stride
         p2, p3 = i + (k + 2) * stride, i + (k + 3) * stride
-        for j in range(0, pairs, 2):
+        for j in range(k if is_own else 0, pairs, 2):
             q, o0, o1 = first + k * c + j, o + j * t, o + (j + 1) * t
             a0, a1, a2, a3, b0, b1, b2, b3 = ZEROS
             for x in range(m):
@@ -122,6 +129,8 @@ def inner(u, o, t, c, m, source, i, stride, n_rows, sums, first):
                 sums[q + r * c + 1] += s1
     for k in range(n_rows):
         for j in range(0 if k >= fours else pairs, c):
+            if is_own and j < k:
+                continue
             a0 = f32(0)
             for x in range(m):
                 a0 += u[o + j * t + x] * source[i + k * stride + x]

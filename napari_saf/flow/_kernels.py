@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections import namedtuple
+from struct import unpack_from
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -258,7 +259,7 @@ def compare(job, tile, i, m):
                 cost += u[tile.two + j * t + x] * job.cost[j * job.n + i + x]
             sums[1] += cost
     if not job.is_self:
-        inner(u, tile.two, t, c, m, u, tile.two, t, c, sums, 2)
+        inner(u, tile.two, t, c, m, u, tile.two, t, c, sums, 2, True)
 
 
 @kernel
@@ -322,17 +323,17 @@ def step(
 
 def overlap(v, s, before, numbers, cost, grid, box, scratch, sums):
     """W'W and Phi'W, W = softmax(V + a S + b S'), of the nodes of a box in the order of nodes."""
-    n, c, r, m, row = grid[0], grid[1], grid[2], 512, 512 * grid[1]
+    n, c, r, m, row = grid[0], grid[1], grid[2], 256, 256 * grid[1]
     a, b = f32(numbers[0]), f32(numbers[1])
     for i in range(box[0], box[1], m):
-        m = min(512, box[1] - i)
+        m = min(256, box[1] - i)
         for j in range(c):
             k = j * n + i
             for x in range(m):
-                scratch[j * 512 + x] = v[k + x] + a * s[k + x] + b * before[k + x]
-        softmax(scratch, 0, 512, c, m, row)
-        inner(scratch, 0, 512, c, m, scratch, 0, 512, c, sums, 2)
-        inner(scratch, 0, 512, c, m, cost, i, n, r, sums, 2 + c * c)
+                scratch[j * 256 + x] = v[k + x] + a * s[k + x] + b * before[k + x]
+        softmax(scratch, 0, 256, c, m, row)
+        inner(scratch, 0, 256, c, m, scratch, 0, 256, c, sums, 2, True)
+        inner(scratch, 0, 256, c, m, cost, i, n, r, sums, 2 + c * c, False)
 
 
 def read(v, labels, highest, grid, box, scratch, sums):
@@ -342,9 +343,9 @@ def read(v, labels, highest, grid, box, scratch, sums):
     Z = sum_j exp V_j and the largest of W 1 / Z.
     """
     n, c = grid[0], grid[1]
-    best, total, product = 0, 512, 1024
-    for i in range(box[0], box[1], 512):
-        m = min(512, box[1] - i)
+    best, total, product = 0, 256, 512
+    for i in range(box[0], box[1], 256):
+        m = min(256, box[1] - i)
         for x in range(m):
             scratch[best + x] = f32(0)
             scratch[total + x] = f32(0)
@@ -384,8 +385,31 @@ SIGNATURES = {
 }  # fmt: skip
 
 
+KNOWN = {"memset", "memcpy"}
+"""The functions outside that machine code may call: a name that is unknown where it is loaded ends
+the program."""
+
+
+def needed(code):
+    """The names that an object file, 64 bits ELF, leaves undefined, by its table of symbols."""
+    (start,), (size, count) = unpack_from("<Q", code, 40), unpack_from("<HH", code, 58)
+    sections = [unpack_from("<IIQQQQII", code, start + k * size) for k in range(count)]
+    found = set()
+    for _, kind, _, _, offset, length, link, _ in sections:
+        if kind != 2:  # SHT_SYMTAB
+            continue
+        names = sections[link][4]
+        for place in range(offset, offset + length, 24):
+            name, _, _, section = unpack_from("<IBBH", code, place)
+            if name and section == 0:  # SHN_UNDEF
+                found.add(code[names + name : code.index(b"\0", names + name)].decode())
+    return found
+
+
 def main(part, target):
     """Write the names of the functions, a line of JSON, and the machine code of each."""
+    # Rows that differ in a loop are compared there: over the loops around it they overlap.
+    llvm.set_option("", "-hoist-runtime-checks=false")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -405,6 +429,9 @@ def main(part, target):
         )(function)  # fmt: skip
         (found,) = compiled.overloads.values()
         code = machine.emit_object(llvm.parse_assembly(found.library.get_llvm_str()))
+        missing = needed(code) - KNOWN
+        if missing:
+            raise SystemExit(f"{function.__name__} calls {missing}, which is not there at run time")
         names[function.__name__] = found.fndesc.mangled_name, len(code)
         codes.append(code)
     with open(part, "wb") as file:

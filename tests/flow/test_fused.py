@@ -1,8 +1,6 @@
 """The compiled kernels step a flow as torch does."""
 
-import os
-import subprocess
-import sys
+import importlib
 
 import numpy as np
 import pytest
@@ -25,15 +23,10 @@ N_COLUMNS = 5
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled():
-    """Compile where that was never done on this machine."""
     pytest.importorskip("numba")
     if not _fused.IS_TRIED:
         pytest.skip("the kernels were not tried on this kind of machine")
-    target = _fused._target()
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}")  # workers may compile at once
-        subprocess.run([sys.executable, _fused._SOURCE, part, target], check=True)
+    assert _fused.kernels() is not None  # tests/conftest.py waited for them
 
 
 @pytest.fixture(autouse=True)
@@ -167,11 +160,54 @@ def test_a_whole_run_by_kernels_has_the_labels_of_torch(monkeypatch):
     assert (result.labels == method.run(problem).labels).mean() > 0.99
 
 
-def test_without_numba_torch_does_all(monkeypatch, tmp_path):
-    monkeypatch.setattr(_fused, "_target", lambda: tmp_path / "kernels.bin")
+@pytest.fixture
+def elsewhere(monkeypatch, tmp_path):
+    """A cache without kernels, and a compiler that writes a word."""
+    source = tmp_path / "source.py"
+    source.write_text("import sys, time; time.sleep(0.3); open(sys.argv[2], 'w').write('done')")
+    monkeypatch.setattr(_fused, "_SOURCE", source)
+    monkeypatch.setattr(_fused, "_target", lambda: tmp_path / "cache" / "kernels.bin")
+    monkeypatch.setattr(_fused, "_load", lambda target: {"step": target.read_text()})
+    monkeypatch.setattr(_fused, "_compilers", [])
+    return tmp_path / "cache"
+
+
+def test_without_numba_torch_does_all(elsewhere, monkeypatch):
     monkeypatch.setattr(_fused.importlib.util, "find_spec", lambda name: None)
+    _fused.wait_for_kernels()
     assert _fused.kernels() is None
-    assert not list(tmp_path.iterdir())
+    assert not elsewhere.exists()
+
+
+def test_kernels_are_compiled_in_the_background(elsewhere):
+    assert _fused.kernels() is None
+    _fused.wait_for_kernels()
+    assert _fused.kernels() == {"step": "done"}
+    assert [process.returncode for process in _fused._compilers] == [0]
+
+
+def test_one_process_compiles(elsewhere):
+    import fcntl
+
+    elsewhere.mkdir()
+    with (elsewhere / "kernels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert _fused.kernels() is None
+    assert not _fused._compilers
+
+
+def test_what_machine_code_calls_is_found(monkeypatch):
+    monkeypatch.syspath_prepend(_fused._SOURCE.parent)
+    llvm = pytest.importorskip("llvmlite.binding")
+    needed = importlib.import_module("_kernels").needed
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    body = "declare float @expf(float)\ndefine float @f(float %x) {{ {} }}"
+    calls = body.format("%y = call float @expf(float %x)\n ret float %y")
+    assert needed(machine.emit_object(llvm.parse_assembly(calls))) == {"expf"}
+    alone = body.format("ret float %x")
+    assert needed(machine.emit_object(llvm.parse_assembly(alone))) == set()
 
 
 def test_a_switch_leaves_all_to_torch(monkeypatch):
