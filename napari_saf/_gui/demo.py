@@ -9,7 +9,7 @@ import napari
 
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import place
-from napari_saf._gui.runs.controller import run_registry
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.io import ImageFile
 from napari_saf.result import Segmentation
 from napari_saf.samples import SAMPLES, read_sample
@@ -22,13 +22,12 @@ def show(image: ImageFile, result: Segmentation, name: str) -> None:
 
 
 def fill(viewer: napari.Viewer, image: ImageFile, result: Segmentation, name: str) -> None:
-    """Add an image and its labels to a viewer, as the Segment dock does, and open that."""
     layer = viewer.add_image(image.array, **_options(image, name))
     title = str(result.recipe["method"]).upper()
     live = LiveLayer(viewer, layer, title, place(layer, tuple(range(layer.ndim)), {}))
     live.finish(result)
     viewer.window.add_plugin_dock_widget("napari-saf", "Segment")
-    run_registry(viewer).show_result(layer, live.layer)
+    results_in_sight(viewer).show_result(layer, live.layer)
 
 
 def _options(image: ImageFile, name: str) -> dict[str, Any]:

@@ -91,3 +91,11 @@ def apply_to(scribbles, layer):
     """Label another image by what was taught."""
     scribbles.applying.image.choose(layer)
     scribbles.applying.button.click()
+
+
+def choose_files(section, source, results=None):
+    """Let a section *Apply to image* take files: its last choice."""
+    section.image.setCurrentIndex(section.image.count() - 1)
+    section.source.set_path(source)
+    if results is not None:
+        section.results.set_path(results)

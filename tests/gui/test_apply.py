@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gui_cases import TIMEOUT, apply_to, blocks, rename
+from gui_cases import TIMEOUT, apply_to, blocks, choose_files, rename
 from qtpy.QtWidgets import QPlainTextEdit
 
 import napari_saf as saf
@@ -118,7 +118,7 @@ def test_a_folder_is_labelled_as_an_open_image(
         dock.applying.button.click()
         settle(dock)
         (layer,) = [layer for layer in model.layers if layer not in before]
-        dock.applying.choose_files(folder)
+        choose_files(dock.applying, folder)
         assert dock.applying.results.path == folder.with_name("images_labels")
         dock.applying.overwrite.setChecked(True)
         dock.applying.button.click()
@@ -197,7 +197,7 @@ def test_channels_that_do_not_fit_are_told_in_the_words_of_images(taught, model,
 def test_stop_ends_a_folder_after_what_is_done_and_apply_goes_on(taught, folder, settle, qtbot):
     for number in range(19):
         np.save(folder / f"{number}.npy", np.roll(blocks(), number, axis=0))
-    taught.applying.choose_files(folder)
+    choose_files(taught.applying, folder)
     taught.applying.button.click()
     qtbot.waitUntil(lambda: " of 20: " in taught.status.text, timeout=TIMEOUT)
     taught._stop_button.click()
@@ -214,7 +214,7 @@ def test_nothing_is_applied_or_saved_while_labels_follow_the_strokes(taught, lon
     taught.automatic.setChecked(False)
     taught.form.choose("af")
     buttons = (taught.applying.button, taught.applying.save)
-    taught.applying.choose_files(Path("images"))
+    choose_files(taught.applying, Path("images"))
     assert all(button.isEnabled() for button in buttons)
     long_run(taught)
     assert not any(button.isEnabled() for button in buttons)
@@ -228,7 +228,7 @@ def test_files_in_the_way_are_named(taught, folder, settle):
     results = folder.with_name("images_labels")
     results.mkdir()
     np.save(folder / "wrong.npy", np.zeros(3))
-    taught.applying.choose_files(folder)
+    choose_files(taught.applying, folder)
     taught.applying.button.click()
     settle(taught)
     assert taught.status.is_error and "failed: wrong.npy" in taught.status.text
@@ -244,7 +244,7 @@ def test_results_go_beside_the_images_unless_another_folder_was_chosen(model, qt
     section = ApplySection(None, model, "help")
     qtbot.addWidget(section)
     (tmp_path / "one.npy").touch()
-    section.choose_files(tmp_path / "a")
+    choose_files(section, tmp_path / "a")
     assert section.results.path == tmp_path / "a_labels"
     section.source.set_path(tmp_path / "one.npy")
     assert section.results.path == tmp_path

@@ -149,7 +149,7 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
 
     before = layer.data.copy()
     viewer.layers["blocks"].data = blocks(16)
-    diagnostics._runs[-1].job = dataclasses.replace(
+    diagnostics._runs[-1].run.job = dataclasses.replace(
         diagnostics._runs[-1].job, image_job=dock.input.job()
     )
     run(diagnostics, diagnostics._resume.click)
@@ -286,14 +286,14 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
 
 def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_run, qtbot):
     long_run(dock)
-    assert dock.controller._run.recording is None
+    assert dock.controller.run.recording is None
     diagnostics = open_dock(viewer, DiagnosticsWidget)
     qtbot.waitUntil(lambda: len(diagnostics._run.recording) > 2, timeout=TIMEOUT)
     recording = weakref.ref(diagnostics._run.recording)
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
     assert not run_registry(viewer).watchers
-    assert dock.controller._run.recording is None
+    assert dock.controller.run.recording is None
     stop(qtbot, dock)
     gc.collect()
     assert recording() is None
@@ -301,7 +301,7 @@ def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_r
 
 def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_on, run):
     recordings = []
-    dock.controller.began.connect(lambda: recordings.append(dock.controller._run.recording))
+    dock.controller.began.connect(lambda: recordings.append(dock.controller.run.recording))
     run(dock)
     assert recordings == [None]
     diagnostics = open_on(viewer, DiagnosticsWidget)

@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
-from gui_cases import ENDLESS, TIMEOUT, blocks, stack
+from gui_cases import ENDLESS, TIMEOUT, blocks, choose_files, stack
 from napari.layers import Image, Labels
 from qtpy.QtCore import Qt
 
@@ -480,7 +480,7 @@ def test_a_folder_is_worked_off(full, tmp_path, settle):
     for k in range(3):
         np.save(source / f"image{k}.npy", stripes(seed=k))
     (source / "broken.npy").write_bytes(b"nothing")
-    full.applying.choose_files(source, results)
+    choose_files(full.applying, source, results)
     full.apply()
     settle(full)
     assert "3 of 4 images done" in full.status.text and "broken.npy" in full.status.text
@@ -495,7 +495,7 @@ def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
     source.mkdir()
     for k in range(30):
         np.save(source / f"image{k:02}.npy", stripes(seed=k))
-    full.applying.choose_files(source, tmp_path / "out")
+    choose_files(full.applying, source, tmp_path / "out")
     full.apply()
     qtbot.waitUntil(lambda: " of 30: " in full.status.text, timeout=TIMEOUT)
     qtbot.mouseClick(full._stop_button, LEFT)
@@ -504,7 +504,7 @@ def test_stop_ends_a_folder_after_what_is_done(full, tmp_path, qtbot, settle):
 
 
 def test_an_empty_folder_is_told(full, tmp_path, settle):
-    full.applying.choose_files(tmp_path / "nothing", tmp_path / "out")
+    choose_files(full.applying, tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "nothing").mkdir()
     full.apply()
     settle(full)

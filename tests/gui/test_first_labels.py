@@ -83,7 +83,7 @@ def test_viewer_closed(viewer, dock, qtbot, after_step):
     runs = []
 
     def close():
-        runs.append(dock.controller._run)
+        runs.append(dock.controller.run)
         viewer.close()
 
     after_step(close)
@@ -97,7 +97,7 @@ def test_dock_closed(viewer, dock, qtbot, after_step):
     runs = []
 
     def close():
-        runs.append(dock.controller._run)
+        runs.append(dock.controller.run)
         viewer.window.remove_dock_widget(dock)
 
     after_step(close)

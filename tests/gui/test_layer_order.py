@@ -15,8 +15,8 @@ from napari_saf._gui.dictionary.dock import DictionaryWidget
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers.metadata import METADATA_KEY, STROKES_KEY, is_strokes
 from napari_saf._gui.layers.placement import lay_over
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.prototypes.dock import PrototypesWidget
-from napari_saf._gui.runs.controller import run_registry
 from napari_saf._gui.scribbles.dock import ScribblesWidget
 from napari_saf._gui.segment.dock import SegmentWidget
 
@@ -138,7 +138,7 @@ def add_result(model):
         layer = model.add_labels(np.ones(shape, dtype=int), metadata=metadata)
         layer.translate = image.translate[-layer.ndim :]
         lay_over(model, layer, image)
-        return layer, run_registry(model).show_result(image, layer)
+        return layer, results_in_sight(model).show_result(image, layer)
 
     return add
 
@@ -155,7 +155,7 @@ def test_with_an_image_come_the_results_that_were_hidden_with_it(model, add_resu
     of_upper.visible = upper.visible = False
     upper.visible = True
     assert not of_upper.visible  # a person hid it
-    run_registry(model).show_result(lower, of_lower)
+    results_in_sight(model).show_result(lower, of_lower)
     assert not upper.visible and of_lower.visible
 
 
@@ -174,7 +174,7 @@ def test_a_result_that_another_image_hid_comes_back_with_its_next_run(model, add
     lower, upper = (model.add_image(blocks(), name=name) for name in ("lower", "upper"))
     of_upper, _ = add_result(upper)
     add_result(lower)
-    run_registry(model).show_result(upper, of_upper)
+    results_in_sight(model).show_result(upper, of_upper)
     assert of_upper.visible and upper.visible
 
 

@@ -7,7 +7,7 @@ import pytest
 from gui_cases import ENDLESS, TIMEOUT, blocks, stack
 from napari.layers import Labels
 
-from napari_saf._gui.runs.controller import run_registry
+from napari_saf._gui.layers.sight import results_in_sight
 
 pytestmark = pytest.mark.gui
 
@@ -20,7 +20,7 @@ def add_result(viewer):
 
     def add(image, *index):
         layer = viewer.add_labels(np.ones(image.data.shape, dtype=int))
-        run_registry(viewer).show_result(image, layer, index)
+        results_in_sight(viewer).show_result(image, layer, index)
         return layer
 
     return add
@@ -35,21 +35,21 @@ def test_a_newer_result_hides_the_earlier_one_once(viewer, add_result):
     first, second = add_result(image), add_result(image)
     assert in_sight(viewer) == [second]
     first.visible = True
-    run_registry(viewer).show_result(image, second)
+    results_in_sight(viewer).show_result(image, second)
     assert in_sight(viewer) == [first, second]
     second.visible = False
-    run_registry(viewer).show_result(image, second)
+    results_in_sight(viewer).show_result(image, second)
     assert in_sight(viewer) == [first]
 
 
 def test_a_result_that_goes_on_comes_back_into_sight(viewer, add_result):
     image = viewer.add_image(stack())
     first, second = add_result(image), add_result(image)
-    run_registry(viewer).show_result(image, first)
+    results_in_sight(viewer).show_result(image, first)
     assert in_sight(viewer) == [first]
-    run_registry(viewer).hide_results(image)
+    results_in_sight(viewer).hide_results(image)
     assert not in_sight(viewer)
-    run_registry(viewer).show_result(image, first)
+    results_in_sight(viewer).show_result(image, first)
     assert in_sight(viewer) == [first]
     assert not second.visible
 
@@ -70,7 +70,7 @@ def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
     slices = [add_result(image, at, EVERY, EVERY) for at in range(3)]
     volume = add_result(image)
     assert in_sight(viewer) == [volume]
-    run_registry(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
+    results_in_sight(viewer).show_result(image, slices[1], (1, EVERY, EVERY))
     assert in_sight(viewer) == [slices[1]]
 
 

@@ -15,8 +15,8 @@ from qtpy.QtWidgets import QApplication, QWidget
 from napari_saf import SelfAssignmentFlow, Status
 from napari_saf._gui.docks.run_dock import describe_error
 from napari_saf._gui.forms.controls import StatusArea
-from napari_saf._gui.layers.reading import ImageJob, Pixels
-from napari_saf._gui.runs.run import Run, RunStart, Task
+from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
+from napari_saf._gui.runs.run import Run, RunJob, RunStart, Task
 from napari_saf.errors import InvalidInput
 from napari_saf.problem import ImageOptions
 
@@ -28,7 +28,8 @@ _LONGEST_WAIT = 0.05
 def a_run(**parameters):
     image = blocks()
     job = ImageJob(Pixels(image, (slice(None),) * 3), ImageOptions(channel_axis=-1))
-    return Run(job, SelfAssignmentFlow(**({"max_labels": 4} | parameters)))
+    method = SelfAssignmentFlow(**({"max_labels": 4} | parameters))
+    return Run(RunJob(None, job, method, None), None, ProblemReader())
 
 
 def test_a_run_waits_for_nobody_and_makes_no_frame_that_nobody_takes(qtbot, monkeypatch):
@@ -84,7 +85,7 @@ def test_the_main_thread_waits_for_no_evaluation(dock, qtbot, monkeypatch):
     with qtbot.waitSignal(controller.advanced):
         dock.start()
     assert stuck.wait(60)
-    for act in (controller.record, controller._show_newest, controller.stop, dock._on_clock):
+    for act in (controller.run.record, controller._show_newest, controller.stop, dock._on_clock):
         began = time.perf_counter()
         act()
         assert time.perf_counter() - began < _LONGEST_WAIT, act

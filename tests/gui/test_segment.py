@@ -192,14 +192,14 @@ def test_painting_and_undo_during_a_run_raise_nothing(viewer, dock, long_run, qt
 
 def test_closing_the_viewer_ends_the_run(window, viewer, dock, long_run):
     long_run(dock)
-    run = dock.controller._run
+    run = dock.controller.run
     viewer.close()
     assert run.wait(5)
 
 
 def test_closing_the_dock_ends_the_run(window, viewer, dock, long_run):
     long_run(dock)
-    run = dock.controller._run
+    run = dock.controller.run
     viewer.window.remove_dock_widget(dock)
     assert run.wait(0)
     assert not dock.controller.is_running
@@ -214,7 +214,7 @@ def test_closing_the_window_ends_the_run(viewer, qtbot, long_run):
     frame.setCentralWidget(dock)
     frame.show()
     long_run(dock)
-    run = dock.controller._run
+    run = dock.controller.run
     frame.close()
     qtbot.waitUntil(lambda: run.wait(0), timeout=60_000)
     assert not dock.controller.is_running

@@ -88,12 +88,10 @@ class ComparisonChoice(QWidget):
 
     @property
     def methods(self) -> list[type[AbstractMethod]]:
-        """The methods that are ticked."""
         return [METHODS[name] for name, box in self.boxes.items() if box.isChecked()]
 
     @property
     def axis_names(self) -> list[str]:
-        """The names of what varies."""
         return [row.name for row in self.rows if row.name]
 
     def variants(self, options: ImageOptions, known: Mapping[str, AbstractMethod]) -> list[Variant]:
@@ -133,9 +131,8 @@ class _AxisRow(QWidget):
         super().__init__()
         label = QLabel(text)
         label.setFixedWidth(label.fontMetrics().horizontalAdvance("Vary  "))
-        self._box, self._line = QComboBox(), QLineEdit()
-        self._box.setToolTip("The parameter that takes several values.")
-        self._line.setToolTip("Values with commas between; every combination is run.")
+        self._box = QComboBox(toolTip="The parameter that takes several values.")
+        self._line = QLineEdit(toolTip="Values with commas between; every combination is run.")
         layout = QHBoxLayout(self)
         fill_layout(layout, label)
         for widget, stretch in ((self._box, 5), (self._line, 3)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ class CompareWidget(RunDock):
         self._layers: ComparisonLayers | None = None
         self._is_adding = False
         self._progress: tuple[float, str] | None = None
-        self._why_not = ""
-        self._scale_note = ""
+        self._why_not = self._scale_note = ""
         self.input, self.choice = ImageInput(viewer), ComparisonChoice()
         self.truth = LayerChoice(viewer, Labels, none="none")
         self.table, self.swatches, self._paint = ComparisonTable(), Swatches(), Choice(_PAINT)
@@ -70,15 +70,11 @@ class CompareWidget(RunDock):
         self._run_help = f"Run every combination, one after another ({key})."
         self._run_button = create_button("Compare", self._run_help, self.start)
         self._stop_button.setToolTip(f"End with the results that are finished ({key}).")
-        self._side_button = create_button(
-            "Side by side",
-            "Show the results in napari's grid, or leave it.",
-            self.show_side_by_side,
-        )
+        help = "Show the results in napari's grid, or leave it."
+        self._side_button = create_button("Side by side", help, self.show_side_by_side)
         self._side_button.setCheckable(True)
-        self._save_button = create_button(
-            "Save …", "Save a page, a picture or the table.", self._on_save_clicked
-        )
+        help = "Save a page, a picture or the table."
+        self._save_button = create_button("Save …", help, self._ask_to_save)
         self._paint.setToolTip(_PAINT_HELP)
         self._rows = FormSection()
         self._rows.add_row("Scale", self.input.scale, _SCALE_HELP)
@@ -274,9 +270,7 @@ class CompareWidget(RunDock):
                 self._show_results(measured)
 
         self._forget_error()
-        self.run_in_background(
-            "truth", lambda cancelled: outcome.with_truth(truth, cancelled), show
-        )
+        self.run_in_background("truth", partial(outcome.with_truth, truth), show)
 
     def _on_row_chosen(self, number: int) -> None:
         """Choose the layer of a result, and show its labels; those that died are crossed."""
@@ -307,7 +301,7 @@ class CompareWidget(RunDock):
         if self.table.chosen is not None:
             self._on_row_chosen(self.table.chosen)
 
-    def _on_save_clicked(self) -> None:
+    def _ask_to_save(self) -> None:
         name = f"{file_stem(self._layers.image.name)}_comparison.html" if self._layers else ""
         ask_for_path(self, "Save comparison", str(Path.cwd() / name), _FILTERS, self.save_to)
 
@@ -318,7 +312,6 @@ class CompareWidget(RunDock):
 
     @property
     def _is_of_image(self) -> bool:
-        """Whether the last comparison is of the image that is chosen."""
         return self._layers is not None and self._layers.image == self.input.image
 
     def _forget_outcome(self) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +17,7 @@ from napari_saf._gui.docks.tables import RIGHT, TableModel, TableView
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over
-from napari_saf._gui.runs.controller import run_registry
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.comparison import COLUMNS, Compared, Comparison, Row, Variant
 
 _STEP_MILLISECONDS = 15
@@ -30,7 +28,7 @@ _WIDEST = 150
 class ComparisonLayers:
     """A layer for each result, with common label numbers and colours in the end.
 
-    Layers are added and changed one at a time, each in a turn of the event loop of its own; the
+    At the end layers are changed one at a time, each in a turn of the event loop of its own; the
     widget is in the window of the viewer.
     """
 
@@ -49,18 +47,14 @@ class ComparisonLayers:
         self._viewer = viewer
         self._placement = placement
         self._lives: dict[Variant, LiveLayer] = {}
-        self._work: deque[Iterator[None]] = deque()
-        self._timer = QTimer(widget)
-        self._timer.setInterval(_STEP_MILLISECONDS)
+        self._steps: Iterator[None] = iter(())
+        self._timer = QTimer(widget, interval=_STEP_MILLISECONDS)
         self._timer.timeout.connect(self._on_timer)
-
-    def add(self, result: Compared) -> None:
-        """Show a result on a layer of its own, above the others."""
-        self._start(self._adding(result))
 
     def finish(self, comparison: Comparison, then: Callable[[], None]) -> None:
         """Give the labels of all layers common numbers, and sort the layers; then call back."""
-        self._start(self._finishing(comparison, then))
+        self._steps = self._finishing(comparison, then)
+        self._timer.start()
 
     def layer(self, variant: Variant) -> Any:
         """Return the layer of a variant, or None if it is gone."""
@@ -72,30 +66,19 @@ class ComparisonLayers:
         return [layer for layer in map(self.layer, self.names) if layer is not None]
 
     def color(self, number: int) -> tuple[float, ...]:
-        """Return the colour of a label in all layers."""
         live = next(iter(self._lives.values()))
         return tuple(float(x) for x in live.color(number - 1)[:3])
 
     def release(self) -> None:
         self._timer.stop()
-        self._work.clear()
         self._lives.clear()
 
-    def _start(self, work: Iterator[None]) -> None:
-        self._work.append(work)
-        if not self._timer.isActive():
-            self._timer.start()
-
     def _on_timer(self) -> None:
-        if not self._work:
+        if next(self._steps, self) is self:
             self._timer.stop()
-            return
-        work = self._work.popleft()
-        with contextlib.suppress(StopIteration):
-            next(work)
-            self._work.appendleft(work)
 
-    def _adding(self, result: Compared) -> Iterator[None]:
+    def add(self, result: Compared) -> None:
+        """Show a result on a layer of its own, above the others."""
         name = self.names[result.variant]
         live = LiveLayer(self._viewer, self.image, name, self._placement)
         self._lives[result.variant] = live
@@ -105,13 +88,13 @@ class ComparisonLayers:
             # In the end there may be as many numbers as labels of all results.
             live.show(result.labels, int(result.labels.max()) * len(self.names))
             live.layer.name = name
-            self.note = run_registry(self._viewer).reveal(self.image, live.layer) or self.note
-        yield
+            self.note = results_in_sight(self._viewer).reveal(self.image, live.layer) or self.note
 
     def _finishing(self, comparison: Comparison, then: Callable[[], None]) -> Iterator[None]:
         for result in comparison.results:
             if result.variant not in self._lives:
-                yield from self._adding(result)
+                self.add(result)
+                yield
         for result in comparison.results:
             live = self._lives[result.variant]
             if live.layer is not None and not live.is_lost:
@@ -210,7 +193,6 @@ class ComparisonTable(TableView):
         self._fit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Show as many columns as fit now."""
         super().resizeEvent(event)
         self._fit()
 

@@ -38,6 +38,13 @@ _TIME_HELP = (
     "Go back in time: the labels at any recorded time are shown in a layer of their own; at the "
     "right end the result is back."
 )
+_RESUME_HELP = (
+    "Go on from here as the run did, in the same layer. For the flows the end is the same but for "
+    "few pixels."
+)
+_ENTROPY_HELP = (
+    "A layer with the entropy of each pixel's soft labels at this time: 0 decided, 1 no preference."
+)
 
 
 class DiagnosticsWidget(RunDock):
@@ -79,7 +86,6 @@ class DiagnosticsWidget(RunDock):
         return float(self.times[place]) if place < len(self.times) else 0.0
 
     def go_to(self, time: float) -> None:
-        """Put the slider at the recorded time that is nearest."""
         self._slider.setValue(self._place_of(time))
 
     def _continue(self, *, is_branch: bool) -> None:
@@ -95,27 +101,22 @@ class DiagnosticsWidget(RunDock):
                 title = f"{job.method.name.upper()} from t = {recorded.time:.3g}"
                 live = LiveLayer(self._viewer, job.image, title, job.placement, job.strokes)
             self.earlier.show_result()
-            self.controller.start(
-                dataclasses.replace(
-                    job,
-                    live=live,
-                    is_sweep=False,
-                    start=RecordedStart(recorded),
-                    recording=run.recording.until(recorded),
-                )
-            )
+            start, before = RecordedStart(recorded), run.recording.until(recorded)
+            job = dataclasses.replace(job, live=live, start=start, recording=before)
+            self.controller.start(dataclasses.replace(job, is_sweep=False))
             if not is_branch:
                 live.layer.visible = True
 
     def run_began(self, controller: RunController) -> None:
-        recording, job, live = controller.record(), controller.job, controller.live
-        if recording is None or job is None or live is None:
+        began = controller.run
+        recording = None if began is None else began.record()
+        if began is None or recording is None:
             return
-        own_layer = [run for run in self._runs if run.live is live]
+        own_layer = [run for run in self._runs if run.live is began.live]
         self._forget_runs(own_layer)
         self._forget_runs(self._runs[: len(self._runs) - _MOST_RUNS + 1])
         before = own_layer[-1] if own_layer else None
-        run = RecordedRun(controller, job, live, recording, before)
+        run = RecordedRun(controller, began, recording, before)
         self._runs.append(run)
         self._choice.set_others([("the run under way", run)])
         self._choice.choose(run)
@@ -125,7 +126,6 @@ class DiagnosticsWidget(RunDock):
         """Take note of how labels are numbered at the end."""
         run = self._run_of(controller)
         if run is not None:
-            run.note()
             run.label_map, run.before = result.label_map, None
         elif controller.live is not None:
             self._choice.refresh()
@@ -151,22 +151,12 @@ class DiagnosticsWidget(RunDock):
 
     def _create_controls(self) -> None:
         self._choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
-        self._slider = QSlider(Qt.Orientation.Horizontal)
-        self._slider.setPageStep(1)
-        self._description = QLabel()
-        self._description.setWordWrap(True)
-        self._resume = create_button(
-            "Resume",
-            "Go on from here as the run did, in the same layer. For the flows the end is the same "
-            "but for few pixels.",
-        )
-        self._entropy = QCheckBox("Show where it is undecided (entropy)")
-        self._entropy.setToolTip(
-            "A layer with the entropy of each pixel's soft labels at this time: 0 decided, 1 no "
-            "preference."
-        )
-        self._timer = QTimer(self)
-        self._timer.setInterval(_REFRESH_MILLISECONDS)
+        self._slider = QSlider(Qt.Orientation.Horizontal, pageStep=1)
+        self._description = QLabel(wordWrap=True)
+        self._resume = create_button("Resume", _RESUME_HELP)
+        text = "Show where it is undecided (entropy)"
+        self._entropy = QCheckBox(text, toolTip=_ENTROPY_HELP)
+        self._timer = QTimer(self, interval=_REFRESH_MILLISECONDS)
         rows = FormSection()
         rows.add_row("Result", self._choice, "The run to look at.")
         rows.add_row("Time", self._slider, _TIME_HELP)
@@ -207,7 +197,6 @@ class DiagnosticsWidget(RunDock):
         self._run = None
 
     def _state(self) -> RecordedState | None:
-        """Return the recorded soft labels nearest to the time of the slider."""
         states = () if self._run is None else self._run.recording.states
         return min(states, key=lambda state: abs(state.time - self.time), default=None)
 
@@ -251,7 +240,6 @@ class DiagnosticsWidget(RunDock):
         self._show_time()
 
     def _place_of(self, time: float) -> int:
-        """Return the place of the slider whose time is nearest."""
         return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
@@ -265,7 +253,6 @@ class DiagnosticsWidget(RunDock):
 
     def _on_timer(self) -> None:
         if self._run is not None and self._run.is_running:
-            self._run.note()
             # Behind another tab a dock counts as visible, too.
             if not self.visibleRegion().isEmpty():
                 self._refresh(is_at_end=self._is_at_end)

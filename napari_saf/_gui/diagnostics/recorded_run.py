@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from napari_saf._gui.layers.live import LiveLayer, UncertaintyLayer
-from napari_saf._gui.runs.controller import RunController, RunJob, run_registry
+from napari_saf._gui.layers.sight import results_in_sight
+from napari_saf._gui.runs.controller import RunController
+from napari_saf._gui.runs.run import Run, RunJob
 from napari_saf.problem import Problem
 from napari_saf.recording import RecordedLabels, Recording
 from napari_saf.result import LabelImage, LabelMap
@@ -20,32 +22,37 @@ from napari_saf.result import LabelImage, LabelMap
 class RecordedRun:
     """A run of some dock: under way, while there is a controller, or over.
 
-    The numbers are those with which classes were painted; without, the labels have those of the
-    label map, once the run is over. The run `before` is what the layer shows as long as this one
-    has come to nothing.
+    Classes that were painted have their numbers; without, the labels have those of the label map,
+    once the run is over. The run `before` is what the layer shows as long as this one has come to
+    nothing.
     """
 
     controller: RunController | None
-    job: RunJob
-    live: LiveLayer
+    run: Run
     recording: Recording
     before: RecordedRun | None = None
-    problem: Problem | None = None
-    numbers: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.arange(0))
     label_map: LabelMap = dataclasses.field(default_factory=lambda: LabelMap.identity(0))
+
+    @property
+    def job(self) -> RunJob:
+        return self.run.job
+
+    @property
+    def live(self) -> LiveLayer:
+        return self.run.live
+
+    @property
+    def problem(self) -> Problem | None:
+        return self.run.problem
 
     @property
     def is_running(self) -> bool:
         return self.controller is not None
 
-    def note(self) -> None:
-        """Take note of what is known by now of the run under way."""
-        if self.controller is not None:
-            self.problem, self.numbers = self.controller.problem, self.controller.numbers
-
     def shown_numbers(self, n_columns: int) -> NDArray[np.int64]:
         """Return the number of each column on screen: painted, by size, or as it comes."""
-        shown = LabelMap(self.numbers) if len(self.numbers) else self.label_map
+        painted = self.run.classes
+        shown = painted if painted.n_columns else self.label_map
         return shown.extended(n_columns).numbers[:n_columns]
 
     def labels_at(self, recorded: RecordedLabels) -> LabelImage:
@@ -53,7 +60,7 @@ class RecordedRun:
         return LabelMap(self.shown_numbers(int(own.max(initial=0)))).paint(own)
 
     def color(self, column: int) -> NDArray[np.float32]:
-        if len(self.numbers):
+        if self.run.classes.n_columns:
             column = int(self.shown_numbers(column + 1)[column]) - 1
         return self.live.color(column)
 
@@ -76,7 +83,6 @@ class EarlierLayers:
         return None if self._result is None or self._labels is None else self._labels.layer
 
     def show_labels(self, run: RecordedRun, labels: LabelImage, time: float) -> None:
-        """Show labels in place of the result of a run."""
         result = run.live.layer
         if result is None or run.live.is_lost:
             return
@@ -89,7 +95,7 @@ class EarlierLayers:
         self._labels.layer.visible = True
         # Its regions, or a later result, would lie over these.
         index = run.job.image_job.pixels.index
-        run_registry(self._viewer).show_result(run.job.image, result, index)
+        results_in_sight(self._viewer).show_result(run.job.image, result, index)
         if self._result is None:
             self._labels.recolor()
             self._result = result
@@ -104,7 +110,6 @@ class EarlierLayers:
                 layer.visible = is_visible
 
     def show_entropy(self, run: RecordedRun, values: NDArray[np.floating], time: float) -> None:
-        """Show entropies, image-shaped, 0 to 1."""
         if self._entropy is None:
             place = run.live.placement
             self._entropy = UncertaintyLayer(

@@ -20,7 +20,7 @@ from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
-from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of
 from napari_saf.result import History
@@ -132,7 +132,6 @@ class CurvePlot(QWidget):
                 row.mark(share, curve.format(curve.values[step]))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Go where the mouse points, or is dragged."""
         if self.rows and event.buttons() & Qt.MouseButton.LeftButton:
             self.moved.emit(self.time_at(event.pos().x()))
 
@@ -232,7 +231,6 @@ class _Row(QWidget):
 
 
 def _polygon(shares: NDArray[np.floating], heights: NDArray[np.floating]) -> QPolygonF:
-    """Return points at shares of the time and of the height, in the unit square."""
     across = (shares + _MARGIN) / (1 + 2 * _MARGIN)
     pairs = zip(across.tolist(), (1 - heights).tolist(), strict=True)
     return QPolygonF([QPointF(x, y) for x, y in pairs])
@@ -261,9 +259,7 @@ class SeparabilityTable(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.summary = QLabel()
-        self.summary.setWordWrap(True)
-        self.summary.setToolTip(_SUMMARY_HELP)
+        self.summary = QLabel(wordWrap=True, toolTip=_SUMMARY_HELP)
         self.table = create_table(
             "Each label, the label it is least apart from, and how far apart they are."
         )
@@ -285,7 +281,6 @@ class SeparabilityTable(QWidget):
         numbers: NDArray[np.int64],
         color: Callable[[int], NDArray[np.floating]],
     ) -> None:
-        """Show how far apart all columns and every two are, with their numbers and colours."""
         present = np.flatnonzero(~np.isnan(pairs).all(axis=1))
         if not len(present):
             self.show_message("One label only: nothing to tell apart.")
@@ -317,9 +312,8 @@ class BranchForm(FormSection):
         self.form: MethodForm | None = None
         self.scale = OddSlider(5)
         self.add_row("Scale", self.scale, _SCALE_HELP)
-        self.button = create_button(
-            "Branch", "Go on from here with these parameters, in a layer of its own."
-        )
+        help = "Go on from here with these parameters, in a layer of its own."
+        self.button = create_button("Branch", help)
         self.layout().addWidget(self.button)
 
     def show_job(self, job: RunJob) -> None:

@@ -32,6 +32,12 @@ _HELP = (
     "A click shows where an atom is used; with Ctrl or Shift several are chosen. "
     "Wait over an atom to see its turns."
 )
+_BUTTONS = {
+    "Drop": "Leave the chosen atoms out of the dictionary.",
+    "Undo": "Bring back the atoms that were dropped last.",
+    "Load …": "Open a dictionary (.safetensors); dropping it on the viewer does too.",
+    "Save …": "Keep this dictionary as a file, to apply it to other images.",
+}
 _HINTS = (
     "no dictionary yet: tick images above and press Learn, or load one",
     "the map of the atoms comes with a dictionary",
@@ -185,7 +191,6 @@ class AtomView(QWidget):
         return True
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Paint the atoms, or a hint where there are none."""
         painter = QPainter(self)
         if not self.places:
             flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
@@ -255,37 +260,25 @@ class AtomsSection(QWidget):
         self._is_enabled = True
         self._heading, self.view = QLabel(), AtomView()
         self._scroll = FormArea(self.view)
-        self.show_gallery = create_button(
-            "Gallery", "All atoms, the most used first, with the pixels they label."
-        )
+        help = "All atoms, the most used first, with the pixels they label."
+        self.show_gallery = create_button("Gallery", help)
         self.show_map = create_button("Map", "Atoms that are alike lie near each other.")
         for button in (self.show_gallery, self.show_map):
             button.setCheckable(True)
             button.setAutoExclusive(True)
         self.show_gallery.setChecked(True)
         self.show_map.toggled.connect(self.view.show_map)
-        self.zoom = QSlider(Qt.Orientation.Horizontal)
+        self.zoom = QSlider(Qt.Orientation.Horizontal, toolTip="Size of the atoms on screen.")
         self.zoom.setRange(_LEAST_ZOOM, _MOST_ZOOM)
         self.zoom.setValue(_ZOOM)
-        self.zoom.setToolTip("Size of the atoms on screen.")
         self.zoom.valueChanged.connect(self.view.set_zoom)
-        self.drop = create_button(
-            "Drop", "Leave the chosen atoms out of the dictionary.", self._on_drop_clicked
-        )
-        self.undo = create_button(
-            "Undo", "Bring back the atoms that were dropped last.", self._on_undo_clicked
-        )
-        self.load = create_button(
-            "Load …", "Open a dictionary (.safetensors); dropping it on the viewer does too."
-        )
-        self.save = create_button(
-            "Save …", "Keep this dictionary as a file, to apply it to other images."
-        )
+        slots = {"Drop": self._on_drop_clicked, "Undo": lambda: self._edit(self._past.pop())}
+        buttons = [create_button(name, help, slots.get(name)) for name, help in _BUTTONS.items()]
+        self.drop, self.undo, self.load, self.save = buttons
         self.view.height_changed.connect(self._fit_height)
         self.view.chosen_changed.connect(self._update_enabled)
         views = create_row(self.show_gallery, self.show_map, self.zoom)
-        buttons = create_row(self.drop, self.undo, self.load, self.save)
-        fill_layout(QVBoxLayout(self), self._heading, views, self._scroll, buttons)
+        fill_layout(QVBoxLayout(self), self._heading, views, self._scroll, create_row(*buttons))
         self.show_dictionary(None)
         self._fit_height(0)
 
@@ -306,7 +299,6 @@ class AtomsSection(QWidget):
         self.view.show_dictionary(shown, is_locked=True)
 
     def set_enabled(self, enabled: bool) -> None:
-        """Allow to change the dictionary, or do not."""
         self._is_enabled = enabled
         self._update_enabled()
 
@@ -314,9 +306,6 @@ class AtomsSection(QWidget):
         assert self.current is not None
         self._past.append(self.current)
         self._edit(self.current.without(self.view.chosen))
-
-    def _on_undo_clicked(self) -> None:
-        self._edit(self._past.pop())
 
     def _edit(self, edited: ColoredDictionary) -> None:
         self.view.choose(())

@@ -31,17 +31,12 @@ from napari_saf._gui.forms.choices import Choice, ImageList
 from napari_saf._gui.forms.controls import OddSlider, ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import is_given
-from napari_saf._gui.layers.placement import (
-    ImageRegion,
-    channel_axes,
-    slice_on_screen,
-)
 from napari_saf._gui.layers.reading import ImageJob
 from napari_saf._gui.layers.view import LabelFinder, Place
-from napari_saf._gui.runs.controller import RunJob
-from napari_saf._gui.runs.run import Frame
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf.batch import DictionaryTask
 from napari_saf.dictionary import (
     DICTIONARY_SUFFIX,
@@ -155,7 +150,7 @@ class DictionaryWidget(RunDock):
         options = ImageOptions(window=window, channel_axis=axis, **PLAIN)
         return ImageJob(region.pixels, options)
 
-    def _region(self, image: Image) -> ImageRegion:
+    def _region(self, image: Image) -> placement.ImageRegion:
         """Return the slice on screen, with all channels.
 
         Their axis is counted from the end, as layers of different numbers of axes lie over each
@@ -163,24 +158,27 @@ class DictionaryWidget(RunDock):
         """
         axis = self.channels.value
         may_have_channels = axis is not None and image.ndim > 2 and not image.rgb
-        whole = ImageRegion(image, image.ndim + axis if may_have_channels else None, {})
-        return dataclasses.replace(whole, fixed=slice_on_screen(self._viewer, image, whole.axes))
+        whole = placement.ImageRegion(image, image.ndim + axis if may_have_channels else None, {})
+        return dataclasses.replace(
+            whole, fixed=placement.slice_on_screen(self._viewer, image, whole.axes)
+        )
 
     def _offer_channels(self) -> None:
         """Ask for the axis of the channels where an image may have one."""
         before = self.channels.value
-        axes = max(map(channel_axes, self.images.chosen()), key=len, default=[])
+        axes = max(map(placement.channel_axes, self.images.chosen()), key=len, default=[])
         self.channels.offer([("none", None), *((text, axis - len(axes)) for text, axis in axes)])
         self.channels.choose(before)
         self._section.show_row(self.channels, bool(axes))
 
     def _on_advanced(self, frame: Frame) -> None:
         super()._on_advanced(frame)
-        job, live, problem = self.controller.job, self.controller.live, self.controller.problem
-        if job is None or live is None or problem is None:
+        run = self.controller.run
+        if run is None or run.problem is None:
             return
-        assert isinstance(job.method, PatchDictionaryLearning)
-        side, counts = job.method.patch_size, np.round(frame.shares * problem.n_nodes).astype(int)
+        assert isinstance(run.job.method, PatchDictionaryLearning)
+        side = run.job.method.patch_size
+        counts = np.round(frame.shares * run.problem.n_nodes).astype(int)
         atoms = frame.prototypes.reshape(len(counts), side, side, -1)
         is_seen = (counts > 0) & np.isfinite(atoms).all(axis=(1, 2, 3))
         order = [int(k) for k in np.argsort(-counts, kind="stable") if is_seen[k]]
@@ -188,7 +186,7 @@ class DictionaryWidget(RunDock):
             dictionary = PatchDictionary(
                 atoms=atoms[order], usage=counts[order], scaling=Scaling(0.0, 1.0)
             )
-            colors = np.array([live.color(column) for column in order])
+            colors = np.array([run.live.color(column) for column in order])
             self.atoms.show_live(ColoredDictionary(dictionary, tuple(order), colors))
 
     def _show_frame(self, frame: Frame) -> None:
@@ -199,15 +197,16 @@ class DictionaryWidget(RunDock):
         )
 
     def _on_returned(self, result: LearnedDictionary) -> None:
-        live, job, dictionary = self.controller.live, self.controller.job, result.dictionary
-        if dictionary is None or live is None or job is None:
+        run, dictionary = self.controller.run, result.dictionary
+        if dictionary is None or run is None:
             self._on_abandoned()
             return
+        live = run.live
         dictionary = dataclasses.replace(dictionary, images=self._image_names)
         colors = np.array([live.color(int(column)) for column in result.columns])
         new = ColoredDictionary.of(dictionary, colors)
         if live.layer is not None and not live.is_lost:
-            self._atom_labels.add(live.layer, job.image, new)
+            self._atom_labels.add(live.layer, run.job.image, new)
         self._show_new(new)
         text = f"{STATUS_TEXTS[result.status]}: {count_atoms(dictionary.n_atoms)}"
         lines = [f"{text} in {self.controller.seconds:.1f} s", *result.notes]
@@ -300,7 +299,6 @@ class DictionaryWidget(RunDock):
         }
 
     def apply(self) -> None:
-        """Apply the dictionary to the chosen image, or to files."""
         if self.applying.takes_files:
             self._apply_to_files()
         else:

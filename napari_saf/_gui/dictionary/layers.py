@@ -26,7 +26,7 @@ from napari_saf._gui.forms.layout import (
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY
 from napari_saf._gui.layers.placement import ImageRegion, lay_over, place
-from napari_saf._gui.runs.controller import run_registry
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.dictionary import DICTIONARY_SUFFIX, PatchDictionary, PatchSegmentation
 from napari_saf.errors import InvalidInput
 
@@ -76,14 +76,12 @@ class ColoredDictionary:
 
     @property
     def title(self) -> str:
-        """What tells it from other dictionaries: atoms, size and images."""
         text = f"{self.dictionary.n_atoms} atoms, {self.dictionary.patch_size} px"
         names = ", ".join(self.dictionary.images)
         return f"{text}: {names}" if names else text
 
     @property
     def description(self) -> str:
-        """The number, the size and the channels of the atoms."""
         side, n_channels = self.dictionary.patch_size, self.dictionary.n_channels
         kind = {1: "grey", 3: "RGB"}.get(n_channels, f"{n_channels} channels")
         return f"{count_atoms(self.dictionary.n_atoms)} of {side} × {side} px, {kind}"
@@ -106,7 +104,6 @@ class AtomLabelsList:
         self.known.append((layer, image, shown))
 
     def highlight(self, atom_ids: Collection[int]) -> None:
-        """Show where atoms are used; none: show all."""
         for layer, _, shown in self.known:
             layer.colormap = shown.colormap(atom_ids)
             if len(atom_ids) == 1:
@@ -125,7 +122,6 @@ class AtomLabelsList:
 
 
 def get_reader(path: str | list[str]) -> Callable[[str | list[str]], list[Any]] | None:
-    """Return what reads a dictionary, if a path may be one."""
     paths = [path] if isinstance(path, str) else path
     is_dictionary = all(Path(one).suffix.lower() == DICTIONARY_SUFFIX for one in paths)
     return _read_dictionaries if is_dictionary else None
@@ -169,6 +165,14 @@ _RECONSTRUCTIONS = (
     ("contrast fitted", "fitted"),
 )
 NO_OTHER = [("none yet", None)]
+_REBUILD_HELP = (
+    "How images are rebuilt: from the best atom of every pixel; from those of the labels alone; or "
+    "from the best ones with brightness and contrast of their own."
+)
+_COMPARE_HELP = (
+    "Rebuild the image from both dictionaries and show where this one is closer (green) and where "
+    "the other one is (pink)."
+)
 _KINDS = {
     "Image": "The image alone.",
     "Labels": "The labels: which atom each pixel is like.",
@@ -189,11 +193,7 @@ class ResultsSection(QWidget):
     def __init__(self, viewer: napari.Viewer) -> None:
         super().__init__()
         self.reconstruction, self.other = Choice(_RECONSTRUCTIONS), Choice(NO_OTHER)
-        self.compare = create_button(
-            "Compare",
-            "Rebuild the image from both dictionaries and show where this one is closer "
-            "(green) and where the other one is (pink).",
-        )
+        self.compare = create_button("Compare", _COMPARE_HELP)
         self.kinds = {kind: create_button(kind, tooltip) for kind, tooltip in _KINDS.items()}
         for kind, button in self.kinds.items():
             button.setCheckable(True)
@@ -204,17 +204,11 @@ class ResultsSection(QWidget):
         self._region: ImageRegion | None = None
         self._kinds_row = create_row(*self.kinds.values())
         self._kinds_row.hide()
-        comparison = FormSection()
-        comparison.add_row(
-            "Rebuild with",
-            self.reconstruction,
-            "How images are rebuilt: from the best atom of every pixel; from those of the labels "
-            "alone; or from the best ones with brightness and contrast of their own.",
-        )
-        comparison.add_row("Compare with", self.other, "A dictionary that was on screen before.")
-        comparison.add_row("", self.compare, "On the image that is chosen above.")
-        options = create_fold("Compare, options", comparison)
-        fill_layout(QVBoxLayout(self), self._kinds_row, options)
+        rows = FormSection()
+        rows.add_row("Rebuild with", self.reconstruction, _REBUILD_HELP)
+        rows.add_row("Compare with", self.other, "A dictionary that was on screen before.")
+        rows.add_row("", self.compare, "On the image that is chosen above.")
+        fill_layout(QVBoxLayout(self), self._kinds_row, create_fold("Compare, options", rows))
 
     def add_layers(self, region: ImageRegion, layers: dict[str, Layer]) -> str:
         """Let the buttons show and hide these too, or in place of earlier ones.
@@ -230,7 +224,6 @@ class ResultsSection(QWidget):
         return self.show_kind("Rebuilt" if "Rebuilt" in layers else "Gain")
 
     def forget_layer(self, layer: Layer) -> None:
-        """Let go of a layer that was removed: a result, or the image."""
         self.layers = {kind: own for kind, own in self.layers.items() if own != layer}
         if self._region is not None and layer == self._region.image:
             self._region = None
@@ -245,12 +238,12 @@ class ResultsSection(QWidget):
         if kind not in self.layers or self._region is None:
             return ""
         region, layer = self._region, self.layers[kind]
-        return run_registry(self._viewer).show_result(region.image, layer, region.index)
+        return results_in_sight(self._viewer).show_result(region.image, layer, region.index)
 
     def show_labels(self, layer: Layer) -> None:
         if layer == self.layers.get("Labels"):
             self.show_kind("Labels")
-        run_registry(self._viewer).bring_back(layer)
+        results_in_sight(self._viewer).bring_back(layer)
         layer.visible = True
 
 

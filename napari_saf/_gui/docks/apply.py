@@ -92,14 +92,7 @@ class ApplySection(FormSection):
         """Whether a file or folder is to be labelled, and no layer."""
         return self.image.value is _FILES
 
-    def choose_files(self, source: Path, results: Path | None = None) -> None:
-        self.image.choose(_FILES)
-        self.source.set_path(source)
-        if results is not None:
-            self.results.set_path(results)
-
     def update_enabled(self, why_not: str, why_not_saved: str = "") -> None:
-        """Enable the buttons, or say why nothing can be applied, or saved."""
         enable(self.save, why_not_saved, _SAVE_HELP)
         missing = "" if self.layer is not None or self.takes_files else "choose an image first"
         if self.takes_files and None in (self.source.path, self.results.path):

@@ -117,14 +117,12 @@ class DockLifetime(QObject):
         return window is not None and bool(window.isVisible())
 
     def end(self) -> None:
-        """Call back, unless it was done."""
         if not self.has_ended:
             self.has_ended = True
             self._disconnect_workaround()
             self._ended()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Follow the dock into its window and out of it."""
         kind = event.type()
         if watched is self._dock and kind == QEvent.Type.ParentChange:
             if self._dock.parent() is None:
@@ -161,16 +159,10 @@ class DockLifetime(QObject):
         title = None if frame is None else frame.titleBarWidget()
         if title is None or title.layout() is None or title.findChild(QToolButton, _BUTTON_NAME):
             return
-        button = QToolButton(title)
-        button.setObjectName(_BUTTON_NAME)
-        button.setText("?")
-        button.setAutoRaise(True)
-        button.setToolTip("What this dock does, with examples.")
-        button.clicked.connect(self._open_help)
+        help = "What this dock does, with examples."
+        button = QToolButton(title, objectName=_BUTTON_NAME, text="?", autoRaise=True, toolTip=help)
+        button.clicked.connect(lambda: HelpPage(page_of(self._dock), self._dock).show())
         title.layout().addWidget(button)
-
-    def _open_help(self) -> None:
-        HelpPage(page_of(self._dock), self._dock).show()
 
     def _join_others(self) -> None:
         frame = None if self.has_ended else frame_of(self._dock)
@@ -213,7 +205,6 @@ class Shortcuts:
                 viewer.bind_key(key, _create_action(key))
 
     def visit(self) -> None:
-        """Let the keys act on this dock before others."""
         _visits.pop(self, None)
         _visits[self] = None
 
@@ -235,10 +226,6 @@ class Shortcuts:
 
 _visits: weakref.WeakKeyDictionary[Shortcuts, None] = weakref.WeakKeyDictionary()
 """The shortcuts of all docks, the most recently visited one last."""
-
-
-def shortcut_text(key: str) -> str:
-    return key.replace("-", "+")
 
 
 def _latest_first(viewer: napari.Viewer) -> list[Shortcuts]:

@@ -117,7 +117,6 @@ class _LabelModel(TableModel):
         return _SORT_KEYS.get(name, lambda row: row.number)(row)
 
     def flags(self, index: QModelIndex) -> Qt.ItemFlag:
-        """Allow names to be edited and locks to be ticked."""
         own = {"name": Qt.ItemFlag.ItemIsEditable, "lock": Qt.ItemFlag.ItemIsUserCheckable}
         name, flags = self.columns[index.column()], super().flags(index)
         return flags | own[name] if name in own else flags

@@ -13,15 +13,15 @@ from napari.utils.notifications import show_error
 from qtpy.QtCore import QEvent, Qt, QTimer
 from qtpy.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.frame import DockLifetime, Shortcuts, shortcut_text
+from napari_saf._gui.docks.frame import DockLifetime, Shortcuts
 from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
 from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
 from napari_saf._gui.layers.reader import prefer_reader
-from napari_saf._gui.runs.controller import RunController, RunJob, run_registry
-from napari_saf._gui.runs.run import Frame, Task, load_libraries
+from napari_saf._gui.runs.controller import RunController
+from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf.errors import NotFinite, SafError
 from napari_saf.methods import METHODS, AbstractMethod
@@ -76,8 +76,7 @@ class RunDock(QWidget):
         self.status = StatusArea()
         key = self._key_of("run_or_stop")
         self._stop_button = create_button("Stop", f"End the work and keep what there is ({key}).")
-        self._clock = QTimer(self)
-        self._clock.setInterval(500)
+        self._clock = QTimer(self, interval=500)
         self.setMinimumWidth(LEAST_WIDTH)
         self._keys = Shortcuts(viewer, self, self.shortcuts)
         self._lifetime = DockLifetime(viewer, self, self._on_gone)
@@ -124,7 +123,6 @@ class RunDock(QWidget):
         return True
 
     def enterEvent(self, event: QEvent) -> None:
-        """Take the shortcuts that other docks have too."""
         self._keys.visit()
         super().enterEvent(event)
 
@@ -135,11 +133,9 @@ class RunDock(QWidget):
     def _on_opened(self, opened: Any) -> None:
         """Show a mask that napari opened as an image as labels, once it was read here."""
         layer = getattr(opened, "value", opened)
-        own, known = str(layer.unique_id), run_registry(self._viewer).seen
-        if may_be_mask(layer) and own not in known:  # by another dock
-            known.add(own)
-            show = partial(show_as_labels, self._viewer, layer)
-            self.run_in_background(f"mask {own}", partial(read_if_mask, layer.source.path), show)
+        if may_be_mask(layer):
+            show, key = partial(show_as_labels, self._viewer, layer), f"mask {layer.unique_id}"
+            self.run_in_background(key, partial(read_if_mask, layer.source.path), show)
 
     def _on_gone(self) -> None:
         for task in (*self._background.values(), *filter(None, [self._task])):
@@ -163,7 +159,6 @@ class RunDock(QWidget):
         """Let go of what was made in the viewer; events and choices of layers are disconnected."""
 
     def _connect(self, *pairs: tuple[Any, Callable[..., Any]]) -> None:
-        """Connect signals of Qt, and events of the viewer until the end of the dock."""
         for signal, slot in pairs:
             signal.connect(slot)
             if isinstance(signal, EventEmitter):
@@ -193,8 +188,8 @@ class RunDock(QWidget):
         layout.addLayout(area, stretch=1)
 
     def _key_of(self, method: str) -> str:
-        """Return the key that calls a method, as a tooltip names it."""
-        return next(shortcut_text(key) for key, name in self.shortcuts.items() if name == method)
+        keys = (key for key, name in self.shortcuts.items() if name == method)
+        return next(keys).replace("-", "+")
 
     def _follow(
         self,
@@ -257,7 +252,8 @@ class RunDock(QWidget):
 
     def _show_progress(self, fraction: float, text: str) -> None:
         """Show how far the run is, the memory that it takes, and what would be faster."""
-        words = "\n".join(filter(None, [text, self.controller.memory_note]))
+        memory = "" if self.controller.run is None else self.controller.run.memory_note
+        words = "\n".join(filter(None, [text, memory]))
         self.status.show_progress(fraction, words, self._faster())
 
     def _faster(self) -> str:
@@ -270,9 +266,9 @@ class RunDock(QWidget):
 
     def _show_outcome(self, result: Segmentation, text: str) -> str:
         """Show how a run ended, and below it what should be known of it; return all of the text."""
-        job, problem, frame = self.controller.job, self.controller.problem, self._frame
-        assert job is not None
-        own = () if problem is None else problem.notes
+        run, frame = self.controller.run, self._frame
+        assert run is not None
+        job, own = run.job, () if run.problem is None else run.problem.notes
         notes = [f"{job.image.name}: {note}" if note in own else note for note in result.notes]
         is_other = hasattr(self, "input") and job.image != self.input.image
         text = f"{job.image.name}: {text}" if is_other else text
@@ -354,7 +350,6 @@ class RunDock(QWidget):
         task.start()
 
     def show_task(self, fraction: float, text: str) -> None:
-        """Show how far the task is, and in words where."""
         self._task_text = text
         self.status.show_progress(fraction, text)
 
@@ -412,7 +407,6 @@ class RunDock(QWidget):
         self.status.reset()
 
     def _forget_error(self) -> None:
-        """Say no more of an error, once what was wrong may be right."""
         if self.status.is_error:
             self.status.reset()
 

@@ -67,7 +67,6 @@ class TableModel(QAbstractTableModel):
         return None
 
     def key(self, row: Any, column: int) -> Any:
-        """Return what a row is sorted by; a column of -1 stands for none."""
         return 0
 
     def look(self, row: Any, column: int, role: int) -> Any:
@@ -135,7 +134,6 @@ class TableView(QTableView):
         self.setShowGrid(False)
 
     def allow_sorting(self) -> None:
-        """Sort by a click on a heading; until then rows are as they are given."""
         self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
         self.setSortingEnabled(True)
 
@@ -230,7 +228,6 @@ class TableSection(QWidget):
         self._show_reason("")
 
     def show_reason(self, text: str) -> None:
-        """Show why there is no table."""
         self.model.show_table({}, {})
         self._show_reason(text)
 
@@ -274,7 +271,6 @@ class TableSection(QWidget):
 
 
 def create_table(tooltip: str) -> QTableWidget:
-    """Return a small table to read."""
     table = QTableWidget(toolTip=tooltip)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)

@@ -20,23 +20,12 @@ from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import FolderField, ask_for_path, json_path
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
+from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.masks import LayerData, read_layer
-from napari_saf._gui.layers.metadata import (
-    ARE_STROKES,
-    METADATA_KEY,
-    class_names,
-    is_regions,
-    is_strokes,
-    labels_to_choose,
-    points_of,
-    prototypes_of,
-    recipe_of,
-    stored_recipe,
-)
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.reader import ZARR_FILE
-from napari_saf._gui.runs.controller import run_registry
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe, file_stem, save_recipe
 from napari_saf.methods import METHODS
@@ -129,7 +118,6 @@ class RepeatSection(QWidget):
         self._command.setEnabled(has_recipe)
 
     def save_to(self, path: str) -> None:
-        """Save the recipe; the suffix is added where it is missing."""
         if self.recipe is not None:
             target = json_path(path, ".recipe.json")
             with self._dock.showing_errors():
@@ -154,7 +142,7 @@ class ExportWidget(RunDock):
         self.choice, self.applying = ExportChoice(), ApplySection(self, viewer, _APPLY_HELP)
         self.repeat = RepeatSection(self.applying, self)
         self.labels = LayerChoice(viewer, Labels)
-        self.labels.choose(labels_to_choose(viewer))
+        self.labels.choose(metadata.labels_to_choose(viewer))
         self.image = LayerChoice(viewer, Image, self._fits, none="none")
         self.file_name, self.folder = QLineEdit(), FolderField("Choose a folder.")
         self.folder.set_path(Path.home())
@@ -186,7 +174,6 @@ class ExportWidget(RunDock):
         self._on_labels_changed()
 
     def start(self, *, may_replace: bool = False) -> None:
-        """Write what is ticked."""
         folder, wanted = self.folder.path, self.choice.wanted
         if self.is_busy or self._reason() or folder is None:
             return
@@ -217,21 +204,19 @@ class ExportWidget(RunDock):
         layer = self._viewer.add_labels(pixels, **arguments)
         self.labels.choose(layer)
         if self.image.layer is not None:
-            run_registry(self._viewer).show_result(self.image.layer, layer)
+            results_in_sight(self._viewer).show_result(self.image.layer, layer)
         carried = [text for text, own in (
-            ("names", class_names(layer)),
-            ("recipe", stored_recipe(layer)),
-            ("prototypes", points_of(layer)),
+            ("names", metadata.class_names(layer)),
+            ("recipe", metadata.stored_recipe(layer)),
+            ("prototypes", metadata.points_of(layer)),
         ) if own]  # fmt: skip
         ending = f" with {', '.join(carried)}" if carried else ""
         self.status.show_progress(1.0, f"opened {layer.name}{ending}")
 
     def run_or_stop(self) -> bool:
-        """Stop the task that is running; the shortcut writes no files."""
         return self.is_busy and super().run_or_stop()
 
     def apply(self, finite_only: bool = False) -> None:
-        """Label another image, or files, by the recipe."""
         self._finite_only = finite_only
         recipe, self._repeated = self.repeat.recipe, self.repeat.recipe
         if recipe is not None and self._task is None:
@@ -258,7 +243,9 @@ class ExportWidget(RunDock):
             if not live.is_lost:
                 regions = RegionsLayer(self._viewer, live)
                 regions.show_level(tree, level)
-                run_registry(self._viewer).show_result(live.image, regions.layer, job.pixels.index)
+                results_in_sight(self._viewer).show_result(
+                    live.image, regions.layer, job.pixels.index
+                )
                 self.labels.choose(regions.layer)  # to repeat it once more
 
         self.run_in_background("regions", merge, show)
@@ -269,7 +256,6 @@ class ExportWidget(RunDock):
         self._raw = self.repeat.recipe = self._repeated = None
 
     def _fits(self, image: Image) -> bool:
-        """Tell whether an image lies under the labels."""
         labels = self.labels.layer
         return labels is not None and image_region(labels, image) is not None
 
@@ -279,8 +265,8 @@ class ExportWidget(RunDock):
         if isinstance(layer, Image) and self.image.layer is None and self.labels.layer is not None:
             self.image.refresh()
             self.image.choose(labelled_image(self._viewer, self.labels.layer, self._fits))
-        is_computed = isinstance(layer, Labels) and METADATA_KEY in layer.metadata
-        if is_computed and not is_regions(layer):
+        is_computed = isinstance(layer, Labels) and metadata.METADATA_KEY in layer.metadata
+        if is_computed and not metadata.is_regions(layer):
             self.labels.choose(layer)
 
     def _on_labels_changed(self, layer: object = None) -> None:
@@ -294,8 +280,8 @@ class ExportWidget(RunDock):
             if path is not None and self.folder.path == Path.home():
                 self.folder.set_path(Path(path).absolute().parent)
         self._on_image_changed()
-        if is_strokes(labels) and not self.is_busy:
-            self.status.reset(ARE_STROKES)
+        if metadata.is_strokes(labels) and not self.is_busy:
+            self.status.reset(metadata.ARE_STROKES)
         self._show_recipe()
 
     def _watch(self, layer: Any) -> None:
@@ -308,22 +294,22 @@ class ExportWidget(RunDock):
 
     def _on_data_changed(self, event: object = None) -> None:
         self._measuring.start()
-        if stored_recipe(self.labels.layer) is not self._raw:
+        if metadata.stored_recipe(self.labels.layer) is not self._raw:
             self._show_recipe()
 
     def _show_recipe(self) -> None:
         """Offer what the labels carry: prototypes and a recipe, to save and to repeat."""
         labels, recipe, why_not = self.labels.layer, None, "no labels are chosen"
-        self._raw = None if labels is None else stored_recipe(labels)
+        self._raw = None if labels is None else metadata.stored_recipe(labels)
         if labels is not None:
             try:
-                recipe, why_not = recipe_of(labels), ""
+                recipe, why_not = metadata.recipe_of(labels), ""
             except InvalidInput as error:
                 why_not = str(error)
         stem = "labels" if labels is None else file_stem(labels.name)
         self.repeat.show_recipe(recipe, why_not, stem)
         self.choice.offer("recipe", f"No recipe: {why_not}." if why_not else "")
-        has_prototypes = labels is not None and prototypes_of(labels) is not None
+        has_prototypes = labels is not None and metadata.prototypes_of(labels) is not None
         self.choice.offer("prototypes", "" if has_prototypes else _NOT_OURS)
         self._update_enabled()
 
@@ -358,7 +344,6 @@ class ExportWidget(RunDock):
         self.repeat.update_enabled(self._task is None)
 
     def _reason(self) -> str:
-        """Return why nothing can be exported; empty if something can."""
         name, folder = self.file_name.text(), self.folder.path
         if self.labels.layer is None:
             return _NO_LABELS

@@ -17,15 +17,8 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import create_row
+from napari_saf._gui.layers import placement
 from napari_saf._gui.layers.metadata import class_names, points_of, raw_recipe
-from napari_saf._gui.layers.placement import (
-    channel_axis_of,
-    image_axes_of,
-    image_region,
-    pixels_of,
-    positions_on_screen,
-    squeezed_axes,
-)
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import SafError
@@ -122,7 +115,6 @@ class ExportChoice(QWidget):
 
     @property
     def wanted(self) -> Wanted:
-        """What is ticked and may be."""
         found: dict[str, Any] = {
             name: self._formats[name].value if name in self._formats else True
             for name, tick in self._ticks.items()
@@ -134,7 +126,6 @@ class ExportChoice(QWidget):
         return Wanted(**found, connected=self._rows.value, min_pixels=least)
 
     def offer(self, name: str, reason: str) -> None:
-        """Enable a kind of file, or disable it with a reason as tooltip."""
         self._ticks[name].setEnabled(not reason)
         self._ticks[name].setToolTip(reason or _KINDS[name][2])
         self._on_changed()
@@ -175,12 +166,12 @@ def labelling_reader(
 
     It is called in the thread that writes: of the pixels the layer may hold only a promise.
     """
-    axes = squeezed_axes(layer)
+    axes = placement.squeezed_axes(layer)
     index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
-    labels, pixels = Pixels(pixels_of(layer), index), None
-    region = None if image is None else image_region(layer, image)
+    labels, pixels = Pixels(placement.pixels_of(layer), index), None
+    region = None if image is None else placement.image_region(layer, image)
     if image is not None and region is not None:
-        pixels = Pixels(pixels_of(image), region[0])
+        pixels = Pixels(placement.pixels_of(image), region[0])
     points = points_of(layer)
     # A colormap that shows the chosen label alone would leave the others black.
     colormap = layer.colormap.model_copy(update={"use_selection": False})
@@ -192,7 +183,7 @@ def labelling_reader(
         names=class_names(layer),
         prototypes=PrototypeSet.from_points(points) if points else None,
         recipe=raw_recipe(layer),
-        plane=tuple(positions_on_screen(viewer, layer, axes[:-2]).values()),
+        plane=tuple(placement.positions_on_screen(viewer, layer, axes[:-2]).values()),
         title="" if image is None else image.name,
         channel_axis=None if region is None else region[1],
         place=_place_of(layer),
@@ -213,17 +204,17 @@ def labelling_reader(
 
 def _place_of(layer: Labels) -> dict[str, Any] | None:
     """Return how a layer of one slice or a part of an image lies over it; None for others."""
-    own = image_axes_of(layer)
+    own = placement.image_axes_of(layer)
     if not np.any(layer.translate) and (own is None or not own[1]):
         return None
     place = {
-        "shape": list(pixels_of(layer).shape),
+        "shape": list(placement.pixels_of(layer).shape),
         "scale": np.abs(layer.scale).tolist(),
         "translate": np.asarray(layer.translate).tolist(),
         "units": [str(unit) for unit in layer.units],
     }
     found = {} if own is None else {"axes": list(own[0]), "singletons": list(own[1])}
-    return place | found | {"channels": channel_axis_of(layer)}
+    return place | found | {"channels": placement.channel_axis_of(layer)}
 
 
 def measure(

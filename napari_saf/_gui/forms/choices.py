@@ -34,7 +34,6 @@ _EMPTY = "no image: open one"
 
 
 def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
-    """Return the texts and the values of a parameter that is a choice."""
     texts = parameter.choice_labels
     none = [(parameter.none, None)] if parameter.optional else []
     return none + [(texts.get(one, one.replace("-", " ")), one) for one in parameter.choices]
@@ -86,7 +85,6 @@ class Choice(QComboBox):
         return [value for value in self._values if value is not HEADING]
 
     def explain(self, value: object, text: str) -> None:
-        """Say something about an entry where the mouse is on it."""
         self.setItemData(self._values.index(value), text, Qt.ItemDataRole.ToolTipRole)
 
     def choose(self, value: object) -> None:

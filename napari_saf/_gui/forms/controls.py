@@ -110,10 +110,9 @@ class FolderField(QWidget):
     def __init__(self, purpose: str) -> None:
         super().__init__()
         self._purpose = purpose
-        self._line, button = QLineEdit(), QPushButton("…")
-        self._line.setPlaceholderText("choose a folder")
+        self._line = QLineEdit(placeholderText="choose a folder")
+        button = QPushButton("…", toolTip=purpose)
         button.setFixedWidth(_BUTTON_WIDTH)
-        button.setToolTip(purpose)
         fill_layout(QHBoxLayout(self), self._line, button)
         button.clicked.connect(self._on_clicked)
         self._line.textChanged.connect(self.changed)
@@ -161,17 +160,14 @@ class StatusArea(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bar, self._line, self.action_button = QProgressBar(), QLabel(), QPushButton()
-        self._bar.setTextVisible(False)
-        self._bar.setRange(0, _STEPS)
-        self._bar.setMaximumHeight(10)
-        self._line.setWordWrap(True)
+        self._bar = QProgressBar(textVisible=False, maximum=_STEPS, maximumHeight=10)
+        help = "Do this, and then what was asked for."
+        self._line, self.action_button = QLabel(wordWrap=True), QPushButton(toolTip=help)
         copy = QAction("Copy", self._line)
         copy.triggered.connect(lambda: QApplication.clipboard().setText(self.text))
         self._line.addAction(copy)
         self._line.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        self.action_button.setToolTip("Do this, and then what was asked for.")
         self.action_button.clicked.connect(self.suggested_action_clicked)
         fill_layout(QVBoxLayout(self), self._bar, self._line, self.action_button)
         self.reset()
@@ -203,7 +199,6 @@ class StatusArea(QWidget):
     def show_progress(
         self, fraction: float, text: str, suggested_action: str = "", style: str = ""
     ) -> None:
-        """Show the fraction done and an optional action."""
         # A bar paints itself at once, and has the canvas painted with it: 35 ms on a slow screen.
         self._bar.setUpdatesEnabled(False)
         self._bar.setValue(round(fraction * _STEPS))
@@ -240,9 +235,8 @@ class Swatches(QWidget):
 
     def show_swatches(self, swatches: Sequence[Swatch]) -> None:
         while len(self.squares) < len(swatches):
-            square = QLabel()
+            square = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
             square.setFixedSize(_SQUARE_SIDE, _SQUARE_SIDE)
-            square.setAlignment(Qt.AlignmentFlag.AlignCenter)
             self._layout.addWidget(square)
             self.squares.append(square)
         for square in self.squares[len(swatches) :]:

@@ -58,7 +58,6 @@ class FormSection(QWidget):
         self._rows[field].setVisible(visible)
 
     def is_shown(self, field: QWidget | Widget) -> bool:
-        """Return whether there is a row that is shown where its section is."""
         return field in self._rows and not self._rows[field].isHidden()
 
     def clear(self) -> None:
@@ -109,7 +108,6 @@ def enable(button: QPushButton, why_not: str, tooltip: str) -> None:
 
 
 def fill_layout(layout: QBoxLayout, *widgets: QWidget, stretch: int = 0) -> None:
-    """Put widgets into a layout without margins."""
     layout.setContentsMargins(0, 0, 0, 0)
     for widget in widgets:
         layout.addWidget(widget, stretch=stretch)

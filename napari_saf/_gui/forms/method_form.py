@@ -79,7 +79,6 @@ class MethodForm(QObject):
         return held[0].control if held else None  # type: ignore[attr-defined]
 
     def read(self) -> AbstractMethod:
-        """Return the method that the form describes; InvalidInput if a value is out of bounds."""
         return build(self.method, self.values())
 
     def values(self) -> dict[str, object]:
@@ -96,7 +95,6 @@ class MethodForm(QObject):
                 self.fields[name].value = values[name]
 
     def set_has_seeds(self, has_seeds: bool) -> None:
-        """Ask for what acts on strokes alone, or do not."""
         self._has_seeds = has_seeds
         self._update_rows()
 
@@ -261,7 +259,6 @@ class _NumbersLine(QLineEdit):
         self.editingFinished.connect(self.edited)
 
     def read(self) -> NDArray[np.float64] | None:
-        """Return the numbers; InvalidInput if they are none."""
         text = self.text().strip()
         if not text:
             return None

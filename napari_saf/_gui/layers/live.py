@@ -12,15 +12,7 @@ from napari.utils.colormaps import Colormap, CyclicLabelColormap, label_colormap
 from numpy.typing import NDArray
 from skimage.color import deltaE_ciede2000, rgb2lab
 
-from napari_saf._gui.layers.metadata import (
-    LEVEL_KEY,
-    METADATA_KEY,
-    NAMES_KEY,
-    PARTS_KEY,
-    colors_of,
-    metadata_of,
-    raw_recipe,
-)
+from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.placement import Placement, labelled_axes, lay_over
 from napari_saf.graph import AbstractGraph, GridGraph
 from napari_saf.io import PrototypeSet, with_level, with_taught
@@ -137,7 +129,6 @@ class LiveLayer:
 
     @property
     def source(self) -> dict[str, Any]:
-        """The metadata of the layer about the labelled region of the image."""
         return {
             "image": str(self.image.unique_id),
             "axes": self.placement.axes,
@@ -146,7 +137,6 @@ class LiveLayer:
         }
 
     def show(self, labels: LabelImage, n_labels: int) -> None:
-        """Show the labels of a run under way, none above `n_labels`."""
         if self.layer is None:
             self._add(labels, n_labels)
         elif not self.is_lost:
@@ -174,10 +164,10 @@ class LiveLayer:
             self._colors[largest] = separate(self._colors[largest])
             self.layer.colormap = colormap_of(self._colors[[0, *(order + 1)]])
             self._is_by_rank = True
-        self.layer.metadata[METADATA_KEY] = self.source | {
+        self.layer.metadata[metadata.METADATA_KEY] = self.source | {
             "recipe": result.recipe,
             "prototypes": result.prototypes,
-            PARTS_KEY: result.parts,
+            metadata.PARTS_KEY: result.parts,
             "columns": result.columns,
             "status": result.status.value,
             "history": result.history,
@@ -188,10 +178,13 @@ class LiveLayer:
 
     def teach(self, taught: PrototypeSet) -> None:
         """Keep what strokes taught with the result, to label other images by."""
-        entry = metadata_of(self.layer)
+        entry = metadata.metadata_of(self.layer)
         if not self.is_lost and isinstance(entry.get("recipe"), dict):
-            own = {PARTS_KEY: taught.by_label(), "recipe": with_taught(entry["recipe"], taught)}
-            self.layer.metadata[METADATA_KEY] = entry | own
+            own = {
+                metadata.PARTS_KEY: taught.by_label(),
+                "recipe": with_taught(entry["recipe"], taught),
+            }
+            self.layer.metadata[metadata.METADATA_KEY] = entry | own
             self.layer.events.set_data()  # metadata have no event of their own
 
     def labels(self) -> LabelImage:
@@ -205,14 +198,13 @@ class LiveLayer:
             self.layer.refresh(extent=False, thumbnail=False, highlight=False)
 
     def recolor(self) -> None:
-        """Take the colours of the strokes as they are now."""
         self._take_colors()
         if not self.is_lost and self.layer is not None:
             self.layer.colormap = colormap_of(self._colors)
 
     def _take_colors(self) -> None:
         if self._strokes is not None:
-            self._colors[1:] = colors_of(self._strokes, np.arange(1, N_COLORS + 1))
+            self._colors[1:] = metadata.colors_of(self._strokes, np.arange(1, N_COLORS + 1))
 
     def _mark(self, positions: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
         """Show points at pixels, in the colours of their columns; they hide with the labels."""
@@ -248,8 +240,8 @@ class LiveLayer:
             labels.reshape(self.placement.shape(labels.shape)).astype(kind),
             name=f"{self.image.name} [{self.title}]",
             colormap=colormap_of(self._colors),
-            metadata={METADATA_KEY: self.source}
-            | ({NAMES_KEY: dict(self._names)} if self._names else {}),
+            metadata={metadata.METADATA_KEY: self.source}
+            | ({metadata.NAMES_KEY: dict(self._names)} if self._names else {}),
             **self.placement.transform,
         )
         self._pixels = self.layer.data
@@ -277,10 +269,9 @@ class RegionsLayer(LiveLayer):
 
     @property
     def source(self) -> dict[str, Any]:
-        """The metadata of the layer, with the recipe of the result and the level."""
-        recipe = raw_recipe(self._result.layer)
+        recipe = metadata.raw_recipe(self._result.layer)
         own = {"recipe": with_level(recipe, self._level)} if isinstance(recipe, dict) else {}
-        return super().source | {LEVEL_KEY: self._level} | own
+        return super().source | {metadata.LEVEL_KEY: self._level} | own
 
     def show_level(self, tree: RegionHierarchy, level: float) -> int:
         """Show the regions of a hierarchy at a level, and return how many there are."""
@@ -291,7 +282,7 @@ class RegionsLayer(LiveLayer):
         self._colors = self._palette.copy()
         self._colors[1 : len(shown) + 1] = self._palette[shown % N_COLORS + 1]
         if self.layer is not None and not self.is_lost:
-            self.layer.metadata[METADATA_KEY] = self.source
+            self.layer.metadata[metadata.METADATA_KEY] = self.source
             self.layer.colormap = colormap_of(self._colors)
         self.show(numbers[tree.finest], len(tree.sizes) - 1)
         return int(numbers.max())
@@ -348,7 +339,7 @@ class UncertaintyLayer:
         self._strokes = strokes
         self._appearance = {
             "name": f"{image.name} {name}",
-            "metadata": {METADATA_KEY: {"image": str(image.unique_id)}},
+            "metadata": {metadata.METADATA_KEY: {"image": str(image.unique_id)}},
             "colormap": "magma" if covers else _CLEAR_TO_WHITE,
             "contrast_limits": (0, full),
             "blending": "translucent",
@@ -356,7 +347,6 @@ class UncertaintyLayer:
         self.layer: Any = None
 
     def show(self, values: NDArray[np.floating]) -> None:
-        """Show uncertainties, image-shaped, in [0, 1]."""
         pixels = values.reshape(self._placement.shape(values.shape))
         if self.layer is not None and self.layer in self._viewer.layers:
             self.layer.data = pixels
@@ -388,7 +378,7 @@ def show_points(
         points.data = places
         return points
     options |= {"border_color": "white", "border_width": 0.15} | placement.transform
-    options["metadata"] = {METADATA_KEY: {"image": str(image.unique_id)}}
+    options["metadata"] = {metadata.METADATA_KEY: {"image": str(image.unique_id)}}
     points = viewer.add_points(places, **options)
     lay_over(viewer, points, image)
     return points

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from napari.layers import Image, Labels
@@ -19,6 +20,7 @@ from napari_saf._gui.layers.metadata import (
     NAMES_KEY,
     prototype_entries,
 )
+from napari_saf._gui.layers.sight import unwrapped
 from napari_saf.errors import FormatError, SafError
 from napari_saf.io import (
     LABELS_MARK,
@@ -87,12 +89,18 @@ def _large_levels(path: Path) -> list[Any]:
 
 
 def may_be_mask(layer: Any) -> bool:
-    """Tell whether napari's own reader opened a layer as an image.
+    """Tell whether napari's own reader opened a layer as an image; once of a layer.
 
     It may be a mask of ours then: of a folder, or with a name that does not say so.
     """
-    source = layer.source
-    return isinstance(layer, Image) and bool(source.path) and source.reader_plugin == "napari"
+    own, source = unwrapped(layer), layer.source
+    is_new = own not in _asked
+    _asked.add(own)
+    is_image = isinstance(layer, Image) and source.reader_plugin == "napari"
+    return is_new and is_image and bool(source.path)
+
+
+_asked: WeakSet[Any] = WeakSet()
 
 
 def read_if_mask(path: str, cancelled: object) -> LayerData | None:
@@ -114,7 +122,6 @@ def show_as_labels(viewer: Any, layer: Any, found: LayerData | None) -> None:
 
 
 def _longer(shape: Sequence[int]) -> list[int]:
-    """Return the sides that are longer than a pixel."""
     return [side for side in shape if side > 1]
 
 

@@ -44,7 +44,6 @@ def image_id_of(layer: Any) -> str:
 
 
 def is_strokes(layer: Any) -> bool:
-    """Tell whether a layer was made to paint strokes on."""
     return layer is not None and STROKES_KEY in layer.metadata
 
 
@@ -90,12 +89,10 @@ def prototype_entries(points: Mapping[int, NDArray[np.floating]]) -> dict[str, A
 
 
 def is_result(layer: object) -> bool:
-    """Tell whether a layer is a result that carries prototypes."""
     return isinstance(layer, Labels) and metadata_of(layer).get("prototypes") is not None
 
 
 def is_regions(layer: object) -> bool:
-    """Tell whether a layer holds the numbered regions of a result."""
     return isinstance(layer, Labels) and LEVEL_KEY in metadata_of(layer)
 
 

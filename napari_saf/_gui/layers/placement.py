@@ -37,7 +37,6 @@ class Placement:
     channels: int | None = None
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the layer for labels of some shape."""
         sides = list(shape)
         for axis in self.singletons:
             sides.insert(axis, 1)
@@ -184,7 +183,6 @@ class ImageRegion:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is labelled, without channels."""
         return tuple(self.sides[axis] for axis in self.axes if axis not in self.fixed)
 
     @property
@@ -250,7 +248,6 @@ def lay_over(
 
 
 def is_opaque(layer: Layer) -> bool:
-    """Tell whether nothing below the pixels of a layer can be seen."""
     blending = str(layer.blending)
     is_covering = blending.startswith("translucent") and layer.opacity > _OPAQUE
     return bool(blending == "opaque" or is_covering)

@@ -172,7 +172,6 @@ class ProblemReader:
         return problem.with_seeds(seeds)
 
     def forget(self) -> None:
-        """Release the last problem and its image."""
         self._key, self._job, self._problem = (), None, None
 
 

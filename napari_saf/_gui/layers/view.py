@@ -20,7 +20,6 @@ from napari_saf._gui.layers.reading import Pixels
 
 
 def list_events(viewer: napari.Viewer) -> tuple[Any, ...]:
-    """Return the events of layers being inserted, removed or renamed."""
     events = viewer.layers.events
     return events.inserted, events.removed, events.renamed
 
@@ -33,9 +32,7 @@ class EventWatch(QObject):
     def __init__(self, parent: QObject, milliseconds: int, events: Sequence[Any] = ()) -> None:
         super().__init__(parent)
         self._events: Sequence[Any] = ()
-        self._rest = QTimer(self)
-        self._rest.setSingleShot(True)
-        self._rest.setInterval(milliseconds)
+        self._rest = QTimer(self, singleShot=True, interval=milliseconds)
         self._rest.timeout.connect(self.changed)
         self.watch(events)
 
@@ -76,7 +73,6 @@ class LayerWatch(EventWatch):
             self.layer.show_selected_label = True
 
     def show_all(self) -> None:
-        """Show all labels, where one alone was shown from here."""
         if self.layer is not None and self._highlights:
             self.layer.show_selected_label = False
         self._highlights = False
@@ -157,7 +153,6 @@ def center_on(
 
 
 def _axes_on_screen(viewer: napari.Viewer, layer: Layer) -> list[int]:
-    """Return which axes of a layer are on screen."""
     missing = viewer.dims.ndim - layer.ndim
     return [axis - missing for axis in viewer.dims.displayed if axis >= missing]
 
@@ -234,7 +229,6 @@ class LabelFinder(QObject):
         self._escape.setEnabled(True)
 
     def go_back(self) -> None:
-        """Bring back what was on screen before."""
         camera, dims = self._viewer.scene.camera, self._viewer.dims
         point, camera.center, camera.zoom = self._before
         if len(point) == dims.ndim:

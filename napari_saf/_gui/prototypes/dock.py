@@ -19,6 +19,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.layers.live import EditedLayer
 from napari_saf._gui.layers.metadata import ARE_STROKES, is_given, is_strokes, labels_to_choose
 from napari_saf._gui.layers.placement import image_region, labelled_image
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import LabelFinder, LayerWatch
 from napari_saf._gui.prototypes import edits
 from napari_saf._gui.prototypes.edits import EditedStart, EditTarget
@@ -32,7 +33,7 @@ from napari_saf._gui.prototypes.labels import (
     prototype_set,
     rows_of,
 )
-from napari_saf._gui.runs.controller import RunJob, run_registry
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import PrototypeSet, load_prototypes
 from napari_saf.recording import PackedArray
@@ -179,7 +180,6 @@ class PrototypesWidget(RunDock):
         self.table.show_rows([] if source is None else rows_of(source, self._sizes))
 
     def _count_pixels(self) -> None:
-        """Count the pixels of each label in the background, and show the rows."""
         layer = self._labels.layer
         if layer is None or self.is_busy:
             return
@@ -200,7 +200,7 @@ class PrototypesWidget(RunDock):
         if layer is None or len(selected) != 1:
             self._watch.show_all()
             return
-        run_registry(self._viewer).bring_back(layer)
+        results_in_sight(self._viewer).bring_back(layer)
         self._watch.highlight(selected[0])
         search = self._finder.searcher(layer, selected[0])
         self.run_in_background("centre", search, partial(self._finder.go, layer))
@@ -234,7 +234,7 @@ class PrototypesWidget(RunDock):
             delete = partial(LabelState.deleted, numbers=selected)
             self._edit_state(name, merge if how == "merge" else delete)
             return
-        run_registry(self._viewer).bring_back(layer)
+        results_in_sight(self._viewer).bring_back(layer)
         live, reader = EditedLayer(self._viewer, image, layer), self.controller.reader
         target = EditTarget.of(layer, image, state=source.state, selected=selected, reader=reader)
 
@@ -278,7 +278,6 @@ class PrototypesWidget(RunDock):
             self._count_pixels()
 
     def apply(self, finite_only: bool = False) -> None:
-        """Label another image, or files, with these prototypes."""
         self._finite_only = finite_only
         source, image = self.source, self.applying.layer
         if source is None or self.is_busy:

@@ -235,7 +235,6 @@ def split(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool
 
 
 def refine(target: EditTarget, labels: NDArray[Any], cancelled: Callable[[], bool]) -> Edited:
-    """Continue the flow from the labels as they are; locked ones stay."""
     numbers = sorted(count_pixels(labels))
     if len(numbers) < 2:
         raise InvalidInput("the flow needs two labels or more to go on from")
@@ -257,7 +256,6 @@ def count_pixels(labels: NDArray[Any]) -> dict[int, int]:
 
 
 def _mean(rows: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return the mean of features (n, n_features), of shape (1, n_features)."""
     return np.asarray(rows.mean(axis=0, keepdims=True), dtype=np.float32)
 
 

@@ -12,18 +12,8 @@ from numpy.typing import NDArray
 
 from napari_saf._gui.docks.label_table import LabelRow
 from napari_saf._gui.forms.controls import fill_color
+from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import N_COLORS, label_colors
-from napari_saf._gui.layers.metadata import (
-    METADATA_KEY,
-    NAMES_KEY,
-    class_names,
-    colors_of,
-    metadata_of,
-    points_of,
-    prototype_entries,
-    recipe_of,
-    stored_recipe,
-)
 from napari_saf.errors import InvalidInput
 from napari_saf.features import FEATURES
 from napari_saf.io import PrototypeSet
@@ -123,31 +113,31 @@ class LayerSource:
 
     @property
     def state(self) -> LabelState:
-        """The state now; runs and other docks change it, too."""
         locked = frozenset(self.layer.metadata.get(_LOCKS_KEY, ()))
-        edits = metadata_of(self.layer).get(_EDITS_KEY, ())
-        return LabelState(class_names(self.layer), locked, points_of(self.layer), edits)
+        edits = metadata.metadata_of(self.layer).get(_EDITS_KEY, ())
+        return LabelState(
+            metadata.class_names(self.layer), locked, metadata.points_of(self.layer), edits
+        )
 
     @state.setter
     def state(self, state: LabelState) -> None:
         self.layer.metadata[_LOCKS_KEY] = state.locked
-        self.layer.metadata[NAMES_KEY] = dict(state.names)
-        if stored_recipe(self.layer) is None:
+        self.layer.metadata[metadata.NAMES_KEY] = dict(state.names)
+        if metadata.stored_recipe(self.layer) is None:
             return
-        entries = prototype_entries(state.prototypes) | {_EDITS_KEY: state.edits}
-        self.layer.metadata[METADATA_KEY] = metadata_of(self.layer) | entries
+        entries = metadata.prototype_entries(state.prototypes) | {_EDITS_KEY: state.edits}
+        self.layer.metadata[metadata.METADATA_KEY] = metadata.metadata_of(self.layer) | entries
 
     @property
     def options(self) -> ImageOptions | None:
         """How the image became features, or None where that is not known."""
         try:
-            return recipe_of(self.layer).options
+            return metadata.recipe_of(self.layer).options
         except InvalidInput:
             return None
 
     def colors(self, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return the colours of labels, of shape (n, 4)."""
-        return colors_of(self.layer, numbers)
+        return metadata.colors_of(self.layer, numbers)
 
 
 class FileSource:
@@ -162,7 +152,6 @@ class FileSource:
         self._default_colors, self._colors = label_colors(), loaded.colors
 
     def colors(self, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return the colours of labels, of shape (n, 4)."""
         colors = np.array(self._default_colors[(numbers - 1) % N_COLORS + 1], dtype=float)
         for k, number in enumerate(numbers.tolist()):
             if number in self._colors:

@@ -20,7 +20,7 @@ from napari_saf._gui.layers.placement import (
     positions_on_screen,
 )
 from napari_saf._gui.layers.reading import ImageJob
-from napari_saf._gui.runs.controller import RunJob
+from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import InvalidInput
 from napari_saf.io import Recipe
 

@@ -8,13 +8,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
+from napari_saf._gui.forms.choices import parameters_by_hand
+from napari_saf._gui.layers.live import LiveLayer
+from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader
 from napari_saf._gui.settings import current_settings
 from napari_saf.device import (
@@ -35,6 +39,8 @@ _logger = logging.getLogger(__name__)
 _LEAST, _SMOOTHING = 1e-10, 0.1
 _LARGE_SHARE = 0.25
 """Of the memory that is free; from here on it is said how much a run takes."""
+_MOST_LETTERS = 40
+"""Of a title, so that there is room for the name of the image."""
 _asking = threading.Lock()
 
 
@@ -78,11 +84,9 @@ class Task(QObject):
         self._thread.start()
 
     def cancel(self) -> None:
-        """Ask the work to end with what it has."""
         self._cancelled.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the thread; return whether it came."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -133,7 +137,6 @@ def load_libraries(cancelled: Callable[[], bool]) -> None:
 
 @functools.cache
 def _usual_threads() -> int:
-    """Return the number of threads that torch has before the first task says otherwise."""
     return torch.get_num_threads()
 
 
@@ -257,8 +260,46 @@ def without_gaps(problem: Problem) -> tuple[Problem, LabelMap]:
     return problem.with_seeds(classes.unpaint(problem.seeds)), classes
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RunJob:
+    """What a click on Run asks for, as read at that time.
+
+    With `live`, the labels go on in the layer of a run before; that of a run that is ended for
+    this one is then left as it is. The `others` are images labelled together with this one. A run
+    whose `start` is a recorded state goes on with its `recording`. The `note` is shown at the end.
+    The `options` are what was set of the image by hand, in words.
+    """
+
+    image: Image
+    image_job: ImageJob
+    method: AbstractMethod
+    placement: Placement
+    is_sweep: bool = False
+    strokes: Labels | None = None
+    live: LiveLayer | None = None
+    start: RunStart | None = None
+    others: tuple[Image, ...] = ()
+    recording: Recording | None = None
+    note: str = ""
+    options: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """What distinguishes the result: the method and all that is not as by default."""
+        title = self.method.name.upper()
+        for words in (*self.options, *parameters_by_hand(self.method)):
+            if len(title) + len(words) > _MOST_LETTERS:
+                return f"{title}, …"
+            title = f"{title}, {words}"
+        return title
+
+    def masked(self) -> RunJob:
+        job = dataclasses.replace(self.image_job, finite_only=True)
+        return dataclasses.replace(self, image_job=job)
+
+
 class Run(Task):
-    """One run of one method on one image, from the `start`.
+    """A run, as a job asks for it, and the layer that shows it.
 
     The `mailbox` holds at most one frame: the run makes one when it is empty, and whoever takes it
     asks so for another; neither waits for the other. `first_labels` is sent with the first. A sweep
@@ -273,61 +314,54 @@ class Run(Task):
     swept = Signal(object)
     taught = Signal(object)
 
-    def __init__(
-        self,
-        job: ImageJob,
-        method: AbstractMethod,
-        is_sweep: bool = False,
-        reader: ProblemReader | None = None,
-        start: RunStart | None = None,
-    ) -> None:
+    def __init__(self, job: RunJob, live: LiveLayer, reader: ProblemReader) -> None:
         super().__init__(self._label)
-        self._job, self._method, self._is_sweep = job, method, is_sweep
-        self._start = start or RunStart()
+        self.job, self.live, self._reader = job, live, reader
+        self._start = job.start or RunStart()
         self._began -= self._start.seconds
-        self._reader = reader or ProblemReader()
         self._result: Segmentation | None = None
         self._finished: LabelImage | None = None
         self._has_labels = False
         self.mailbox: deque[Frame] = deque(maxlen=1)
-        self.recording: Recording | None = None
+        self.recording = job.recording
         self.problem: Problem | None = None
         self.classes = LabelMap.identity(0)
 
-    @property
-    def is_recordable(self) -> bool:
-        """Whether it can be recorded: neither a sweep nor edited labels that are refined."""
-        return self._start.is_recorded and not self._is_sweep
+    def record(self) -> Recording | None:
+        """Return the recording, begun now if there is none; None of sweeps and edited labels."""
+        if self.recording is None and self._start.is_recorded and not self.job.is_sweep:
+            self.recording = Recording()
+        return self.recording
 
     def by_label(self, result: Segmentation) -> Segmentation:
         """Return the result with its prototypes in rows by the labels on screen."""
-        if self._is_sweep:
+        if self.job.is_sweep:
             return result
         rows = self._start.prototypes_by_label(result.prototypes, self.classes)
         return dataclasses.replace(result, prototypes=rows)
 
     def _label(self, report: object, cancelled: Callable[[], bool]) -> Segmentation:
-        read = self._reader.read(self._job, cancelled)
-        problem, self.classes = self._start.begin(read, self._method)
+        method, read = self.job.method, self._reader.read(self.job.image_job, cancelled)
+        problem, self.classes = self._start.begin(read, method)
         self.problem = problem
         if cancelled():
             raise Cancelled
-        if self._is_sweep:
-            assert isinstance(self._method, SweepMethod)
-            weights = self._method.iterate_sweep(problem, cancelled=cancelled)
+        if self.job.is_sweep:
+            assert isinstance(method, SweepMethod)
+            weights = method.iterate_sweep(problem, cancelled=cancelled)
             found = run_to_end(weights, self._put)
             if not found.points:
                 raise Cancelled
             self.swept.emit(found)
             return found.points[-1].segmentation
-        initial = self._start.initial(problem, self.classes, self._method)
-        steps = self._method.iterate(problem, initial, cancelled=cancelled)
+        initial = self._start.initial(problem, self.classes, method)
+        steps = method.iterate(problem, initial, cancelled=cancelled)
         result = run_to_end(steps, self._put)
         if self._start.continues and self.recording:
             # The history begins before the recorded state that the run started from.
             result = dataclasses.replace(result, history=self.recording.history())
         self._result, finished = result, self._start.finish(result, self.classes)
-        if self._job.seeds is not None and not isinstance(finished.labels, list):
+        if self.job.image_job.seeds is not None and not isinstance(finished.labels, list):
             self._finished = finished.labels
         return finished
 

@@ -64,7 +64,6 @@ class TimeLeft:
         return None if self._end is None else max(self._end - seconds, 1.0)
 
     def words(self, seconds: float) -> str:
-        """Return that in round numbers, empty where it is not known."""
         left = self.seconds_left(seconds)
         return "" if left is None else f"{duration_text(left)} left"
 
@@ -81,7 +80,6 @@ class TimeLeft:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time in round numbers."""
     number = next((own for own in _WORDS if seconds <= own), 0)
     if not number:
         return "hours"
@@ -114,7 +112,6 @@ def shorter_side(job: ImageJob, seconds: float, left: float | None) -> int | Non
 
 
 def may_take_long(job: ImageJob) -> bool:
-    """Tell whether a run has so many pixels that it is worth a trial."""
     return _n_pixels(job) > _MANY
 
 

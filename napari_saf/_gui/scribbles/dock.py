@@ -22,9 +22,9 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.metadata import is_given
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.runs.controller import RunJob, run_registry
-from napari_saf._gui.runs.run import Frame
+from napari_saf._gui.runs.run import Frame, RunJob
 from napari_saf._gui.scribbles.automatic import AutomaticSettings
 from napari_saf._gui.scribbles.results import TITLE, StrokeResult, StrokeResults
 from napari_saf._gui.scribbles.strokes import (
@@ -190,11 +190,11 @@ class ScribblesWidget(RunDock):
 
     def _add_strokes(self, pixels: Any) -> str:
         """Add strokes over the image and choose them; return a note on what was hidden."""
-        image, registry = self.input.image, run_registry(self._viewer)
-        registry.hide_results(image)
+        image, results = self.input.image, results_in_sight(self._viewer)
+        results.hide_results(image)
         layer = add_strokes(self._viewer, image, pixels, self.input.place_for_strokes()[0])
         self.input.choose(strokes=layer)
-        return registry.reveal(image, layer)
+        return results.reveal(image, layer)
 
     def add_class(self) -> None:
         """Add a class and paint it; the first two come with new strokes."""
@@ -272,7 +272,6 @@ class ScribblesWidget(RunDock):
             result.lock(self.classes.locked)
 
     def start(self) -> None:
-        """Label the image by the strokes that there are now."""
         self.drop_background("choice")
         with self.showing_errors():
             reason = self._results.why_too_few(self.form)
@@ -351,7 +350,6 @@ class ScribblesWidget(RunDock):
             result.show_uncertainty(self.uncertainty.isChecked())
 
     def suggest(self) -> None:
-        """Mark the place where a stroke would help most, and go there."""
         result = self._results.current
         if result is None or result.last is None:
             if not (self.status.is_error or self.controller.is_running):
@@ -384,10 +382,10 @@ class ScribblesWidget(RunDock):
     def _on_returned(self, result: Segmentation) -> None:
         text = f"{STATUS_TEXTS[result.status]} in {self.controller.seconds:.2g} s"
         text = self._show_outcome(result, text)
-        shown, problem = self._results.of_run, self.controller.problem
-        if shown is None or problem is None:
+        shown, run = self._results.of_run, self.controller.run
+        if shown is None or run is None or run.problem is None:
             return
-        shown.update(problem, result, self.controller.numbers, text)
+        shown.update(run.problem, result, run.classes.numbers, text)
         if result.status is not Status.CANCELLED:
             shown.lock(self.classes.locked)
             shown.show_uncertainty(self.uncertainty.isChecked())
@@ -418,7 +416,6 @@ class ScribblesWidget(RunDock):
             self.start()
 
     def apply(self, finite_only: bool = False) -> None:
-        """Label another image, or files, by what the strokes taught."""
         self._finite_only = finite_only
         with self.showing_errors():
             look = {"title": TITLE, "strokes": self.input.strokes, "finite_only": finite_only}

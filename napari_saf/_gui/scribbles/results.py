@@ -75,7 +75,6 @@ class StrokeResult:
         self.last = self.warm_start = None
 
     def uncertainty_image(self) -> NDArray[np.floating]:
-        """Return how uncertain the pixels of the region are, 0 to 1."""
         assert self.last is not None
         problem, result = self.last
         assert result.uncertainty is not None
@@ -132,7 +131,6 @@ class StrokeResults:
         return [result for result in self._results if result.strokes == self._strokes.layer]
 
     def name_labels(self) -> None:
-        """Store the class names in the layer metadata, from where tables and figures read them."""
         names = {number: self._strokes.name(number) for number in self._strokes.classes()}
         for result in self.of_strokes():
             if result.live.layer is not None:
@@ -188,7 +186,6 @@ class StrokeResults:
         return strokes if sides in (whole, *without_one) else None
 
     def read(self, layer: Labels) -> NDArray[Any]:
-        """Return the pixels of a Labels layer over the region on screen."""
         pixels = self._input.region().over(layer)
         assert pixels is not None
         return pixels.read(not_cancelled)

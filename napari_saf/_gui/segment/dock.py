@@ -23,8 +23,7 @@ from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import NO_IMAGE
-from napari_saf._gui.runs.controller import RunJob
-from napari_saf._gui.runs.run import Frame, StoppedStart
+from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart
 from napari_saf._gui.runs.time_left import Forecast, forecast, may_take_long, shorter_side
 from napari_saf._gui.segment.fairness import FairnessSection
 from napari_saf._gui.segment.regions import RegionSection, has_colours
@@ -293,9 +292,9 @@ class SegmentWidget(RunDock):
         self.swatches.show_swatches([])
 
     def _on_advanced(self, frame: Frame) -> None:
-        problem = self.controller.problem
-        if self._frame is None and problem is not None:
-            self.fairness.begin(problem, frame.labels, len(frame.shares))
+        run = self.controller.run
+        if self._frame is None and run is not None and run.problem is not None:
+            self.fairness.begin(run.problem, frame.labels, len(frame.shares))
             if self.form.values().get("max_labels", 0) is None:
                 self._show_automatic(len(frame.shares))
         super()._on_advanced(frame)
@@ -303,16 +302,17 @@ class SegmentWidget(RunDock):
 
     def _on_returned(self, result: Segmentation) -> None:
         super()._on_returned(result)
-        problem, live, request = self.controller.problem, self.controller.live, self.controller.job
-        if live is not None and live.is_lost:
+        run = self.controller.run
+        assert run is not None
+        if run.live.is_lost:
             self._forget_outcome()
-        elif request is not None and request.image != self.input.image:
+        elif run.job.image != self.input.image:
             self._forget_result()
-        elif problem is not None and live is not None and request is not None:
-            self._shown = (live, problem, request)
+        elif run.problem is not None:
+            self._shown = (run.live, run.problem, run.job)
             self._show_result(result)
-            if result.status is Status.CANCELLED and not request.is_sweep:
-                self.stopped.keep(request, live, result, self.controller.recording)
+            if result.status is Status.CANCELLED and not run.job.is_sweep:
+                self.stopped.keep(run.job, run.live, result, run.recording)
 
     def _on_abandoned(self) -> None:
         super()._on_abandoned()
@@ -321,8 +321,8 @@ class SegmentWidget(RunDock):
             self.stopped.keep(job, job.live, job.start.outcome, job.recording)
 
     def _on_swept(self, found: TradeOff) -> None:
-        if self.controller.problem is not None:
-            self.fairness.show_trade_off(found, self.controller.problem)
+        if self.controller.run is not None and self.controller.run.problem is not None:
+            self.fairness.show_trade_off(found, self.controller.run.problem)
 
     def _on_solution_chosen(self, point: TradeOffPoint) -> None:
         """Show another solution of the sweep on the layer that it made."""
@@ -391,14 +391,16 @@ class SegmentWidget(RunDock):
         columns: NDArray[np.int64],
     ) -> None:
         """Show the labels that own pixels, largest first; row k stands for label k + 1."""
-        live, request = self.controller.live, self.controller.job
+        run = self.controller.run
         if self._shown is not None:
             live, _, request = self._shown
-        if live is None or request is None:
+        elif run is not None:
+            live, request = run.live, run.job
+        else:
             return
         features, color = request.image_job.options.features, live.color
         order = sorted(range(len(columns)), key=lambda k: -shares[columns[k]])
-        numbers = dict(enumerate(self.controller.numbers))
+        numbers = {} if run is None else dict(enumerate(run.classes.numbers))
         swatches = []
         for k in order:
             column = int(columns[k])

@@ -55,12 +55,10 @@ class FairnessSection(QWidget):
             "the clustering gets (objective) for labels spread more evenly (fairness error).",
             self.sweep_clicked,
         )
-        self._slider = QSlider(Qt.Orientation.Horizontal)
-        self._slider.setPageStep(1)
-        self._slider.setToolTip("Go through the solutions of the trade-off.")
+        help = "Go through the solutions of the trade-off."
+        self._slider = QSlider(Qt.Orientation.Horizontal, pageStep=1, toolTip=help)
         self._slider_row = create_row(QLabel("plain"), self._slider, QLabel("fair"), stretch=0)
-        self._summary = QLabel()
-        self._summary.setWordWrap(True)
+        self._summary = QLabel(wordWrap=True)
         self.table = create_table(
             "Share of each group in each label: in the plain clustering, and now. The last row is "
             "the share of the group in the data."

@@ -13,7 +13,7 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.forms.layout import create_button, create_row, fill_layout
 from napari_saf._gui.layers.live import LiveLayer, RegionsLayer
-from napari_saf._gui.runs.controller import run_registry
+from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf.regions import USUAL_LEVEL, RegionHierarchy
 
 MOST_PIXELS = 2**21
@@ -57,14 +57,10 @@ class RegionSection(QWidget):
         for button in (self.labels_button, self.regions_button):
             button.setCheckable(True)
             self._views.addButton(button)
-        self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setRange(0, 100)
-        self.slider.setPageStep(5)
+        self.slider = QSlider(Qt.Orientation.Horizontal, maximum=100, pageStep=5)
         self.slider.valueChanged.connect(self._on_regions_wanted)
-        many, few, level = QLabel("many"), QLabel("few"), QWidget()
-        for label in (many, few):
-            label.setStyleSheet("font-size: 8pt")
-        level.setToolTip(_SLIDER_HELP)
+        many, few = (QLabel(text, styleSheet="font-size: 8pt") for text in ("many", "few"))
+        level = QWidget(toolTip=_SLIDER_HELP)
         fill_layout(QHBoxLayout(level), many, self.slider, few)
         buttons = create_row(self.labels_button, self.regions_button)
         fill_layout(QVBoxLayout(self), buttons, level)
@@ -176,7 +172,7 @@ class RegionSection(QWidget):
 
     def _view(self, shown: LiveLayer) -> None:
         """Show the layer of the labels or of the regions, and hide the other."""
-        run_registry(self._viewer).show_result(shown.image, shown.layer, self._index)
+        results_in_sight(self._viewer).show_result(shown.image, shown.layer, self._index)
         self._check(shown is not self._result)
         if self._prefers_regions is not None:
             self._viewer.layers.selection.active = shown.layer

@@ -13,8 +13,7 @@ from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.runs.controller import RunJob
-from napari_saf._gui.runs.run import StoppedStart
+from napari_saf._gui.runs.run import RunJob, StoppedStart
 from napari_saf.recording import Recording
 from napari_saf.result import Segmentation
 
@@ -60,7 +59,6 @@ class StoppedRun(QObject):
         self.check()
 
     def forget(self) -> None:
-        """Release the outcome, and offer nothing."""
         self._job = self._outcome = None
         self._strokes.watch()
         self.button.hide()
