@@ -173,12 +173,13 @@ def jobs():
     cut[:, 100:] = 1
     seeds = np.zeros((280, 290), np.uint8)
     seeds[:20], seeds[-20:] = 1, 2
-    flat = every[:2]
+    flat, wide = every[:2], da.from_array(rng.random((900, 900)), chunks=90)
     channels = dataclasses.replace(options, channel_axis=0)
     return {
         "plane": ImageJob(Pixels(plane, flat), options),
         "colours": ImageJob(Pixels(rng.random((280, 290, 3)), flat), options),
         "lazy": ImageJob(Pixels(da.from_array(plane, chunks=70), flat), options),
+        "part": ImageJob(Pixels(wide, (slice(90, 650, 2), slice(0, 290))), options),
         "channels": ImageJob(Pixels(rng.random((12, 280, 290)), every), channels),
         "volume": ImageJob(Pixels(volume, every), dataclasses.replace(options, window=(1, 5, 5))),
         "slice": ImageJob(Pixels(rng.random((3, 280, 290)), (1, *flat)), options),

@@ -192,11 +192,13 @@ def _sampled(job: ImageJob, n_pixels: int) -> ImageJob:
         index = list(pixels.index)
         read = [axis for axis, at in enumerate(index) if isinstance(at, slice)]
         for axis in (axis for n, axis in enumerate(read) if n != channels):
-            side = np.shape(pixels.data)[axis]
+            at = index[axis]
+            assert isinstance(at, slice)
+            every = range(*at.indices(np.shape(pixels.data)[axis]))
+            side = len(every)
             start = (side - length(side, k)) // 2
-            index[axis] = slice(None, None, stride(side, k))
-            if is_lazy:
-                index[axis] = slice(start, start + length(side, k))
+            own = every[start : start + length(side, k)] if is_lazy else every[:: stride(side, k)]
+            index[axis] = slice(own.start, own.stop, own.step)
         return dataclasses.replace(pixels, index=tuple(index))
 
     sides = [length(side, k) for side in shape]
