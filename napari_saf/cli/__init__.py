@@ -23,6 +23,7 @@ T = TypeVar("T")
 _COMMANDS = {
     "segment": "Label one image, several, or a folder of them.",
     "export": "Save a label image for other programs: masks, table, figure, prototypes.",
+    "objects": "Split what touches in label images, and measure every object.",
     "compare": "Label one image in several ways, and show the results side by side.",
     "fair-sweep": "Show what fairness costs: one clustering for each weight.",
     "dictionary": "Learn, show and apply patch dictionaries.",

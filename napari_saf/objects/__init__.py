@@ -2,4 +2,11 @@
 
 from napari_saf.objects._exchange import OBJECT_SUFFIXES, load_objects, save_objects
 from napari_saf.objects._measure import object_table
-from napari_saf.objects._split import Objects, Parts, find_parts, split_objects
+from napari_saf.objects._split import (
+    NECK,
+    SMALLEST,
+    Objects,
+    Parts,
+    find_parts,
+    split_objects,
+)

@@ -191,12 +191,11 @@ def find_parts(
         raise InvalidInput(f"axis: expected one of {array.ndim} axes, got {axis!r}")
     if array.ndim - (axis is not None) not in (2, 3) or not array.size:
         raise InvalidInput(f"labels: expected planes or volumes, got shape {array.shape}")
-    sides = _sides(spacing, array.ndim)
+    sides = _sides(spacing, array.ndim, axis)
     wanted = None if kinds is None else as_labels(as_list(kinds, "kinds"), "kinds")
     found = np.zeros(array.shape, np.int32)
     blocks: list[tuple[Any, ...]] = [(array, certainty, found)]
     if axis is not None:
-        sides = np.delete(sides, axis)
         slices = [None if a is None else np.moveaxis(a, axis, 0) for a in blocks[0]]
         n_slices = array.shape[axis]
         blocks = [tuple(None if a is None else a[k] for a in slices) for k in range(n_slices)]
@@ -233,13 +232,16 @@ def _certainty(
     return np.asarray(np.maximum(1 - given.clip(0, 1), _LEAST) ** _SHARPNESS)
 
 
-def _sides(spacing: Sequence[float] | None, n_axes: int) -> NDArray[np.float64]:
-    """Return the sides of a pixel in units of the shortest."""
+def _sides(
+    spacing: Sequence[float] | None, n_axes: int, without: int | None
+) -> NDArray[np.float64]:
+    """Return the sides of a pixel in units of the shortest, without those along an axis."""
     sides = np.ones(n_axes) if spacing is None else as_array(spacing, "spacing")
     if sides.shape != (n_axes,) or sides.dtype.kind not in "iuf":
         raise InvalidInput(f"spacing: expected {n_axes} sizes, one for each axis, got {spacing!r}")
     if not (np.isfinite(sides) & (sides > 0)).all():
         raise InvalidInput(f"spacing: expected sizes above 0, got {spacing!r}")
+    sides = sides if without is None else np.delete(sides, without)
     return np.asarray(sides / sides.min())
 
 

@@ -1,0 +1,177 @@
+"""``napari-saf objects``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from napari_saf import io
+from napari_saf.batch import check_outputs
+from napari_saf.cli._methods import DEBUG, IMAGES, PATH, output, overwrite
+from napari_saf.errors import InvalidInput
+from napari_saf.objects import NECK, SMALLEST, Objects, object_table, save_objects, split_objects
+from napari_saf.storage import make_folder
+
+_SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
+_OPTIONS: list[click.Parameter] = [
+    IMAGES,
+    output("TABLE", f"The table of all objects ({', '.join(io.TABLE_SUFFIXES)}); other files go "
+           "to its folder."),
+    click.Option(["--image", "pictures"], type=PATH, metavar="FILE|FOLDER",
+                 help="What was labelled, for intensities; of several masks the folder, in which "
+                 "each is looked for by the name of its mask."),
+    click.Option(["--kind", "kinds"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
+                 help="Split this label only; may be given again for others."),
+    click.Option(["--smallest"], type=click.IntRange(min=1), default=SMALLEST, show_default=True,
+                 metavar="N", help="Pixels. What is smaller belongs to the object that it touches, "
+                 "or is left out."),
+    click.Option(["--neck"], type=click.FloatRange(0, 1), default=NECK, show_default=True,
+                 metavar="DEPTH", help="Two parts are two objects if the neck between them is "
+                 "narrower than the narrower part by this share of its width."),
+    click.Option(["--slices"], is_flag=True,
+                 help="Each slice of a volume by itself, along its first axis."),
+    click.Option(["--uncertainty"], type=PATH, metavar="FILE",
+                 help="How uncertain each pixel is, 0 to 1: objects are split there, too."),
+    click.Option(["--masks"], type=click.Choice(io.MASK_SUFFIXES), help="The numbers as an image."),
+    click.Option(["--geojson"], is_flag=True, help="Outlines for QuPath."),
+    click.Option(["--rois"], is_flag=True, help="Outlines for ImageJ, a set of ROIs."),
+    click.Option(["--coco"], is_flag=True, help="Annotations as COCO has them."),
+    overwrite("files that are there"),
+    DEBUG,
+]  # fmt: skip
+
+
+@click.command("objects", params=_OPTIONS)
+def objects(
+    images: tuple[Path, ...],
+    out: Path,
+    pictures: Path | None,
+    kinds: Sequence[int],
+    uncertainty: Path | None,
+    masks: str | None,
+    overwrite: bool,
+    debug: bool,
+    **values: Any,
+) -> None:
+    """Split what touches in label images, and measure every object.
+
+    The labels of a mask, whoever made it, are the kinds of its objects. Frames of a series are gone
+    through one by one.
+    """
+    io.check_suffix(out, io.TABLE_SUFFIXES)
+    paths = _masks(images)
+    if len(paths) > 1 and (uncertainty or (pictures and not pictures.is_dir())):
+        raise click.UsageError("--image, --uncertainty: a file goes with one mask")
+    formats = [suffix for name, suffix in _SUFFIXES.items() if values.pop(name)]
+    formats += [masks] if masks else []
+    files = {
+        path: [out.with_name(f"{_stem(path)}.objects{suffix}") for suffix in formats]
+        for path in paths
+    }
+    sources = [path for path in (*paths, uncertainty) if path is not None]
+    check_outputs([out, *(f for own in files.values() for f in own)], sources, overwrite=overwrite)
+    make_folder(out.parent)
+    doubt = None if uncertainty is None else io.read_image(uncertainty).array
+    tables = []
+    for path in paths:
+        given = io.read_mask(path)
+        picture = None if pictures is None else io.read_image(_picture(path, pictures))
+        axis = 0 if values["slices"] or (given.axes or "").startswith("t") else None
+        found = _split(given, axis, kinds or None, doubt, values)
+        table = _table(found, given, picture, axis)
+        if len(paths) > 1 and table:
+            table = {"image": np.full(len(table["object"]), path.name), **table}
+        tables.append(table)
+        for file in files[path]:
+            _save(file, found, given)
+            click.echo(file)
+        for note in found.notes:
+            click.echo(f"napari-saf: note: {path}: {note}", err=True)
+        click.echo(f"{path}: {len(found.numbers)} objects")
+    io.save_table(out, _joined(tables))
+    click.echo(out)
+
+
+def _masks(given: Sequence[Path]) -> list[Path]:
+    """Return masks, of a folder those that are called like masks."""
+    marks = (io.MASK_MARK, io.LABELS_MARK)
+    found: list[Path] = []
+    for path in given:
+        is_folder = path.is_dir() and not io.is_zarr(path)
+        own = sorted(path.iterdir()) if is_folder else io.find_images([path])
+        known = [file for file in own if io.mask_suffix(file) is not None]
+        found += [f for f in known if io.mask_stem(f).endswith(marks)] if is_folder else own
+    if not found:
+        raise InvalidInput(f"{given[0]}: no masks, such as photo.labels.tif, are in this folder")
+    return found
+
+
+def _stem(mask: Path) -> str:
+    return io.mask_stem(mask).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK)
+
+
+def _picture(mask: Path, pictures: Path) -> Path:
+    """Return the image of a mask."""
+    if not pictures.is_dir():
+        return pictures
+    found = [path for path in io.find_images([pictures]) if io.mask_stem(path) == _stem(mask)]
+    if len(found) != 1:
+        raise InvalidInput(f"{pictures}: expected one image {_stem(mask)}, found {len(found)}")
+    return found[0]
+
+
+def _split(
+    given: io.Labelling,
+    axis: int | None,
+    kinds: Sequence[int] | None,
+    uncertainty: Any,
+    values: dict[str, Any],
+) -> Objects:
+    found = split_objects(
+        given.labels,
+        uncertainty=uncertainty,
+        spacing=given.scale,
+        smallest=values["smallest"],
+        neck=values["neck"],
+        axis=axis,
+        kinds=kinds,
+    )
+    return dataclasses.replace(found, names=given.names)
+
+
+def _table(
+    found: Objects, given: io.Labelling, picture: io.ImageFile | None, axis: int | None
+) -> dict[str, Any]:
+    is_series = (given.axes or "").startswith("t")
+    return object_table(
+        found,
+        None if picture is None else picture.array,
+        scale=given.scale,
+        units=given.units,
+        axes=given.axes,
+        channel_axis=None if picture is None else picture.channel_axis,
+        axis=None if is_series else axis,
+    )
+
+
+def _save(file: Path, found: Objects, given: io.Labelling) -> None:
+    if io.mask_suffix(file) is None:
+        save_objects(file, found)
+    else:
+        io.save_masks(file, found.labels, scale=given.scale, units=given.units, axes=given.axes)
+
+
+def _joined(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the rows of all tables; what one has no column for is not a number."""
+    filled = [table for table in tables if table]
+    names = dict.fromkeys(name for table in filled for name in table)
+    columns: dict[str, Any] = {} if names else {"object": np.zeros(0, int)}
+    for name in names:
+        parts = [table.get(name, np.full(len(table["object"]), np.nan)) for table in filled]
+        columns[name] = np.concatenate(parts)
+    return columns

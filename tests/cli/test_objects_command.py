@@ -1,0 +1,102 @@
+"""``napari-saf objects``."""
+
+import csv
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf.io import read_image, save_masks
+
+
+def discs(n=2, kind=1):
+    rows, columns = np.ogrid[:40, : 20 + 20 * n]
+    inside = [(rows - 20) ** 2 + (columns - 20 * (k + 1)) ** 2 < 130 for k in range(n)]
+    return np.where(np.any(inside, axis=0), kind, 0).astype(np.uint8)
+
+
+def rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_mask_becomes_objects_a_table_and_files_for_others(cli):
+    pytest.importorskip("shapely")
+    pytest.importorskip("roifile")
+    labels = discs(3, 2)
+    save_masks("a.labels.tif", labels, scale=(0.5, 0.5), units="um", names={2: "nucleus"})
+    image = np.random.default_rng(0).integers(0, 255, labels.shape, np.uint8)
+    iio.imwrite("a.png", image)
+    outcome = cli("objects", "a.labels.tif", "-o", "out/table.csv", "--image", "a.png",
+                  "--masks", ".tif", "--geojson", "--rois", "--coco")  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert "a.labels.tif: 3 objects" in outcome.out
+    objects = saf.split_objects(labels)
+    found = rows("out/table.csv")
+    assert [int(row["object"]) for row in found] == [1, 2, 3]
+    assert {row["name"] for row in found} == {"nucleus"}
+    for row in found:
+        own = objects.labels == int(row["object"])
+        assert float(row["area_um2"]) == pytest.approx(own.sum() / 4)
+        assert float(row["intensity_mean"]) == pytest.approx(image[own].mean())
+    assert np.array_equal(read_image("out/a.objects.tif").array, objects.labels)
+    for suffix in (".geojson", ".zip", ".json"):
+        back = saf.load_objects(f"out/a.objects{suffix}", labels.shape)
+        assert np.array_equal(back.labels, objects.labels) and back.names[2] == "nucleus"
+    again = cli("objects", "a.labels.tif", "-o", "out/table.csv")
+    assert again.is_error("table.csv", "--overwrite")
+
+
+def test_several_masks_share_a_table(cli, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name, n in (("a", 1), ("b", 2)):
+        save_masks(f"{name}.labels.tif", discs(n))
+        iio.imwrite(f"photos/{name}.png", discs(n))
+    assert (
+        cli("objects", "a.labels.tif", "b.labels.tif", "-o", "t.csv", "--image", "photos").code == 0
+    )
+    found = rows("t.csv")
+    assert [row["image"] for row in found] == ["a.labels.tif", "b.labels.tif", "b.labels.tif"]
+    assert all(float(row["intensity_mean"]) == 1 for row in found)
+    cli("objects", ".", "-o", "all.csv", "--image", "photos")
+    assert rows("all.csv") == found
+    assert cli("objects", "photos", "-o", "none.csv").is_error("photos", "no masks")
+
+
+def test_options_reach_the_split(cli):
+    labels = np.concatenate([discs(2, 1), discs(2, 7)])
+    labels[0, 0] = 1
+    save_masks("m.tif", labels)
+    assert cli("objects", "m.tif", "-o", "t.csv", "--kind", "7", "--neck", "1").code == 0
+    assert [row["kind"] for row in rows("t.csv")] == ["7"]
+    cli("objects", "m.tif", "-o", "u.csv", "--smallest", "1")
+    assert len(rows("u.csv")) == 5
+    uncertain = np.zeros(labels.shape, np.float32)
+    uncertain[:, 20] = 0.7
+    np.save("doubt.npy", uncertain)
+    cli("objects", "m.tif", "-o", "v.csv", "--uncertainty", "doubt.npy")
+    assert len(rows("v.csv")) > 4
+
+
+def test_slices_and_frames_are_gone_through_one_by_one(cli):
+    stack = np.stack([discs(2), discs(2)])
+    save_masks("z.tif", stack, axes="zyx")
+    save_masks("t.tif", stack, axes="tyx")
+    cli("objects", "z.tif", "-o", "volume.csv")
+    cli("objects", "z.tif", "-o", "slices.csv", "--slices")
+    cli("objects", "t.tif", "-o", "frames.csv")
+    assert len(rows("volume.csv")) == 2
+    assert [row["slice"] for row in rows("slices.csv")] == ["0", "0", "1", "1"]
+    assert [row["frame"] for row in rows("frames.csv")] == ["0", "0", "1", "1"]
+
+
+def test_nothing_to_find_and_wrong_input(cli):
+    save_masks("none.tif", np.zeros((5, 5), np.uint8))
+    outcome = cli("objects", "none.tif", "-o", "t.csv")
+    assert outcome.code == 0 and "0 objects" in outcome.out and rows("t.csv") == []
+    iio.imwrite("small.png", np.zeros((4, 4), np.uint8))
+    save_masks("m.tif", discs())
+    assert cli("objects", "m.tif", "-o", "u.csv", "--image", "small.png").is_error("shape")
+    assert cli("objects", "m.tif", "-o", "u.xls").is_error("u.xls", ".csv")
+    assert cli("objects", "m.tif", "none.tif", "-o", "u.csv", "--image", "small.png").code == 2
