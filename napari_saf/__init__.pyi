@@ -39,6 +39,7 @@ from .io import (
     PrototypeSet as PrototypeSet,
     load_prototypes as load_prototypes,
     load_recipe as load_recipe,
+    measure_large as measure_large,
     number_regions as number_regions,
     read_image as read_image,
     read_labels as read_labels,

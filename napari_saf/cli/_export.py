@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from napari_saf.errors import InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.storage import make_folder
+from napari_saf.tiles import LARGE
 
 
 def _read_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[int, str]:
@@ -92,8 +94,15 @@ def export(
         raise click.UsageError("--min-pixels: goes with --connected or --numbered")
     if n_each > 1 and asked.prototypes != ".json":
         raise click.UsageError("--per-label: goes with --prototypes .json")
+    is_large = io.is_zarr(source) and math.prod(io.open_lazily(source).shape) >= LARGE
     if asked.is_empty:
-        asked = dataclasses.replace(asked, regions=".csv", figure=".png")
+        asked = dataclasses.replace(asked, regions=".csv", figure="" if is_large else ".png")
+    if is_large:
+        size = (None if scale is None else scale.tolist(), unit)
+        table = out / f"{io.mask_stem(source)}_regions{asked.regions}"
+        check_outputs([table], [source], overwrite=overwrite)
+        _export_table(table, source, image_file, asked, names, *size, channel_axis)
+        return
     image = None if image_file is None else io.read_image(image_file)
     axis = stated = channel_axis
     if image is not None and axis is None:
@@ -110,6 +119,37 @@ def export(
     make_folder(out)
     for path in files.write():
         click.echo(path)
+
+
+def _export_table(
+    table: Path,
+    source: Path,
+    image_file: Path | None,
+    asked: io.Wanted,
+    names: dict[int, str],
+    scale: list[float] | None,
+    unit: str | None,
+    channel_axis: int | None,
+) -> None:
+    """Save what the regions of a mask measure that is not read whole."""
+    if asked != dataclasses.replace(
+        io.Wanted(regions=asked.regions), connected=asked.connected, min_pixels=asked.min_pixels
+    ):
+        raise click.UsageError(f"--regions only: {io.ONLY_TABLES}")
+    mask = io.read_mask(source, lazily=True)
+    n_axes = len(mask.labels.shape)
+    found = io.measure_large(
+        source,
+        image_file,
+        scale=scale if scale is None or len(scale) > 1 else scale * n_axes,
+        units=unit,
+        names={**mask.names, **names},
+        channel_axis=channel_axis,
+        connected=asked.connected,
+        min_pixels=asked.min_pixels,
+    )
+    make_folder(table.parent)
+    click.echo(io.save_table(table, found))
 
 
 def _labelling(

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from napari_saf.io._figure import displayed_plane, save_figure, show_image, thinned
 from napari_saf.io._image import ImageFile, read_image, read_labels
-from napari_saf.io._labelling import Export, Labelling, Wanted, is_own_mask, read_mask
+from napari_saf.io._labelling import (
+    ONLY_TABLES,
+    Export,
+    Labelling,
+    Wanted,
+    is_own_mask,
+    read_mask,
+)
 from napari_saf.io._labels import (
     color_labels,
     color_table,
@@ -17,6 +24,7 @@ from napari_saf.io._labels import (
     label_axes,
     map_labels,
 )
+from napari_saf.io._large_table import measure_large
 from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
 from napari_saf.io._masks import describe_zarr, save_binary_masks, save_masks
 from napari_saf.io._note import write_note

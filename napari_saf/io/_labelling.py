@@ -17,6 +17,7 @@ from napari_saf.features import FEATURES
 from napari_saf.io._figure import save_figure
 from napari_saf.io._image import read_labels
 from napari_saf.io._labels import check_color, check_name, label_axes, map_labels
+from napari_saf.io._large_table import measure_large
 from napari_saf.io._lazy import open_lazily
 from napari_saf.io._masks import binary_paths, save_binary_masks, save_masks
 from napari_saf.io._note import note_path, read_note, write_note
@@ -26,6 +27,11 @@ from napari_saf.io._recipe import PrototypeSet, load_recipe, save_recipe
 from napari_saf.io._regions import number_regions, region_table, save_table
 from napari_saf.problem import ImageOptions
 from napari_saf.storage import format_errors, write_json
+
+ONLY_TABLES = (
+    "labels that are not in memory: a table and the recipe can be saved of them; the label image "
+    "is an OME-Zarr already"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -60,11 +66,24 @@ class Labelling:
             return self.names
         return {n: f"region {n}" for n in range(1, int(self.labels.max()) + 1)} | dict(self.names)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the labels are not in memory, and measured part by part."""
+        return not isinstance(self.labels, np.ndarray)
+
     def table(
-        self, connected: bool = False, min_pixels: int = 1, *, brief: bool = False
+        self,
+        connected: bool = False,
+        min_pixels: int = 1,
+        *,
+        brief: bool = False,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> dict[str, NDArray[Any]]:
         """Measure the labels or their connected regions, see `region_table`."""
-        return region_table(
+        measure = region_table
+        if self.is_large:
+            measure = partial(measure_large, cancelled=cancelled)
+        return measure(
             self.labels,
             self.image,
             scale=self.scale,
@@ -175,6 +194,10 @@ class Export:
     """
 
     def __init__(self, folder: Path, name: str, labelling: Labelling, wanted: Wanted) -> None:
+        if labelling.is_large and wanted != dataclasses.replace(
+            wanted, masks="", binary="", numbered="", figure="", prototypes=""
+        ):
+            raise InvalidInput(ONLY_TABLES)
         self._steps = list(_steps(folder / name, labelling, wanted))
         self.paths = [path for paths, _ in self._steps for path in paths]
         if not self.paths:

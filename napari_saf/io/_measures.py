@@ -1,50 +1,134 @@
-"""Measures of all regions of a label image at once, by the names and formulas of scikit-image."""
+"""Measures of all regions of a label image at once, by the names and formulas of scikit-image.
+
+What a part of an image adds to its regions is summed up by `region_sums`; sums of all parts are
+brought together by `join_sums`, and `measures_of` makes measures of them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+Sums = dict[str, NDArray[Any]]
 _STRAIGHT, _DIAGONAL = (5, 7, 15, 17, 25, 27), (21, 33)
 _MIXED = (13, 23)
 """How the neighbours of a pixel of the outline lie, by their sum: 2 for each across, 10 for each
 at a corner; see `skimage.measure.perimeter`."""
+_FOLDS = {
+    "first": np.minimum, "last": np.maximum, "least": np.minimum, "most": np.maximum,
+    "order": np.minimum,
+}  # fmt: skip
+"""How sums of several parts become one; others are added."""
+HALO = 2
+"""Pixels around a part that outlines within it hang on."""
 
 
 def measure_regions(
-    regions: NDArray[np.integer[Any]], image: NDArray[Any] | None, spacing: Sequence[float]
+    regions: NDArray[np.integer[Any]],
+    image: NDArray[Any] | None,
+    spacing: Sequence[float],
+    *,
+    has_euler: bool = False,
 ) -> dict[str, NDArray[Any]]:
     """Return what regions 1, 2, ... of a plane or volume measure, a value for each that is there.
 
     As `skimage.measure.regionprops_table` does, in one pass over the pixels instead of one for
-    each region; the image has channels last.
+    each region; the image has channels last. The Euler number takes as long as all else.
     """
-    places = np.nonzero(regions)
-    own = regions[places]
-    counts = np.bincount(own)
-    present = np.flatnonzero(counts)
-    own = (np.cumsum(counts > 0) - 1)[own]
-    pixels = counts[present]
-    found: dict[str, NDArray[Any]] = {"area": pixels * math.prod(spacing)}
-    found |= _moments(own, places, pixels, spacing)
-    for axis, place in enumerate(places):
-        for name, fold in ((axis, np.minimum), (axis + regions.ndim, np.maximum)):
-            found[f"bbox-{name}"] = _fold(fold, own, place, len(pixels))
-        found[f"bbox-{axis + regions.ndim}"] += 1
-    ends = [found[f"bbox-{k + regions.ndim}"] - found[f"bbox-{k}"] for k in range(regions.ndim)]
-    found["extent"] = pixels / np.prod(ends, axis=0)
+    sums = region_sums(regions, image, [0] * regions.ndim)
     if regions.ndim == 2:
-        found["perimeter"] = _perimeters(regions, own, places, len(pixels)) * spacing[0]
-    for k, channel in enumerate(() if image is None else np.moveaxis(image, -1, 0)):
-        values = channel[places]
-        found[f"intensity_mean-{k}"] = np.bincount(own, values) / pixels
-        found[f"intensity_min-{k}"] = _fold(np.minimum, own, values, len(pixels))
-        found[f"intensity_max-{k}"] = _fold(np.maximum, own, values, len(pixels))
+        sums["perimeter"] = np.bincount(
+            regions.ravel(), outline_lengths(regions).ravel(), minlength=int(sums["id"][-1]) + 1
+        )[sums["id"]]
+    if has_euler:
+        framed = np.pad(regions, 1)
+        sums["euler_number"] = euler_counts(framed, framed)[sums["id"]]
+    return measures_of(sums, spacing)
+
+
+def region_sums(
+    ids: NDArray[np.integer[Any]], image: NDArray[Any] | None, first: Sequence[int]
+) -> Sums:
+    """Return sums over the pixels of each region of a part of an image; that begins at `first`.
+
+    A row for each `id` above 0: number of pixels, mean position and products of differences from
+    it, first and last position; totals, least and greatest values of channels.
+    """
+    places = np.nonzero(ids)
+    own = ids[places]
+    base = int(own.min(initial=0))
+    counts = np.bincount(own - base)
+    present = np.flatnonzero(counts)
+    own = (np.cumsum(counts > 0) - 1)[own - base]
+    pixels = counts[present]
+    n_rows, n_axes = len(present), ids.ndim
+    found: Sums = {"id": present + base, "pixels": pixels}
+    means = [np.bincount(own, place, n_rows) / pixels for place in places]
+    offsets = [place - mean[own] for place, mean in zip(places, means, strict=True)]
+    spread = np.zeros((n_rows, n_axes, n_axes))
+    for a, b in itertools.combinations_with_replacement(range(n_axes), 2):
+        spread[:, a, b] = np.bincount(own, offsets[a] * offsets[b], n_rows)
+        spread[:, b, a] = spread[:, a, b]
+    found["mean"] = np.reshape(means, (n_axes, n_rows)).T + np.asarray(first)
+    found["spread"] = spread
+    for name, fold in (("first", np.minimum), ("last", np.maximum)):
+        ends = [_fold(fold, own, place, n_rows) for place in places]
+        found[name] = np.reshape(ends, (n_axes, n_rows)).T + np.asarray(first)
+    channels = [] if image is None else [channel[places] for channel in np.moveaxis(image, -1, 0)]
+    if channels:
+        found["total"] = np.stack([np.bincount(own, one, n_rows) for one in channels], 1)
+        for name, fold in (("least", np.minimum), ("most", np.maximum)):
+            found[name] = np.stack([_fold(fold, own, one, n_rows) for one in channels], 1)
+    return found
+
+
+def join_sums(parts: Sequence[Sums], owner: NDArray[np.integer[Any]]) -> Sums:
+    """Return the sums of regions of which several parts have pixels; `owner` is theirs by id."""
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    present, own = np.unique(owner[rows.pop("id")], return_inverse=True)
+    n_rows, pixels = len(present), rows.pop("pixels")
+    counts = np.bincount(own, pixels, n_rows)
+    found: Sums = {"id": present, "pixels": counts.astype(np.int64)}
+    mean, spread = rows.pop("mean"), rows.pop("spread")
+    centre = np.stack([np.bincount(own, pixels * one, n_rows) / counts for one in mean.T], 1)
+    apart = mean - centre[own]
+    spread = spread + pixels[:, None, None] * apart[:, :, None] * apart[:, None, :]
+    found |= {"mean": centre, "spread": _summed(own, spread, n_rows)}
+    for name, values in rows.items():
+        if name in _FOLDS:
+            columns = values.reshape(len(values), -1).T
+            ends = np.stack([_fold(_FOLDS[name], own, one, n_rows) for one in columns], 1)
+            found[name] = ends.reshape(n_rows, *values.shape[1:])
+        else:
+            found[name] = _summed(own, values, n_rows)
+    return found
+
+
+def measures_of(sums: Sums, spacing: Sequence[float]) -> dict[str, NDArray[Any]]:
+    """Return measures by the names of scikit-image."""
+    pixels, n_axes = sums["pixels"], sums["mean"].shape[1]
+    sides = np.asarray(spacing, float)
+    found: dict[str, NDArray[Any]] = {"area": pixels * math.prod(spacing)}
+    for axis in range(n_axes):
+        found[f"centroid-{axis}"] = sums["mean"][:, axis] * sides[axis]
+    found |= _ellipses(sums["spread"] * np.outer(sides, sides), pixels, spacing)
+    for axis in range(n_axes):
+        found[f"bbox-{axis}"] = sums["first"][:, axis]
+        found[f"bbox-{axis + n_axes}"] = sums["last"][:, axis] + 1
+    found["extent"] = pixels / np.prod(sums["last"] + 1 - sums["first"], axis=1)
+    if "perimeter" in sums:
+        found["perimeter"] = sums["perimeter"] * spacing[0]
+    if "euler_number" in sums:
+        found["euler_number"] = np.round(sums["euler_number"]).astype(np.int64)
+    for k in range(sums["total"].shape[1] if "total" in sums else 0):
+        found[f"intensity_mean-{k}"] = sums["total"][:, k] / pixels
+        found[f"intensity_min-{k}"] = sums["least"][:, k]
+        found[f"intensity_max-{k}"] = sums["most"][:, k]
     return found
 
 
@@ -58,24 +142,20 @@ def _fold(
     return result
 
 
-def _moments(
-    own: NDArray[np.integer],
-    places: tuple[NDArray[np.integer], ...],
-    pixels: NDArray[np.integer],
-    spacing: Sequence[float],
+def _summed(own: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.float64]:
+    """Return the sums of rows of any shape by region."""
+    columns = values.reshape(len(values), -1).T
+    sums = np.stack([np.bincount(own, one, count) for one in columns], 1)
+    return np.asarray(sums.reshape(count, *values.shape[1:]))
+
+
+def _ellipses(
+    spread: NDArray[np.float64], pixels: NDArray[Any], spacing: Sequence[float]
 ) -> dict[str, NDArray[Any]]:
-    """Return centroids, and lengths and angle of the ellipses of the same second moments."""
-    n_axes = len(places)
-    offsets: list[NDArray[np.float64]] = []
+    """Return lengths and angle of the ellipses of the same second moments."""
+    n_axes = spread.shape[1]
     found: dict[str, NDArray[Any]] = {}
-    for axis, (place, side) in enumerate(zip(places, spacing, strict=True)):
-        centre = np.bincount(own, place) / pixels
-        found[f"centroid-{axis}"] = centre * side
-        offsets.append((place - centre[own]) * side)
-    spread = np.empty((len(pixels), n_axes, n_axes))
-    for a, b in itertools.combinations_with_replacement(range(n_axes), 2):
-        spread[:, a, b] = np.bincount(own, offsets[a] * offsets[b]) / pixels
-        spread[:, b, a] = spread[:, a, b]
+    spread = spread / pixels[:, None, None]
     values = np.linalg.eigvalsh(spread)[:, ::-1].clip(min=0)
     size = pixels * math.prod(spacing)
     if n_axes == 2:
@@ -96,13 +176,8 @@ def _moments(
     return found | {"equivalent_diameter_area": diameter}
 
 
-def _perimeters(
-    regions: NDArray[np.integer[Any]],
-    own: NDArray[np.integer],
-    places: tuple[NDArray[np.integer], ...],
-    count: int,
-) -> NDArray[np.float64]:
-    """Return the lengths of the outlines in pixels."""
+def outline_lengths(regions: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """Return how much each pixel of a plane adds to the outline of its region, in pixels."""
     framed = np.pad(regions, 1)
 
     def around(
@@ -112,16 +187,44 @@ def _perimeters(
         steps_of_kind = [step for step in steps if sum(map(abs, step)) == 1 + is_corner]
         return [picture[where[0] + 1 + dy, where[1] + 1 + dx] for dy, dx in steps_of_kind]
 
+    places = np.nonzero(regions)
     inside = regions[places]
     is_edge = np.any([other != inside for other in around(framed, places, False)], axis=0)
-    edge = [place[is_edge] for place in places]
+    edge, own = [place[is_edge] for place in places], inside[is_edge]
     outline = np.zeros_like(framed)
-    outline[edge[0] + 1, edge[1] + 1] = inside[is_edge]
-    same: Callable[[bool], Any] = lambda is_corner: np.sum(  # noqa: E731
-        [other == inside[is_edge] for other in around(outline, edge, is_corner)], axis=0
+    outline[edge[0] + 1, edge[1] + 1] = own
+    across, corners = (
+        np.sum([other == own for other in around(outline, edge, is_corner)], axis=0)
+        for is_corner in (False, True)
     )
-    codes = 1 + 2 * same(False) + 10 * same(True)
     lengths = np.zeros(50)
     lengths[[*_STRAIGHT]], lengths[[*_DIAGONAL]] = 1, math.sqrt(2)
     lengths[[*_MIXED]] = (1 + math.sqrt(2)) / 2
-    return np.asarray(np.bincount(own[is_edge], lengths[codes], minlength=count), float)
+    found = np.zeros(regions.shape)
+    found[tuple(edge)] = lengths[1 + 2 * across + 10 * corners]
+    return found
+
+
+def euler_counts(
+    labels: NDArray[np.integer[Any]], ids: NDArray[np.integer[Any]]
+) -> NDArray[np.float64]:
+    """Return vertices - edges + faces (- cubes) of regions, by id: their Euler numbers, in sum.
+
+    Pixels are closed squares or cubes: those that touch at a corner are connected. Counted are
+    the cells of which the last pixel, along each axis, is not the first one of the part. Within a
+    cell, pixels of a label are of one region.
+    """
+    n_axes, inner = labels.ndim, [slice(1, n) for n in labels.shape]
+    counts = np.zeros(int(ids.max()) + 1)
+    for along in itertools.product((0, 1), repeat=n_axes):
+        seen: list[NDArray[Any]] = []
+        for step in itertools.product(*[range(k + 1) for k in along]):
+            at = tuple(slice(i.start - s, i.stop - s) for i, s in zip(inner, step, strict=True))
+            own = labels[at]
+            is_new = own > 0
+            for other in seen:
+                is_new &= own != other
+            seen.append(own)
+            sign = (-1) ** (n_axes - sum(along))
+            counts += sign * np.bincount(ids[at][is_new], None, len(counts))
+    return counts

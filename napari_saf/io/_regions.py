@@ -63,7 +63,7 @@ def number_regions(
     is_series = placed.names.startswith("t")
     numbered, count = [], 0
     for frame in array if is_series else array[None]:
-        regions, owners = _connected_regions(frame, count_labels(frame)[0], min_pixels)
+        regions, owners = connected_regions(frame, count_labels(frame)[0], min_pixels)
         numbered.append(np.where(regions > 0, regions + np.int32(count), 0))
         count += len(owners)
     return np.stack(numbered).reshape(array.shape)
@@ -143,7 +143,7 @@ def region_table(
         {name: size for name, size in placed.scale.items() if name != "t"},
         {name: unit for name, unit in placed.units.items() if name != "t"},
     )
-    columns = _columns(inner, 0 if channels is None else channels.shape[-1])
+    columns = table_columns(inner, 0 if channels is None else channels.shape[-1])
     skipped = () if numbered is None else ("euler_number",)
     kept = ("area", "intensity_mean") if brief else tuple(columns)
     columns = {key: columns[key] for key in columns if key.startswith(kept) and key not in skipped}
@@ -152,7 +152,7 @@ def region_table(
     for k, frame in enumerate(array if is_series else array[None]):
         own, given = (a[k] if is_series and a is not None else a for a in (channels, numbered))
         if given is None and connected:
-            given, _ = _connected_regions(frame, label_map.numbers, min_pixels)
+            given, _ = connected_regions(frame, label_map.numbers, min_pixels)
         table = _table(frame, own, inner, label_map, given, columns)
         if not table:
             continue
@@ -274,25 +274,37 @@ def _table(
     owners = np.zeros(len(counts), np.int64)
     owners[regions[is_inside]] = labels[is_inside]
     pixels, own = counts[places], owners[places]
-    names = np.array([label_map.names[label] for label in own.tolist()])
-    table: Table = {"label": own, "name": names}
-    if given is not None:
-        table["region"] = places
-    table |= {"pixels": pixels, "share": pixels / np.count_nonzero(labels)}
     spacing = [axes.scale.get(name, 1.0) for name in axes.names]
-    measured = measure_regions(regions, image, spacing)
-    if "euler_number" in columns:
-        from skimage.measure import regionprops_table
+    measured = measure_regions(regions, image, spacing, has_euler="euler_number" in columns)
+    numbers = None if given is None else places
+    n_labelled = int(np.count_nonzero(labels))
+    return table_rows(own, numbers, pixels, n_labelled, measured, label_map, columns)
 
-        measured |= regionprops_table(regions, properties=["euler_number"])
+
+def table_rows(
+    own: NDArray[Any],
+    numbers: NDArray[Any] | None,
+    pixels: NDArray[Any],
+    n_labelled: int,
+    measured: Mapping[str, NDArray[Any]],
+    label_map: LabelMap,
+    columns: Mapping[str, str],
+) -> Table:
+    """Return a row for each region: its label, number (if any), size, and measures."""
+    table: Table = {"label": own}
+    table["name"] = np.array([label_map.names[label] for label in own.tolist()])
+    if numbers is not None:
+        table["region"] = numbers
+    table |= {"pixels": pixels, "share": pixels / n_labelled}
     for name, column in columns.items():
         # scikit-image's boxes end behind their last pixel.
-        is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= regions.ndim
+        n_axes = sum(key.startswith("bbox") for key in measured) // 2
+        is_end = name.startswith("bbox") and int(name.partition("-")[2]) >= n_axes
         table[column] = measured[name] - 1 if is_end else measured[name]
     return table
 
 
-def _connected_regions(
+def connected_regions(
     labels: NDArray[Any], present: NDArray[np.int64], min_pixels: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the connected regions, numbered from 1 label by label, and the label of each.
@@ -321,7 +333,7 @@ def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64
     return np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
 
 
-def _columns(axes: Axes, n_channels: int) -> dict[str, str]:
+def table_columns(axes: Axes, n_channels: int) -> dict[str, str]:
     """Return the names that the columns of scikit-image get."""
     n_axes, unit = len(axes.names), axes.common_unit
     columns: dict[str, str] = {}

@@ -204,3 +204,19 @@ def test_usage_is_told(cli, arguments):
 def test_images_are_no_labels(cli, picture):
     np.save("m.npy", np.random.default_rng(0).random((4, 5)))
     assert cli("export", "m.npy", "-o", "out").is_error("m.npy", "label image")
+
+
+def test_a_large_mask_is_measured_without_being_read_whole(cli, monkeypatch):
+    labels = np.kron([[1, 2, 1], [0, 3, 1]], np.ones((20, 15))).astype(np.uint8)
+    save_masks("m.ome.zarr", labels, scale=(2, 2), units="um", names={3: "sky"})
+    assert cli("export", "m.ome.zarr", "-o", "whole", "--regions", ".csv", "--connected").code == 0
+    monkeypatch.setattr("napari_saf.cli._export.LARGE", 100)
+    outcome = cli("export", "m.ome.zarr", "-o", "out", "--connected")
+    assert (outcome.code, outcome.out) == (0, "out/m_regions.csv\n"), outcome.err
+    whole, parts = rows("whole/m_regions.csv"), rows("out/m_regions.csv")
+    assert [row.pop("name") for row in parts] == ["label 1", "label 1", "label 2", "sky"]
+    for row in whole:
+        row.pop("name")
+    assert parts == whole
+    outcome = cli("export", "m.ome.zarr", "-o", "out", "--figure", ".png")
+    assert outcome.code == 2 and "--regions only" in outcome.err

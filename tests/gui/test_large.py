@@ -7,6 +7,7 @@ import zarr
 from gui_cases import TIMEOUT, blocks
 
 import napari_saf as saf
+from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large, masks
 from napari_saf._gui.layers.placement import ImageRegion
 from napari_saf._gui.scribbles.dock import ScribblesWidget
@@ -255,3 +256,26 @@ def test_a_large_mask_is_opened_without_being_read(model, tmp_path, monkeypatch)
     layer = model.add_labels(data, **arguments)
     np.testing.assert_array_equal(np.asarray(layer.data[0]), whole[0])
     assert layer.metadata["class_names"] == {1: "red"}
+
+
+def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, tmp_path):
+    labels = np.kron([[1, 2], [0, 3]], np.ones((SIDE // 2, SIDE // 2))).astype(np.uint8)
+    stored = zarr.create_array(tmp_path / "m.zarr", data=labels, chunks=(64, 64))
+    layer = model.add_labels([stored, labels[::2, ::2]], multiscale=True, scale=(2, 2), name="m")
+    dock = open_on(model, ExportWidget)
+    dock.show()
+    dock.labels.choose(layer)
+    dock._table_fold.expand()
+    settle(dock, 400)
+    expected = saf.region_table(labels, sheet(), scale=(2, 2), brief=True)
+    shown = dock.table.model.table
+    assert [*shown] == [*expected]
+    np.testing.assert_allclose(shown["intensity_mean_1"], expected["intensity_mean_1"])
+    dock.folder.set_path(tmp_path)
+    dock.start()
+    settle(dock)
+    assert dock.status.is_error and "OME-Zarr already" in dock.status.text
+    dock.choice.choose("masks", "")
+    dock.start()
+    settle(dock)
+    assert (tmp_path / "m_regions.csv").exists()

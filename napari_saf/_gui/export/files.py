@@ -18,6 +18,8 @@ from superqt.utils import signals_blocked
 from napari_saf._gui.forms.choices import Choice
 from napari_saf._gui.forms.layout import create_row
 from napari_saf._gui.layers import placement
+from napari_saf._gui.layers.large import is_large
+from napari_saf._gui.layers.live import N_COLORS
 from napari_saf._gui.layers.metadata import class_names, points_of, raw_recipe
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf.device import memory_errors_translated
@@ -191,6 +193,11 @@ def labelling_reader(
 
     def read(cancelled: Callable[[], bool]) -> Labelling:
         with memory_errors_translated("choose a smaller part of the layers"):
+            if is_large(layer) and len(axes) == layer.ndim:  # measured part by part
+                colors = np.clip(colormap.map(np.arange(N_COLORS + 1)), 0, 1)
+                named = dict(enumerate(np.asarray(colors, dtype=float).tolist()))
+                under = None if pixels is None else pixels.data
+                return dataclasses.replace(known, labels=labels.data, image=under, colors=named)
             own = labels.read(cancelled).copy()
             shown = None if pixels is None else pixels.read(cancelled)
             present = count_labels(own)[0]
@@ -225,7 +232,9 @@ def measure(
     """Return the table of a layer, or why there is none, and the colours of its labels."""
     try:
         labelling = read(cancelled)
-        table = labelling.table(wanted.connected, wanted.min_pixels, brief=True)
+        table = labelling.table(
+            wanted.connected, wanted.min_pixels, brief=True, cancelled=cancelled
+        )
         return table, labelling.colors
     except SafError as error:
         return f"{error}.", {}

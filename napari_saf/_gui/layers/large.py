@@ -20,7 +20,7 @@ from napari_saf.tiles import LARGE, LabelStore, Plan
 
 _MOST_ON_SCREEN = 1280
 """Pixels a side that are labelled at a time; of more, every second, or third, ... counts."""
-_STROKES_SIDE = 768
+_STROKES_SIDE = 512
 """Pixels a side of the region in which strokes are painted."""
 _MOST_IN_MEMORY = 2**22
 """Pixels of the levels that are kept in memory while they grow."""

@@ -1,0 +1,320 @@
+"""Tables of the regions of label images larger than memory, part by part."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.arrays import as_whole
+from napari_saf.errors import Cancelled, FormatError, InvalidInput
+from napari_saf.io._labels import Axes, label_axes, map_labels
+from napari_saf.io._lazy import LazyImage, Region, open_lazily, spelled
+from napari_saf.io._measures import (
+    HALO,
+    Sums,
+    euler_counts,
+    join_sums,
+    measures_of,
+    outline_lengths,
+    region_sums,
+)
+from napari_saf.io._regions import Table, connected_regions, table_columns, table_rows
+
+_PART = {2: 2048, 3: 160}
+"""Side in pixels of a part that is read at a time, rounded to the pieces of the file."""
+Place = tuple[int, ...]
+
+
+def measure_large(
+    labels: Any,
+    image: Any = None,
+    *,
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+    names: Mapping[int, str] | None = None,
+    channel_axis: int | None = None,
+    connected: bool = False,
+    min_pixels: int = 1,
+    brief: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Table:
+    """Measure the regions of a label image of any size, as `region_table` does those of one.
+
+    Memory is bounded by a part of the image, and by the number of regions.
+
+    Parameters
+    ----------
+    labels : path or array
+        What `label_large` wrote, or any label image that it would take as an image.
+    image : path or array, optional
+        Of the same shape, with or without channels.
+    scale, units, axes
+        As in `save_masks`; by default as the file says.
+    names, channel_axis, connected, min_pixels, brief
+        As in `region_table`.
+    cancelled : callable
+        Asked before each part; once it returns True the work ends with `Cancelled`.
+
+    Returns
+    -------
+    dict of str to array
+        The columns and rows of `region_table`.
+
+    Raises
+    ------
+    InvalidInput
+        As `region_table`.
+    FormatError
+        Naming the file, and the part that cannot be read.
+    """
+    opened = open_lazily(labels)
+    if opened.n_channels != 1 or opened.dtype.kind not in "biu":
+        raise InvalidInput(
+            f"labels: expected whole numbers without channels, got {opened.dtype} with "
+            f"{opened.n_channels} channels"
+        )
+    pixels = None if image is None else open_lazily(image, channel_axis)
+    if pixels is not None and channel_axis is None and pixels.shape[:-1] == opened.shape:
+        pixels = open_lazily(image, -1)
+    if pixels is not None and pixels.shape != opened.shape:
+        raise InvalidInput(f"image: expected the shape {opened.shape}, got {pixels.shape}")
+    if (as_whole(min_pixels) or 0) < 1:
+        raise InvalidInput(f"min_pixels: expected a whole number of 1 or more, got {min_pixels!r}")
+    known = opened.as_file()
+    placed = label_axes(
+        len(opened.shape),
+        axes or known.axes or None,
+        known.scale if scale is None else scale,
+        known.units if scale is None and units is None else units,
+    )
+    is_series = placed.names.startswith("t")
+    inner = Axes(
+        placed.names.removeprefix("t"),
+        {name: size for name, size in placed.scale.items() if name != "t"},
+        {name: unit for name, unit in placed.units.items() if name != "t"},
+    )
+    tables: list[Table] = []
+    n_regions = 0
+    for k in range(opened.shape[0]) if is_series else [None]:
+        frame = _Frame(opened, pixels, k, connected, cancelled)
+        table = frame.table(inner, names, min_pixels, brief)
+        if not table:
+            continue
+        n_rows = len(table["label"])
+        if connected:
+            table["region"] = table["region"] + n_regions  # numbers run on
+            n_regions += n_rows
+        tables.append(({"frame": np.full(n_rows, k)} if is_series else {}) | table)
+    if not tables:
+        raise InvalidInput("labels: expected a region of so many pixels, there is none")
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+class _Frame:
+    """An image, or one of a series, that is gone through part by part.
+
+    Regions are numbered as they come; those that touch across parts are found to be one, and get
+    their final number, once all were seen.
+    """
+
+    def __init__(
+        self,
+        labels: LazyImage,
+        image: LazyImage | None,
+        frame: int | None,
+        connected: bool,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self._labels, self._image, self._connected = labels, image, connected
+        self._cancelled = cancelled
+        self._fixed = () if frame is None else (slice(frame, frame + 1),)
+        self.shape = labels.shape[len(self._fixed) :]
+        stored = getattr(labels.origin, "shards", None) or getattr(labels.origin, "chunks", None)
+        sides = [_PART.get(len(self.shape), 2048)] * len(self.shape)
+        if isinstance(stored, tuple) and all(isinstance(side, int) for side in stored):
+            own = stored[len(self._fixed) : len(self._fixed) + len(self.shape)]
+            sides = [max(1, side // n) * n for side, n in zip(sides, own, strict=True)]
+        self._sides = sides
+        self._parts: list[Sums] = []
+        self._pairs: list[NDArray[np.int64]] = []
+        self._owners = [np.zeros(1, np.int64)]  # the label of each number
+        self._euler: list[NDArray[np.float64]] = []
+        self._ends: dict[Place, list[NDArray[np.int64]]] = {}
+
+    def table(
+        self, axes: Axes, names: Mapping[int, str] | None, min_pixels: int, brief: bool
+    ) -> Table:
+        """Return the rows of all regions; nothing without any."""
+        n_channels = 0 if self._image is None else self._image.n_channels
+        columns = table_columns(axes, n_channels)
+        kept = ("area", "intensity_mean") if brief else tuple(columns)
+        columns = {key: columns[key] for key in columns if key.startswith(kept)}
+        counts = [-(-n // side) for n, side in zip(self.shape, self._sides, strict=True)]
+        for place in itertools.product(*map(range, counts)):
+            if self._cancelled():
+                raise Cancelled
+            self._add(place, "euler_number" in columns, "perimeter" in columns)
+        if not self._parts:
+            return {}
+        owners = np.concatenate(self._owners)
+        joined = self._joined(len(owners))
+        sums = join_sums(self._parts, joined)
+        if self._euler:
+            ids, counts = np.concatenate(self._euler, axis=1)
+            totals = np.bincount(joined[ids.astype(np.int64)], counts, len(joined))
+            sums["euler_number"] = totals[sums["id"]]
+        own = owners[sums["id"]] if self._connected else sums["id"]
+        n_labelled, numbers = int(sums["pixels"].sum()), None
+        if self._connected:
+            order = np.lexsort((sums["order"], own))
+            order = order[sums["pixels"][order] >= min_pixels]
+            sums, own = {name: values[order] for name, values in sums.items()}, own[order]
+            numbers = np.arange(1, len(own) + 1)
+            if not len(own):
+                return {}
+        spacing = [axes.scale.get(name, 1.0) for name in axes.names]
+        measured = measures_of(sums, spacing)
+        label_map = map_labels(np.unique(own), names)
+        return table_rows(own, numbers, sums["pixels"], n_labelled, measured, label_map, columns)
+
+    def _add(self, place: Place, has_euler: bool, has_perimeter: bool) -> None:
+        """Measure a part, and see which of its regions go on in parts before."""
+        region = tuple(
+            slice(k * side, min((k + 1) * side, n))
+            for k, side, n in zip(place, self._sides, self.shape, strict=True)
+        )
+        around, inner = self._read_labels(region)
+        labels = around[inner]
+        ids, first = labels.astype(np.int64), [one.start for one in region]
+        if self._connected:
+            ids, owners = self._numbered(labels)
+            self._owners.append(owners)
+        framed = self._framed(place, ids)
+        self._ends[place] = [np.asarray(ids.take(-1, axis)) for axis in range(ids.ndim)]
+        self._ends.pop(tuple(k - 1 for k in place), None)
+        own = tuple(slice(one.start - 1, one.stop + 1) for one in inner)
+        if self._connected:
+            self._note_pairs(around[own], framed)
+        if has_euler:
+            self._note_euler(around[own], framed, region)
+        if not labels.any():
+            return
+        image = None
+        if self._image is not None:
+            values = self._image.read((*self._fixed, *region))
+            image = values[0] if self._fixed else values
+            image = image.astype(np.uint8) if image.dtype.kind == "b" else image
+        sums = region_sums(ids, image, first)
+        base, top = int(sums["id"][0]), int(sums["id"][-1]) + 1
+        if self._connected:
+            raster = _raster(region, self.shape)[ids > 0]
+            least = np.full(top - base, np.iinfo(np.int64).max)
+            np.minimum.at(least, ids[ids > 0] - base, raster)
+            sums["order"] = least[sums["id"] - base]
+        if has_perimeter:
+            lengths = outline_lengths(around)[inner][ids > 0]
+            found = np.bincount(ids[ids > 0] - base, lengths, top - base)
+            sums["perimeter"] = found[sums["id"] - base]
+        self._parts.append(sums)
+
+    def _note_euler(self, labels: NDArray[Any], framed: NDArray[np.int64], region: Region) -> None:
+        """Count the cells of a part; those behind it only where the image ends."""
+        sides = zip(region, self.shape, strict=True)
+        cut = tuple(slice(0, None if one.stop == n else -1) for one, n in sides)
+        present, ranks = np.unique(framed[cut], return_inverse=True)
+        counts = euler_counts(labels[cut], ranks.reshape(framed[cut].shape))
+        self._euler.append(np.stack([present, counts]))
+
+    def _read_labels(self, region: Region) -> tuple[NDArray[Any], Region]:
+        """Return the labels of a region with a halo, 0 beyond the image, and its place there."""
+        wide = tuple(
+            slice(max(0, one.start - HALO), min(n, one.stop + HALO))
+            for one, n in zip(region, self.shape, strict=True)
+        )
+        labels = self._labels.read((*self._fixed, *wide))[..., 0]
+        labels = labels[0] if self._fixed else labels
+        labels = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
+        if labels.dtype.kind == "i" and labels.min(initial=0) < 0:
+            raise FormatError(
+                f"{self._labels.source}: expected labels of 0 and above, at {spelled(region)}"
+            )
+        missing = [
+            (HALO - (one.start - w.start), HALO - (w.stop - one.stop))
+            for one, w in zip(region, wide, strict=True)
+        ]
+        return np.pad(labels, missing), tuple(
+            slice(HALO, HALO + one.stop - one.start) for one in region
+        )
+
+    def _numbered(self, labels: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the connected regions of a part, by numbers that go on from those before."""
+        present = np.unique(labels)
+        found, owners = connected_regions(labels, present[present > 0].astype(np.int64), 1)
+        n_before = sum(map(len, self._owners))
+        return np.where(found > 0, found + np.int64(n_before - 1), 0), owners
+
+    def _framed(self, place: Place, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return numbers with a pixel of those of parts before, and one of nothing behind."""
+        framed = np.pad(ids, 1)
+        for step in itertools.product((0, 1), repeat=ids.ndim):
+            ends = self._ends.get(tuple(k - s for k, s in zip(place, step, strict=True)))
+            if not any(step) or ends is None:
+                continue
+            axis = step.index(1)
+            rest = [s for k, s in enumerate(step) if k != axis]
+            end = ends[axis][tuple(slice(-1, None) if s else slice(None) for s in rest)]
+            sides = [1 if s else n for s, n in zip(step, ids.shape, strict=True)]
+            starts = [1 - s for s in step]
+            where = tuple(slice(k, k + n) for k, n in zip(starts, sides, strict=True))
+            framed[where] = end.reshape(sides)
+        return framed
+
+    def _note_pairs(self, labels: NDArray[Any], framed: NDArray[np.int64]) -> None:
+        """Note the numbers of pixels of one label that touch, of this part and those before."""
+        labels = np.where(framed > 0, labels, 0)
+        for axis in range(framed.ndim):
+            index: list[slice] = [slice(None)] * framed.ndim
+            index[axis] = slice(0, 2)
+            own, slab = labels[tuple(index)], framed[tuple(index)]
+            for step in itertools.product((-1, 0, 1), repeat=framed.ndim):
+                if step <= (0,) * framed.ndim:
+                    continue
+                moves = zip(step, slab.shape, strict=True)
+                ends = [(max(0, s), min(n, n + s), max(0, -s), min(n, n - s)) for s, n in moves]
+                a = tuple(slice(*one[:2]) for one in ends)
+                b = tuple(slice(*one[2:]) for one in ends)
+                is_one = (own[a] == own[b]) & (own[a] > 0) & (slab[a] != slab[b])
+                if is_one.any():
+                    found = np.unique(np.stack([slab[a][is_one], slab[b][is_one]]), axis=1)
+                    self._pairs.append(found)
+
+    def _joined(self, count: int) -> NDArray[np.int64]:
+        """Return for each number that of the region that it is of."""
+        if not self._connected:
+            return np.arange(max(int(part["id"][-1]) for part in self._parts) + 1)
+        if not self._pairs:
+            return np.arange(count)
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        a, b = np.concatenate(self._pairs, axis=1)
+        graph = coo_array((np.ones(len(a), np.int8), (a, b)), shape=(count, count))
+        group = connected_components(graph, directed=False)[1]
+        _, first = np.unique(group, return_index=True)
+        return np.asarray(first[group])
+
+
+def _raster(region: Region, shape: Sequence[int]) -> NDArray[np.int64]:
+    """Return where each pixel of a region comes in the image, row by row."""
+    found = np.zeros((1,) * len(shape), np.int64)
+    for axis, one in enumerate(region):
+        step = math.prod(shape[axis + 1 :])
+        sides = [-1 if k == axis else 1 for k in range(len(shape))]
+        found = found + (np.arange(one.start, one.stop) * step).reshape(sides)
+    return found
