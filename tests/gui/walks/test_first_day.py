@@ -16,9 +16,9 @@ from napari_saf.io import read_labels
 pytestmark = pytest.mark.gui
 
 
-def test_what_strokes_taught_is_seen_on_the_other_image(hands, take_picture, tmp_path):
-    """Whether that was opened before or after the strokes were painted."""
-    image, _ = leaf()
+def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_picture, tmp_path):
+    """And is in sight there, whether that was opened before or after the strokes were painted."""
+    image, inside = leaf()
     for name, pixels in (("before", image[::-1]), ("taught", image), ("after", image[:, ::-1])):
         iio.imwrite(tmp_path / f"{name}.png", pixels)
     for name in ("before", "taught"):
@@ -27,10 +27,12 @@ def test_what_strokes_taught_is_seen_on_the_other_image(hands, take_picture, tmp
     hands.press(dock, "New")
     teach(hands, dock)
     hands.open_file(tmp_path / "after.png")
+    hands.clicks = 0
     hands.press(dock, "Apply to image …")
-    for name in ("before", "after"):
+    for name, truth in (("before", inside[::-1]), ("after", inside[:, ::-1])):
         hands.choose(hands.field(dock, "Apply to"), name)
         hands.press(dock, "Apply")
+        assert hands.clicks == (3 if name == "before" else 5)
         hands.wait_until(lambda name=name: f"{name} [from strokes]" in layers)
         hands.wait_for_end(dock)
         take_picture(hands, f"first_day_apply_{name}")
@@ -38,6 +40,7 @@ def test_what_strokes_taught_is_seen_on_the_other_image(hands, take_picture, tmp
         assert layers.index(result) == layers.index(name) + 1
         shown = [layer for layer in layers if layer.visible]
         assert shown[-2:] == [layers[name], result]
+        assert (result.data == 1)[truth].mean() > 0.9 and (result.data == 2)[~truth].mean() > 0.9
 
 
 def test_what_strokes_gave_is_exported_by_one_click(hands, tmp_path):
@@ -85,20 +88,6 @@ def settle(hands, dock) -> None:
     """Wait until what was to be found is found, and drawn."""
     hands.wait_until(lambda: not dock.is_calculating)
     hands.viewer.screenshot(flash=False)
-
-
-def test_what_strokes_taught_labels_another_image_in_3_clicks(hands, take_picture, tmp_path):
-    dock, inside = taught_on_the_leaf(hands, tmp_path)
-    n_before, layers = hands.clicks, hands.viewer.layers
-    hands.press(dock, "Apply to image …")
-    hands.choose(hands.field(dock, "Apply to"), "other")
-    hands.press(dock, "Apply")
-    assert hands.clicks - n_before == 3
-    hands.wait_until(lambda: "other [from strokes]" in layers)
-    hands.wait_for_end(dock)
-    take_picture(hands, "first_day_apply_image")
-    assert (layers["other [from strokes]"].data == 1)[inside[::-1]].mean() > 0.9
-    assert (layers["other [from strokes]"].data == 2)[~inside[::-1]].mean() > 0.9
 
 
 def test_what_strokes_taught_labels_a_folder_in_4_clicks(hands, take_picture, tmp_path):
