@@ -111,6 +111,13 @@ class Axes:
     units: dict[str, str]  # symbols by letter
 
     @property
+    def of_frame(self) -> Axes:
+        """The axes of one image of a series in time."""
+        scale = {name: size for name, size in self.scale.items() if name != "t"}
+        units = {name: unit for name, unit in self.units.items() if name != "t"}
+        return Axes(self.names.removeprefix("t"), scale, units)
+
+    @property
     def common_unit(self) -> str | None:
         """Symbol of the unit that all axes have; None if they differ.
 

@@ -23,7 +23,7 @@ from napari_saf.io._measures import (
     outline_lengths,
     region_sums,
 )
-from napari_saf.io._regions import Table, connected_regions, table_columns, table_rows
+from napari_saf.io._regions import Table, connected_regions, join_frames, table_columns, table_rows
 
 _PART = {2: 2048, 3: 160}
 """Side in pixels of a part that is read at a time, rounded to the pieces of the file."""
@@ -94,26 +94,13 @@ def measure_large(
         known.units if scale is None and units is None else units,
     )
     is_series = placed.names.startswith("t")
-    inner = Axes(
-        placed.names.removeprefix("t"),
-        {name: size for name, size in placed.scale.items() if name != "t"},
-        {name: unit for name, unit in placed.units.items() if name != "t"},
-    )
-    tables: list[Table] = []
-    n_regions = 0
-    for k in range(opened.shape[0]) if is_series else [None]:
-        frame = _Frame(opened, pixels, k, connected, cancelled)
-        table = frame.table(inner, names, min_pixels, brief)
-        if not table:
-            continue
-        n_rows = len(table["label"])
-        if connected:
-            table["region"] = table["region"] + n_regions  # numbers run on
-            n_regions += n_rows
-        tables.append(({"frame": np.full(n_rows, k)} if is_series else {}) | table)
-    if not tables:
+    places = range(opened.shape[0]) if is_series else [None]
+    frames = (_Frame(opened, pixels, k, connected, cancelled) for k in places)
+    tables = (frame.table(placed.of_frame, names, min_pixels, brief) for frame in frames)
+    table = join_frames(tables, is_series, connected)
+    if not table:
         raise InvalidInput("labels: expected a region of so many pixels, there is none")
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    return table
 
 
 class _Frame:
@@ -152,9 +139,7 @@ class _Frame:
     ) -> Table:
         """Return the rows of all regions; nothing without any."""
         n_channels = 0 if self._image is None else self._image.n_channels
-        columns = table_columns(axes, n_channels)
-        kept = ("area", "intensity_mean") if brief else tuple(columns)
-        columns = {key: columns[key] for key in columns if key.startswith(kept)}
+        columns = table_columns(axes, n_channels, brief)
         counts = [-(-n // side) for n, side in zip(self.shape, self._sides, strict=True)]
         for place in itertools.product(*map(range, counts)):
             if self._cancelled():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,32 +138,33 @@ def region_table(
     if numbered is not None and numbered.shape != array.shape:
         raise InvalidInput(f"regions: expected the shape {array.shape}, got {numbered.shape}")
     is_series = placed.names.startswith("t")
-    inner = Axes(
-        placed.names.removeprefix("t"),
-        {name: size for name, size in placed.scale.items() if name != "t"},
-        {name: unit for name, unit in placed.units.items() if name != "t"},
-    )
-    columns = table_columns(inner, 0 if channels is None else channels.shape[-1])
-    skipped = () if numbered is None else ("euler_number",)
-    kept = ("area", "intensity_mean") if brief else tuple(columns)
-    columns = {key: columns[key] for key in columns if key.startswith(kept) and key not in skipped}
-    tables: list[Table] = []
-    n_regions = 0
+    columns = table_columns(placed.of_frame, 0 if channels is None else channels.shape[-1], brief)
+    if numbered is not None:
+        columns.pop("euler_number", None)
+    frames = []
     for k, frame in enumerate(array if is_series else array[None]):
         own, given = (a[k] if is_series and a is not None else a for a in (channels, numbered))
         if given is None and connected:
             given, _ = connected_regions(frame, label_map.numbers, min_pixels)
-        table = _table(frame, own, inner, label_map, given, columns)
-        if not table:
-            continue
-        n_rows = len(table["label"])
-        if connected and numbered is None:
-            table["region"] = table["region"] + n_regions  # numbers run on
-            n_regions += n_rows
-        tables.append(({"frame": np.full(n_rows, k)} if is_series else {}) | table)
-    if not tables:
+        frames.append(_table(frame, own, placed.of_frame, label_map, given, columns))
+    table = join_frames(frames, is_series, connected and numbered is None)
+    if not table:
         raise InvalidInput(f"min_pixels: no region has {min_pixels} pixels or more")
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    return table
+
+
+def join_frames(frames: Iterable[Table], is_series: bool, numbers_run_on: bool) -> Table:
+    """Return the rows of the frames of a series, or of one image; nothing if there are none."""
+    tables: list[Table] = []
+    n_regions = 0
+    for k, table in enumerate(frames):
+        n_rows = len(table.get("label", ()))
+        if numbers_run_on and n_rows:
+            table["region"] = table["region"] + n_regions
+            n_regions += n_rows
+        tables += [({"frame": np.full(n_rows, k)} if is_series else {}) | table] * (n_rows > 0)
+    names = tables[0] if tables else ()
+    return {name: np.concatenate([table[name] for table in tables]) for name in names}
 
 
 def save_regions(
@@ -333,8 +334,8 @@ def _ranks(labels: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64
     return np.where(labels > 0, np.searchsorted(present, labels) + 1, 0)
 
 
-def table_columns(axes: Axes, n_channels: int) -> dict[str, str]:
-    """Return the names that the columns of scikit-image get."""
+def table_columns(axes: Axes, n_channels: int, brief: bool) -> dict[str, str]:
+    """Return the names that the columns of scikit-image get; of a brief table, sizes and means."""
     n_axes, unit = len(axes.names), axes.common_unit
     columns: dict[str, str] = {}
     if unit is not None:
@@ -360,7 +361,8 @@ def table_columns(axes: Axes, n_channels: int) -> dict[str, str]:
         for channel in range(n_channels):
             column = f"intensity_{statistic}" + f"_{channel}" * (n_channels > 1)
             columns[f"intensity_{statistic}-{channel}"] = column
-    return columns
+    kept = ("area", "intensity_mean") if brief else tuple(columns)
+    return {name: column for name, column in columns.items() if name.startswith(kept)}
 
 
 def _end(unit: str, power: int = 1) -> str:
