@@ -290,7 +290,7 @@ class Fused:
         n, c = v.shape
         highest = torch.empty(n)
         shape = self._shape(n, c, None)
-        sums = self._all("read", self._chunks, 3 * 512, 2 + c, [v, labels, highest, shape])
+        sums = self._all("read", self._chunks, 3 * _ROW, 2 + c, [v, labels, highest, shape])
         return float(sums[1]) / n, float(sums[0]) / n, sums[2:], highest
 
     def _shape(self, n: int, c: int, seeds: Tensor | None) -> NDArray[np.int64]:
@@ -311,25 +311,21 @@ class Fused:
         # Functions of numba write first what they return, and what went wrong: nothing.
         result = ctypes.byref(ctypes.c_void_p())
         sums, numbers = np.zeros((len(boxes), n_sums)), itertools.count()
+        starts = [(rows.ctypes.data, rows.strides[0]) for rows in (boxes, sums)]
         stopped = False
 
         def work(is_own: bool = False) -> None:
             nonlocal stopped
             scratch = np.empty(n_floats, np.float32)
+            place = _pointer(scratch)
             for k in numbers:
                 if k >= len(boxes) or stopped:
                     return
                 if is_own and k and self._field.cancelled():
                     stopped = True
                     raise Cancelled
-                function(
-                    result,
-                    result,
-                    *pointers,
-                    _pointer(boxes[k]),
-                    _pointer(scratch),
-                    _pointer(sums[k]),
-                )
+                box, total = (ctypes.c_void_p(at + k * size) for at, size in starts)
+                function(result, result, *pointers, box, place, total)
 
         n_helpers = min(self._n_helpers, len(boxes) - 1)
         helpers = [self._pool.submit(work) for _ in range(n_helpers)]
