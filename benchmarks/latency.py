@@ -52,8 +52,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=2, help="how often the strokes are painted")
     parser.add_argument("--full", action="store_true", help="work at the size of the image")
+    parser.add_argument("--small", action="store_true", help="the smaller photograph only")
     options = parser.parse_args()
-    for shape, target in _TARGETS.items():
+    for shape, target in list(_TARGETS.items())[: 1 if options.small else None]:
         image = resize(photograph(1024), shape, preserve_range=True).astype(np.uint8)
         first, final, stalls, alone = measure(image, options.repeats, full=options.full)
         print(
