@@ -48,7 +48,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Ite
     SafError if the file cannot be written or, without `overwrite`, exists by then.
     """
     target = Path(path)
-    try:
+    with write_errors(target):
         real = Path(os.path.realpath(target)) if target.is_symlink() else target
         temporary = _temporary_name(real)
         try:
@@ -63,8 +63,15 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = True) -> Ite
                 os.replace(temporary, real)
         finally:
             remove_path(temporary)
+
+
+@contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of a disk into one that names the file."""
+    try:
+        yield
     except OSError as error:
-        raise SafError(f"{target}: cannot be written: {error.strerror or error}") from error
+        raise SafError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def hidden_name(path: Path) -> str:

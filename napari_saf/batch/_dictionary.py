@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from napari_saf.batch._engine import AbstractTask, Job, OnStep, check_outputs
 from napari_saf.batch._labelling import save_labels
 from napari_saf.dictionary import PatchDictionary, Reconstruction, check_odd
-from napari_saf.errors import FormatError, InvalidInput, SafError
+from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.io import LABELS_MARK, ImageFile, file_state, mask_stem, read_image, table_cell
-from napari_saf.storage import atomic_write, make_folder, remove_leftovers
+from napari_saf.storage import atomic_write, make_folder, remove_leftovers, write_errors
 
 _TABLE_NAME = "dictionary.csv"
 _COLUMNS = ("image", "error", "psnr", "seconds", "settings", "path", "n_bytes", "modified")
@@ -102,14 +102,10 @@ class DictionaryTask(AbstractTask[float]):
         seconds = time.perf_counter() - began
         measures = (f"{found.error:.8g}", f"{found.psnr:.4f}", f"{seconds:.3f}", self._settings)
         name, usage = table_cell(job.images[0].name), map(str, found.usage.tolist())
-        try:
-            with open(self._table, "ab") as table:
-                table.write(_line([name, *measures, *state, *usage]))
-                table.flush()
-                os.fsync(table.fileno())
-        except OSError as error:
-            reason = error.strerror or error
-            raise SafError(f"{self._table}: cannot be written: {reason}") from error
+        with write_errors(self._table), open(self._table, "ab") as table:
+            table.write(_line([name, *measures, *state, *usage]))
+            table.flush()
+            os.fsync(table.fileno())
         return found.psnr
 
     @property

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,7 +109,7 @@ class LabelStore:
 
     def create(self, plan: Plan) -> None:
         """Make the empty arrays of all levels."""
-        with written(self.path):
+        with storage.write_errors(self.path):
             storage.make_folder(self.path.parent)
             group = zarr.open_group(self.path, mode="w", zarr_format=3)
             kind = np.min_scalar_type(plan.most_label)
@@ -132,7 +131,7 @@ class LabelStore:
 
     def write(self, level: int, region: Region, labels: NDArray[Any]) -> None:
         """Write whole shards of a level."""
-        with written(self.path):
+        with storage.write_errors(self.path):
             _array(self.path, level, "r+")[region] = labels
 
     def level(self, level: int) -> Any:
@@ -171,7 +170,7 @@ class LabelStore:
             "n_tiles": len(plan.tiles()),
             "finished": {str(label): count for label, count in sorted(sizes.items())},
         }
-        with written(self.path):
+        with storage.write_errors(self.path):
             # What a writer that was killed has left.
             for file in self.path.rglob("*.partial"):
                 storage.remove_path(file)
@@ -192,15 +191,6 @@ def _list_labels(folder: Path, name: str) -> None:
     group.attrs["ome"] = ome | {"labels": sorted({*ome.get("labels", []), name})}
 
 
-@contextmanager
-def written(path: Path) -> Iterator[None]:
-    """Turn the errors of a disk into one that names the store."""
-    try:
-        yield
-    except OSError as error:
-        raise SafError(f"{path}: cannot be written: {error.strerror or error}") from error
-
-
 class Journal:
     """What is done, a line for each tile, after the plan; of one process at a time."""
 
@@ -208,7 +198,7 @@ class Journal:
         self._path = path
         self.plan: Plan | None = None
         self.done: Done = {}
-        with written(path):
+        with storage.write_errors(path):
             storage.make_folder(path.parent)
             self._file = open(path, "a+b")
         self._lock()
@@ -244,7 +234,7 @@ class Journal:
 
     def begin(self, plan: Plan) -> None:
         """Begin anew with a plan."""
-        with written(self._path):
+        with storage.write_errors(self._path):
             self._file.truncate(0)
         self.plan, self.done = plan, {}
         self._append(plan.model_dump(by_alias=True))
@@ -255,7 +245,7 @@ class Journal:
         self._append({"tile": list(tile), "sizes": sizes})
 
     def _append(self, entry: dict[str, Any]) -> None:
-        with written(self._path):
+        with storage.write_errors(self._path):
             self._file.write(json.dumps(entry, allow_nan=False).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
