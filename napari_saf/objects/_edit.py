@@ -1,0 +1,155 @@
+"""Objects that a person corrects: merged, cut along a line, deleted; with undo and redo."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import ndimage
+
+from napari_saf.errors import InvalidInput
+from napari_saf.objects._split import Objects
+
+_LEAST_SHARE = 0.01
+"""Of an object that is cut: what is smaller belongs to the part next to it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Edit:
+    places: NDArray[np.integer]
+    before: NDArray[np.uint32]
+    after: NDArray[np.uint32] | np.uint32
+    kinds: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class ObjectEditor:
+    """Objects in an array of their own, `labels`, which every edit changes in place.
+
+    Errors leave all as it was: InvalidInput for numbers that no object has, objects of several
+    kinds, or a line that parts nothing.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self.labels, self._objects = objects.labels.copy(), objects
+        self._kinds = objects.kinds.copy()
+        self._done: list[_Edit] = []
+        self._undone: list[_Edit] = []
+
+    @property
+    def objects(self) -> Objects:
+        """The objects as they are now; their image is that of the editor."""
+        return dataclasses.replace(self._objects, labels=self.labels, kinds=self._kinds)
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._done)
+
+    @property
+    def can_redo(self) -> bool:
+        return bool(self._undone)
+
+    def merge(self, numbers: Sequence[int]) -> int:
+        """Give objects of one kind the number of the first, which is returned."""
+        first, *others = self._checked(numbers, 2)
+        if len(set(self._kinds[[first, *others]].tolist())) > 1:
+            raise InvalidInput("merge: the objects are of several kinds")
+        kinds = self._kinds.copy()
+        kinds[others] = 0
+        self._apply(np.flatnonzero(np.isin(self.labels, others)), np.uint32(first), kinds)
+        return first
+
+    def delete(self, numbers: Sequence[int]) -> None:
+        """Leave objects out."""
+        gone, kinds = self._checked(numbers, 1), self._kinds.copy()
+        kinds[gone] = 0
+        self._apply(np.flatnonzero(np.isin(self.labels, gone)), np.uint32(0), kinds)
+
+    def cut(self, number: int, line: ArrayLike) -> list[int]:
+        """Part an object along a line, through all slices of a volume; return the numbers.
+
+        The line (n, 2) is of rows and columns; the largest part keeps the number.
+        """
+        from skimage.draw import line as pixels_between
+
+        self._checked([number], 1)
+        points = np.round(np.asarray(line, float)).astype(int)
+        box = ndimage.find_objects((self.labels == number).astype(np.uint8))[0]
+        inside = self.labels[box] == number
+        rest = inside.copy()
+        corner = np.array([side.start for side in box[-2:]])
+        for start, end in zip(points[:-1] - corner, points[1:] - corner, strict=True):
+            rows, columns = pixels_between(*start, *end)
+            is_in = (rows >= 0) & (rows < rest.shape[-2]) & (columns >= 0)
+            is_in &= columns < rest.shape[-1]
+            rest[..., rows[is_in], columns[is_in]] = False
+        parts, _ = ndimage.label(rest)
+        sizes = np.bincount(parts.ravel())
+        sizes[0] = 0
+        kept = np.flatnonzero(sizes >= max(1, _LEAST_SHARE * inside.sum()))
+        if len(kept) < 2:
+            raise InvalidInput(f"cut: the line does not part object {number}")
+        nearest = ndimage.distance_transform_edt(
+            ~np.isin(parts, kept), return_distances=False, return_indices=True
+        )
+        order = kept[np.argsort(-sizes[kept], kind="stable")]
+        numbers = [number, *range(len(self._kinds), len(self._kinds) + len(order) - 1)]
+        table = np.zeros(len(sizes), np.uint32)
+        table[order] = numbers
+        places = np.ravel_multi_index(
+            tuple(axis + side.start for axis, side in zip(np.nonzero(inside), box, strict=True)),
+            self.labels.shape,
+        )
+        own = np.full(len(order) - 1, self._kinds[number])
+        self._apply(places, table[parts[tuple(nearest)][inside]], np.append(self._kinds, own))
+        return numbers
+
+    def adopt(self, kind: int) -> bool:
+        """Take numbers that somebody painted as objects of a kind; return whether there are any.
+
+        Edits before cannot be taken back then: the pixels are not as they left them.
+        """
+        counts = np.bincount(self.labels.ravel(), minlength=len(self._kinds))
+        kinds = np.append(self._kinds, np.zeros(len(counts) - len(self._kinds), np.int64))
+        new = np.flatnonzero((counts > 0) & (kinds == 0))
+        kinds[new[new > 0]] = kind
+        kinds[counts == 0] = 0
+        is_changed = not np.array_equal(kinds, self._kinds)
+        self._kinds = kinds
+        self._done.clear()
+        self._undone.clear()
+        return is_changed
+
+    def undo(self) -> None:
+        """Take the last edit back."""
+        edit = self._done.pop()
+        self.labels.reshape(-1)[edit.places] = edit.before
+        self._kinds = edit.kinds[0]
+        self._undone.append(edit)
+
+    def redo(self) -> None:
+        """Do again what was taken back last."""
+        edit = self._undone.pop()
+        self.labels.reshape(-1)[edit.places] = edit.after
+        self._kinds = edit.kinds[1]
+        self._done.append(edit)
+
+    def _checked(self, numbers: Sequence[int], least: int) -> list[int]:
+        given = list(dict.fromkeys(int(number) for number in numbers))
+        known = [n for n in given if 0 < n < len(self._kinds) and self._kinds[n]]
+        if len(known) < len(given) or len(given) < least:
+            raise InvalidInput(f"objects: expected {least} or more of those there are, got {given}")
+        return given
+
+    def _apply(
+        self,
+        places: NDArray[np.integer],
+        after: NDArray[np.uint32] | np.uint32,
+        kinds: NDArray[np.int64],
+    ) -> None:
+        flat = self.labels.reshape(-1)
+        self._done.append(_Edit(places, flat[places], after, (self._kinds, kinds)))
+        self._undone.clear()
+        flat[places] = after
+        self._kinds = kinds
