@@ -33,7 +33,16 @@ APP_LAYERS = [
     {"forms"},
     {"runs"},
     {"docks"},
-    {"segment", "scribbles", "dictionary", "diagnostics", "export", "compare", "prototypes"},
+    {
+        "segment",
+        "scribbles",
+        "dictionary",
+        "diagnostics",
+        "export",
+        "compare",
+        "prototypes",
+        "objects",
+    },
     {"demo"},
 ]
 """Likewise within the app."""

@@ -1,0 +1,1 @@
+"""The Objects dock: single things of a kind."""

@@ -1,0 +1,421 @@
+"""The Objects dock: single things of the kinds of a Labels layer, split, corrected, measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import napari
+import numpy as np
+from napari.layers import Image, Labels
+from qtpy.QtCore import Qt, QTimer
+from qtpy.QtWidgets import QCheckBox, QLabel, QPushButton
+from superqt import QLabeledDoubleSlider, QLabeledSlider
+
+from napari_saf._gui.docks.run_dock import RunDock
+from napari_saf._gui.forms.choices import LayerChoice
+from napari_saf._gui.forms.controls import ask_for_path
+from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
+from napari_saf._gui.layers.metadata import labels_to_choose
+from napari_saf._gui.layers.placement import (
+    image_region,
+    labelled_image,
+    lay_over,
+    pixels_of,
+    squeezed_axes,
+)
+from napari_saf._gui.layers.reading import Pixels
+from napari_saf._gui.layers.view import center_on
+from napari_saf._gui.objects.source import KindList, Measures, Source
+from napari_saf._gui.objects.table import ObjectTable
+from napari_saf.io import count_labels
+from napari_saf.objects import NECK, SMALLEST, ObjectEditor, Objects, Parts
+
+OBJECTS_KEY = "napari_saf_objects"
+"""Entry of the metadata of a layer of objects."""
+_PATIENCE = 60
+"""Milliseconds without a change after which objects are shown anew."""
+_MOST_SMALLEST, _MOST_NECK = 500, 50
+_HELP = {
+    "split": "Find the single objects of the ticked kinds.",
+    "merge": "Make one object of the chosen ones (same kind).",
+    "cut": "Then draw a line across an object in the image: it is cut there.",
+    "delete": "Take the chosen objects away.",
+    "new": "Paint a new object, of the first ticked kind, with napari's brush.",
+    "keep": "Take away all objects but those that the table shows.",
+    "undo": "Take the last correction back.",
+    "redo": "Do again what was taken back.",
+    "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
+    "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
+}
+_FILTER = (
+    "Table (*.csv *.parquet);;QuPath (*.geojson);;ImageJ ROIs (*.zip);;COCO (*.json);;"
+    "Mask (*.tif *.png *.npy *.ome.zarr)"
+)
+_NO_LABELS = "no labels: run Segment, or open a Labels layer"
+_LOST = "press Split to start again: corrections would be lost"
+
+
+class ObjectsWidget(RunDock):
+    """Objects of a Labels layer in a layer of their own, with a row for each."""
+
+    def __init__(self, viewer: napari.viewer.Viewer) -> None:
+        super().__init__(viewer)
+        self.editor: ObjectEditor | None = None
+        self.layer: Any = None
+        self._source: Source | None = None
+        self._parts: Parts | None = None
+        self._preview = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self._painted = QTimer(self, singleShot=True, interval=_PATIENCE)
+        self.labels = LayerChoice(viewer, Labels, _is_kinds)
+        self.labels.choose(labels_to_choose(viewer))
+        self.image = LayerChoice(viewer, Image, self._fits, none="none")
+        self.uncertainty = LayerChoice(viewer, Image, self._fits, none="none")
+        self.kinds, self.slices = KindList(), QCheckBox("each by itself")
+        self.smallest = QLabeledSlider(Qt.Orientation.Horizontal)
+        self.smallest.setRange(1, _MOST_SMALLEST)
+        self.smallest.setValue(SMALLEST)
+        self.neck = QLabeledDoubleSlider(Qt.Orientation.Horizontal)
+        self.neck.setRange(0, _MOST_NECK)
+        self.neck.setValue(100 * NECK)
+        self.table, self.counts = ObjectTable(), QLabel(wordWrap=True)
+        self._add_controls()
+        self._connect(
+            (self.labels.layer_changed, self._on_labels_changed),
+            (self.image.layer_changed, self._measure),
+            (self.uncertainty.layer_changed, self._on_kinds_changed),
+            (self.kinds.itemChanged, self._on_kinds_changed),
+            (self.slices.toggled, self._on_kinds_changed),
+            (self.smallest.valueChanged, lambda value: self._preview.start()),
+            (self.neck.valueChanged, lambda value: self._preview.start()),
+            (self._preview.timeout, self._show_preview),
+            (self._painted.timeout, self._adopt),
+            (self.table.chosen, self._on_chosen),
+            (self.table.filtered, self._update_enabled),
+            (viewer.layers.events.removed, self._on_removed),
+        )
+        self._on_labels_changed()
+
+    def _add_controls(self) -> None:
+        rows, advanced = FormSection(), FormSection()
+        rows.add_row("Labels", self.labels, "The Labels layer whose labels are the kinds.")
+        rows.add_row("Image", self.image, "For the brightness of each object.")
+        rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
+        rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
+        smallest = "Pixels: what is smaller joins the object that it touches, or is left out."
+        rows.add_row("Smallest", self.smallest, smallest)
+        neck = "Per cent by which a neck is narrower than the narrower of two parts, at least."
+        advanced.add_row("Neck, %", self.neck, neck)
+        uncertain = "Where labels are uncertain (0 to 1), objects are split, too."
+        advanced.add_row("Uncertainty", self.uncertainty, uncertain)
+        self._rows = rows
+        slots: dict[str, Callable[[], object]] = {
+            "merge": lambda: self._edit("merged", lambda e: e.merge(self.table.selected)),
+            "cut": lambda: self._on_cut_toggled(),
+            "delete": lambda: self._edit("deleted", lambda e: e.delete(self.table.selected)),
+            "new": self._paint,
+            "keep": self._keep,
+            "undo": lambda: self._edit("taken back", ObjectEditor.undo),
+            "redo": lambda: self._edit("done again", ObjectEditor.redo),
+            "save": self._ask_to_save,
+            "split": self.start,
+        }
+        self.buttons: dict[str, QPushButton] = {
+            name: create_button(name.capitalize(), _HELP[name], lambda *_, slot=slot: slot())
+            for name, slot in slots.items()
+        }
+        self.buttons["cut"].setCheckable(True)
+        self.buttons["keep"].setText("Keep these")
+        self.buttons["save"].setText("Save …")
+        own = [self.buttons[name] for name in slots]
+        fold = create_fold("Advanced", advanced)
+        below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
+        self._lay_out([rows, fold], [own[8], self._stop_button], below)
+
+    def start(self) -> None:
+        """Split what is ticked; corrections are lost."""
+        labels, kinds = self.labels.layer, self.kinds.ticked
+        if self.is_busy or labels is None or not kinds:
+            return
+        self.drop_background("join")
+        source, numbers = self._read_form(labels), self._numbers()
+
+        def split(
+            report: object, cancelled: Callable[[], bool]
+        ) -> tuple[Parts, tuple[Objects, Measures]]:
+            parts = source.find_parts(kinds, cancelled)
+            return parts, source.join(parts, *numbers, cancelled)
+
+        self.begin_task("splitting", split, partial(self._on_split, source))
+
+    def _read_form(self, labels: Labels) -> Source:
+        image, uncertainty = self.image.layer, self.uncertainty.layer
+        return Source.of(labels, image, uncertainty, by_slice=self.slices.isChecked())
+
+    def _numbers(self) -> tuple[int, float]:
+        return int(self.smallest.value()), float(self.neck.value()) / 100
+
+    def _on_split(self, source: Source, found: tuple[Parts, tuple[Objects, Measures]]) -> None:
+        self._parts, joined = found
+        self._show(source, joined)
+
+    def _show_preview(self) -> None:
+        """Show what other numbers would give, unless there are corrections."""
+        if self._parts is None or self.is_busy:
+            return
+        if self.editor is not None and self.editor.can_undo:
+            self.status.reset(_LOST)
+            return
+        source, parts, numbers = self._source, self._parts, self._numbers()
+        assert source is not None
+        self.run_in_background(
+            "join", partial(source.join, parts, *numbers), partial(self._show, source)
+        )
+
+    def _show(self, source: Source, joined: tuple[Objects, Measures]) -> None:
+        """Put objects into their layer and the table."""
+        objects, table = joined
+        self._source, self.editor = source, ObjectEditor(objects)
+        shown = source.in_layer(self.editor.labels)
+        if self.layer is not None and self.layer.data.shape == shown.shape:
+            self.layer.data = shown
+        else:
+            self._add_layer(source.layer, shown)
+        self._show_table(table)
+        self.status.show_progress(1.0, f"{len(objects.numbers)} objects")
+
+    def _add_layer(self, labels: Labels, shown: Any) -> None:
+        if self.layer in self._viewer.layers:
+            self._viewer.layers.remove(self.layer)
+        base = labels.name.partition(" [")[0]
+        self.layer = self._viewer.add_labels(
+            shown,
+            name=f"{base} [Objects]",
+            scale=labels.scale,
+            translate=labels.translate,
+            units=labels.units,
+            axis_labels=labels.axis_labels,
+            metadata={OBJECTS_KEY: True},
+        )
+        labels.visible = False
+        image = labelled_image(self._viewer, labels, self._fits)
+        if image is not None:
+            lay_over(self._viewer, self.layer, image)
+        self.layer.mouse_drag_callbacks.append(self._on_mouse)
+        self._connect((self.layer.events.paint, lambda event: self._painted.start()))
+
+    def _show_table(self, table: dict[str, Any]) -> None:
+        assert self.editor is not None
+        self.table.show_table(table)
+        kinds, sizes = table.get("kind", np.zeros(0, int)), table.get("pixels", np.zeros(0))
+        texts = []
+        for kind in np.unique(kinds).tolist():
+            own = kinds == kind
+            share = 100 * sizes[own].sum() / sizes.sum()
+            name = self.editor.objects.kind_name(kind)
+            count = f"{own.sum():,}".replace(",", "\u2009")
+            texts.append(f"{name}: {count} objects, {share:.1f} % of the area")
+        self.counts.setText("\n".join(texts) or "no objects")
+        self._update_enabled()
+
+    def _measure(self, *changed: object) -> None:
+        """Measure the objects as they are now, in the background."""
+        if self.editor is None or self._source is None:
+            return
+        if self._source.layer is self.labels.layer:
+            self._source = self._read_form(self._source.layer)
+        measure = partial(self._source.measure, self._copy())
+        self.run_in_background("measures", measure, self._show_table)
+
+    def _copy(self) -> Objects:
+        """Return the objects as they are now, for a thread."""
+        assert self.editor is not None
+        if self._painted.isActive():
+            self._adopt()
+        objects = self.editor.objects
+        return dataclasses.replace(objects, labels=objects.labels.copy())
+
+    def _edit(self, words: str, call: Callable[[ObjectEditor], object]) -> None:
+        if self.editor is None or self.is_busy:
+            return
+        if self._painted.isActive():
+            self._adopt()
+        with self.showing_errors():
+            call(self.editor)
+            self.layer.refresh()
+            self.status.reset(words)
+        self._measure()
+        self._update_enabled()
+
+    def _keep(self) -> None:
+        assert self.editor is not None
+        others = np.setdiff1d(self.editor.objects.numbers, self.table.shown)
+        self._edit(f"{len(others)} objects deleted", lambda editor: editor.delete(others.tolist()))
+
+    def _paint(self) -> None:
+        """Let the person paint a new object."""
+        assert self.editor is not None
+        self._viewer.layers.selection.active = self.layer
+        self.layer.selected_label = len(self.editor.objects.kinds)
+        self.layer.mode = "paint"
+
+    def _adopt(self) -> None:
+        """Take what was painted as objects of the first kind."""
+        self._painted.stop()
+        kinds = self.kinds.ticked
+        if self.editor is not None and kinds and self.editor.adopt(kinds[0]):
+            self._measure()
+            self._update_enabled()
+
+    def _on_cut_toggled(self) -> None:
+        is_on = self.buttons["cut"].isChecked()
+        if self.layer is not None:
+            self._viewer.layers.selection.active = self.layer
+            self.layer.mode = "pan_zoom"
+            self.layer.mouse_pan = not is_on
+        self.status.reset("draw a line across an object" if is_on else "")
+
+    def _on_mouse(self, layer: Labels, event: Any) -> Iterator[None]:
+        """Choose the object that is clicked, or cut along the line that is drawn."""
+        if str(layer.mode) != "pan_zoom" or self.editor is None:
+            return
+        line = [layer.world_to_data(event.position)]
+        yield
+        while event.type == "mouse_move":
+            line.append(layer.world_to_data(event.position))
+            yield
+        if self.buttons["cut"].isChecked():
+            self.cut(np.array(line))
+        elif len(line) < 3:
+            value = layer.get_value(event.position, world=True)
+            number, chosen = int(value or 0), self.table.selected
+            if "Control" in event.modifiers:
+                self.table.select({*chosen} ^ {number})
+            else:
+                self.table.select([number] if number else [])
+
+    def cut(self, line: Any) -> None:
+        """Cut the object that most of a line (n, ndim) lies in."""
+        corners = np.round(line).astype(int)
+        shape = np.array(self.layer.data.shape)
+        steps = np.abs(np.diff(corners, axis=0)).max(axis=1, initial=0)
+        between = [
+            np.linspace(a, b, int(n) + 1)
+            for a, b, n in zip(corners, corners[1:], steps, strict=False)
+        ]
+        dense = np.round(np.concatenate([corners[:1], *between])).astype(int)
+        dense = dense[((dense >= 0) & (dense < shape)).all(axis=1)]
+        under = np.asarray(self.layer.data)[tuple(dense.T)]
+        numbers, counts = np.unique(under[under > 0], return_counts=True)
+        if not len(numbers):
+            self.status.reset("the line crosses no object")
+            return
+        number = int(numbers[counts.argmax()])
+        self._edit(f"object {number} cut", lambda editor: editor.cut(number, line[:, -2:]))
+
+    def _on_chosen(self, numbers: list[int]) -> None:
+        if self.layer is not None and numbers and str(self.layer.mode) == "pan_zoom":
+            self.layer.selected_label = numbers[-1]
+            self._go_to(numbers[-1])
+        self._update_enabled()
+
+    def _go_to(self, number: int) -> None:
+        """Bring an object into sight, if it is not."""
+        assert self._source is not None
+        table = self.table.model.table
+        row = int(np.flatnonzero(table["object"] == number)[0])
+        ends = [(table[n][row], table[f"last{n[5:]}"][row]) for n in table if n.startswith("first")]
+        place = [(first + last) // 2 for first, last in ends]
+        place = [int(table["slice"][row]), *place] if "slice" in table else place
+        where = np.zeros(self.layer.ndim, int)
+        where[list(self._source.axes)] = place
+        center_on(self._viewer, self.layer, tuple(where.tolist()), only_if_hidden=True)
+
+    def save_to(self, path: str) -> None:
+        """Save the objects as the ending says; .csv where there is none."""
+        if self.editor is None or self._source is None:
+            return
+        save = partial(self._source.save, Path(path), self._copy(), self.table.model.table)
+        self.begin_task("saving", lambda report, cancelled: save(), self._on_saved)
+
+    def _on_saved(self, path: Path) -> None:
+        self.status.show_progress(1.0, f"saved {path.name}")
+
+    def _ask_to_save(self) -> None:
+        base = "objects" if self._source is None else self._source.layer.name.partition(" [")[0]
+        ask_for_path(self, "Save objects", str(Path.home() / f"{base}.csv"), _FILTER, self.save_to)
+
+    def _on_labels_changed(self, layer: object = None) -> None:
+        labels = self.labels.layer
+        self._parts = None
+        self.image.refresh()
+        self.uncertainty.refresh()
+        self.drop_background("kinds")
+        self.kinds.clear()
+        if labels is not None:
+            self._rows.show_row(self.slices, len(squeezed_axes(labels)) > 2)
+            self.image.choose(labelled_image(self._viewer, labels, self._fits))
+            pixels = Pixels(pixels_of(labels), (slice(None),) * labels.ndim)
+            self.run_in_background(
+                "kinds",
+                lambda cancelled: count_labels(np.asarray(pixels.read(cancelled))),
+                partial(self._show_kinds, labels),
+            )
+        self._update_enabled()
+
+    def _show_kinds(self, labels: Labels, counted: tuple[Any, Any]) -> None:
+        self.kinds.show_labels(labels, *counted)
+        self._update_enabled()
+
+    def _on_kinds_changed(self, *changed: object) -> None:
+        """Split anew, if that was done before and nothing is lost."""
+        was_split, self._parts = self._parts is not None, None
+        if was_split and self.editor is not None and not self.editor.can_undo:
+            self.start()
+        self._update_enabled()
+
+    def _on_removed(self, event: Any) -> None:
+        if event.value is self.layer:
+            self.layer = self.editor = self._parts = None
+            self.table.show_table({})
+            self.counts.setText("")
+            self._update_enabled()
+
+    def _fits(self, image: Image) -> bool:
+        labels = self.labels.layer
+        return labels is not None and image_region(labels, image) is not None
+
+    def _update_enabled(self, *changed: object) -> None:
+        super()._update_enabled()
+        if not hasattr(self, "buttons"):
+            return
+        is_free, editor = not self.is_busy, self.editor
+        reason = _NO_LABELS if self.labels.layer is None else ""
+        if not reason and self.kinds.count() and not self.kinds.ticked:
+            reason = "no kind is ticked"
+        self._offer(self.buttons["split"], reason, _HELP["split"], is_free)
+        n_chosen, has_some = len(self.table.selected), editor is not None and is_free
+        is_filtered = self.table.filter.measure.value is not None
+        able = {
+            "merge": n_chosen > 1,
+            "delete": n_chosen > 0,
+            "keep": is_filtered,
+            "undo": editor is not None and editor.can_undo,
+            "redo": editor is not None and editor.can_redo,
+        }
+        for name in ("merge", "cut", "delete", "new", "keep", "undo", "redo", "save"):
+            self.buttons[name].setEnabled(has_some and able.get(name, True))
+
+    def _release(self) -> None:
+        self._preview.stop()
+        self._painted.stop()
+        if self.layer is not None and self._on_mouse in self.layer.mouse_drag_callbacks:
+            self.layer.mouse_drag_callbacks.remove(self._on_mouse)
+        self.layer = self.editor = self._parts = self._source = None
+
+
+def _is_kinds(layer: Any) -> bool:
+    return not layer.multiscale and OBJECTS_KEY not in layer.metadata

@@ -1,0 +1,140 @@
+"""From a Labels layer and its image to objects, their measures and files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from napari.layers import Image, Labels
+from numpy.typing import NDArray
+from qtpy.QtCore import Qt
+from qtpy.QtWidgets import QListWidget, QListWidgetItem
+from superqt.utils import signals_blocked
+
+from napari_saf._gui.docks.tables import square_icon
+from napari_saf._gui.layers.metadata import class_names, colors_of
+from napari_saf._gui.layers.placement import image_region, pixels_of, squeezed_axes
+from napari_saf._gui.layers.reading import Pixels
+from napari_saf.io import MASK_SUFFIXES, TABLE_SUFFIXES, mask_suffix, save_masks, save_table
+from napari_saf.objects import (
+    OBJECT_SUFFIXES,
+    Objects,
+    Parts,
+    find_parts,
+    object_table,
+    save_objects,
+)
+
+Cancelled = Callable[[], bool]
+Measures = dict[str, NDArray[Any]]
+_MOST_ROWS, _ROW_HEIGHT = 3, 20
+_KNOWN = (*TABLE_SUFFIXES, *OBJECT_SUFFIXES, *MASK_SUFFIXES)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """The layers that objects are read from, as they are when it is made.
+
+    Axes of one pixel, which stand for the slice that was labelled, are left out. Pixels are read in
+    the thread that works: of those the layers may hold only a promise.
+    """
+
+    layer: Labels
+    labels: Pixels
+    axes: tuple[int, ...]
+    names: Mapping[int, str]
+    image: Pixels | None
+    uncertainty: Pixels | None
+    placed: dict[str, Any]  # arguments of object_table
+
+    @classmethod
+    def of(
+        cls, layer: Labels, image: Image | None, uncertainty: Image | None, *, by_slice: bool
+    ) -> Source:
+        axes = tuple(squeezed_axes(layer))
+        index = tuple(slice(None) if axis in axes else 0 for axis in range(layer.ndim))
+        region = None if image is None else image_region(layer, image)
+        doubt = None if uncertainty is None else image_region(layer, uncertainty)
+        placed = {
+            "scale": [abs(float(layer.scale[axis])) for axis in axes],
+            "units": [str(layer.units[axis]) for axis in axes],
+            "channel_axis": None if region is None else region[1],
+            "axis": 0 if by_slice and len(axes) > 2 else None,
+        }
+        return cls(
+            layer,
+            Pixels(pixels_of(layer), index),
+            axes,
+            class_names(layer),
+            None if region is None else Pixels(pixels_of(image), region[0]),
+            None if doubt is None else Pixels(pixels_of(uncertainty), doubt[0]),
+            placed,
+        )
+
+    def find_parts(self, kinds: Sequence[int], cancelled: Cancelled) -> Parts:
+        return find_parts(
+            self.labels.read(cancelled),
+            uncertainty=None if self.uncertainty is None else self.uncertainty.read(cancelled),
+            spacing=self.placed["scale"],
+            axis=self.placed["axis"],
+            kinds=kinds,
+        )
+
+    def join(
+        self, parts: Parts, smallest: int, neck: float, cancelled: Cancelled
+    ) -> tuple[Objects, Measures]:
+        """Return the objects that parts make, and their measures."""
+        joined = parts.join(smallest=smallest, neck=neck)
+        objects = dataclasses.replace(joined, names=self.names)
+        return objects, self.measure(objects, cancelled)
+
+    def measure(self, objects: Objects, cancelled: Cancelled) -> Measures:
+        image = None if self.image is None else self.image.read(cancelled)
+        return object_table(objects, image, **self.placed)
+
+    def in_layer(self, numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return numbers with the axes of the layer."""
+        gaps = (axis not in self.axes for axis in range(self.layer.ndim))
+        return numbers[tuple(np.newaxis if gap else slice(None) for gap in gaps)]
+
+    def save(self, path: Path, objects: Objects, table: Mapping[str, NDArray[Any]]) -> Path:
+        """Save what the suffix says, .csv where it says nothing; return the path."""
+        suffix = mask_suffix(path, _KNOWN)
+        if suffix is None:
+            path = path.with_name(f"{path.name}.csv")
+        if suffix in OBJECT_SUFFIXES:
+            save_objects(path, objects)
+        elif suffix in MASK_SUFFIXES:
+            save_masks(path, objects.labels, scale=self.placed["scale"], units=self.placed["units"])
+        else:
+            save_table(path, dict(table))
+        return path
+
+
+class KindList(QListWidget):
+    """The labels of a layer, each to be ticked."""
+
+    def show_labels(
+        self, layer: Labels, numbers: NDArray[np.integer], sizes: NDArray[np.integer]
+    ) -> None:
+        """Offer labels; of several the most frequent, which is the ground, is not ticked."""
+        names, colors, state = class_names(layer), colors_of(layer, numbers), Qt.CheckState
+        ground = int(sizes.argmax()) if len(sizes) > 1 else -1
+        with signals_blocked(self):
+            self.clear()
+            for row, number in enumerate(numbers.tolist()):
+                item = QListWidgetItem(names.get(number, f"label {number}"), self)
+                item.setData(Qt.ItemDataRole.UserRole, number)
+                item.setIcon(square_icon(colors[row]))
+                item.setCheckState(state.Unchecked if row == ground else state.Checked)
+        rows = min(max(len(numbers), 1), _MOST_ROWS)
+        self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + 2)
+
+    @property
+    def ticked(self) -> list[int]:
+        items = [self.item(row) for row in range(self.count())]
+        ticked = [one for one in items if one.checkState() == Qt.CheckState.Checked]
+        return [int(one.data(Qt.ItemDataRole.UserRole)) for one in ticked]

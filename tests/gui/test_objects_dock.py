@@ -1,0 +1,195 @@
+"""The Objects dock: split, previewed, chosen, corrected, saved."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import napari_saf as saf
+from napari_saf._gui.objects.dock import ObjectsWidget
+from napari_saf._gui.objects.table import ObjectTable
+
+pytestmark = pytest.mark.gui
+
+
+def discs():
+    """Two discs that touch and one alone, on a ground."""
+    rows, columns = np.ogrid[:40, :100]
+    inside = [(rows - 20) ** 2 + (columns - x) ** 2 < 130 for x in (20, 40, 80)]
+    return np.where(np.any(inside, axis=0), 2, 1).astype(np.uint8)
+
+
+@pytest.fixture
+def dock(model, open_on, settle):
+    labels = model.add_labels(discs(), name="cells", scale=(0.5, 0.5), units="um")
+    labels.metadata["class_names"] = {"2": "nucleus"}
+    model.add_image(np.where(discs() == 2, 7.0, 1.0), name="photo", scale=(0.5, 0.5), units="um")
+    opened = open_on(model, ObjectsWidget)
+    settle(opened)
+    return opened
+
+
+def split(dock, settle):
+    dock.start()
+    settle(dock)
+    return dock.layer
+
+
+class Mouse:
+    """What napari tells a callback of the mouse."""
+
+    def __init__(self, position):
+        self.position, self.type, self.modifiers = position, "mouse_press", []
+
+
+def drag(dock, *places, modifiers=()):
+    events = Mouse(dock.layer.data_to_world(places[0]))
+    events.modifiers = list(modifiers)
+    steps = dock._on_mouse(dock.layer, events)
+    next(steps, None)
+    for place in places[1:]:
+        events.type, events.position = "mouse_move", dock.layer.data_to_world(place)
+        next(steps)
+    events.type = "mouse_release"
+    next(steps, None)
+
+
+def test_objects_come_with_a_row_each_and_counts(dock, settle):
+    layer = split(dock, settle)
+    expected = saf.split_objects(discs(), kinds=[2])
+    assert np.array_equal(layer.data, expected.labels)
+    assert layer.name == "cells [Objects]" and np.allclose(layer.scale, 0.5)
+    table = dock.table.model.table
+    assert table["object"].tolist() == [1, 2, 3] and set(table["name"]) == {"nucleus"}
+    assert np.allclose(table["area_um2"], np.bincount(layer.data.ravel())[1:] / 4)
+    assert set(table["intensity_mean"]) == {7.0}
+    assert dock.counts.text().startswith("nucleus: 3 objects, 100.0 %")
+    assert not dock.labels.layer.visible and dock.kinds.ticked == [2]
+
+
+def test_a_control_that_moves_shows_other_objects_at_once(dock, settle):
+    split(dock, settle)
+    dock.neck.setValue(50)
+    settle(dock, 120)
+    assert dock.layer.data.max() == 2
+    dock.smallest.setValue(500)
+    settle(dock, 120)
+    assert dock.layer.data.max() == 1
+    dock.neck.setValue(3)
+    dock.smallest.setValue(20)
+    settle(dock, 120)
+    dock.table.select([1, 2])
+    dock.buttons["merge"].click()
+    settle(dock)
+    dock.neck.setValue(50)
+    settle(dock, 120)
+    assert dock.layer.data.max() == 3 and "corrections" in dock.status.text
+
+
+def test_rows_and_image_choose_each_other(dock, settle):
+    split(dock, settle)
+    dock.table.select([3])
+    assert dock.layer.selected_label == 3
+    number = int(dock.layer.data[20, 20])
+    drag(dock, (20, 20))
+    assert dock.table.selected == [number]
+    drag(dock, (20, 80), modifiers=["Control"])
+    assert set(dock.table.selected) == {number, 3}
+    drag(dock, (1, 1))
+    assert dock.table.selected == []
+
+
+def test_corrections_change_image_and_table_and_go_back(dock, settle):
+    layer = split(dock, settle)
+    before = layer.data.copy()
+    dock.table.select([1, 2])
+    dock.buttons["merge"].click()
+    settle(dock)
+    assert set(np.unique(layer.data)) == {0, 1, 3} and dock.table.model.rowCount() == 2
+    dock.buttons["cut"].click()
+    assert not layer.mouse_pan
+    drag(dock, (2, 30), (20, 30), (38, 30))
+    settle(dock)
+    assert len(np.unique(layer.data[:, :60])) == 3 and dock.table.model.rowCount() == 3
+    dock.buttons["cut"].click()
+    dock.table.select([3])
+    dock.buttons["delete"].click()
+    settle(dock)
+    assert dock.table.model.rowCount() == 2
+    for _ in range(3):
+        dock.buttons["undo"].click()
+    settle(dock)
+    assert np.array_equal(layer.data, before) and not dock.buttons["undo"].isEnabled()
+    dock.buttons["redo"].click()
+    assert set(np.unique(layer.data)) == {0, 1, 3}
+
+
+def test_a_painted_object_gets_a_row(dock, settle):
+    split(dock, settle)
+    dock.buttons["new"].click()
+    assert dock.layer.mode == "paint"
+    dock.layer.paint((5, 60), dock.layer.selected_label)
+    settle(dock, 120)
+    assert dock.table.model.table["object"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_line_across_nothing_changes_nothing(dock, settle):
+    layer = split(dock, settle)
+    before = layer.data.copy()
+    for line in ([(0, 0), (0, 5)], [(20, 76), (20, 80)]):
+        dock.cut(np.array(line, float))
+        assert np.array_equal(layer.data, before)
+
+
+def test_files_of_all_kinds_are_saved(dock, settle, tmp_path):
+    pytest.importorskip("shapely")
+    layer = split(dock, settle)
+    for name in ("a.csv", "a.geojson", "a.json", "a.tif", "b"):
+        dock.save_to(str(tmp_path / name))
+        settle(dock)
+        assert "saved" in dock.status.text
+    with open(tmp_path / "b.csv", newline="", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 3
+    back = saf.load_objects(tmp_path / "a.geojson", (40, 100))
+    assert np.array_equal(back.labels, layer.data) and back.names == {2: "nucleus"}
+    assert np.array_equal(saf.read_mask(tmp_path / "a.tif").labels, layer.data)
+    dock.save_to(str(tmp_path / "nowhere" / "a.csv"))
+    settle(dock)
+    assert dock.status.is_error
+
+
+def test_stacks_are_split_as_volumes_or_slice_by_slice(model, open_on, settle):
+    model.add_labels(np.stack([discs()] * 3), name="stack")
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    split(dock, settle)
+    assert len(dock.table.model.table["object"]) == 3
+    dock.slices.setChecked(True)
+    settle(dock)
+    assert len(dock.table.model.table["slice"]) == 9
+
+
+def test_a_layer_that_goes_takes_its_objects_along(dock, model, settle):
+    layer = split(dock, settle)
+    model.layers.remove(layer)
+    assert dock.layer is None and dock.table.model.rowCount() == 0
+    assert not dock.buttons["save"].isEnabled()
+    model.layers.remove("cells")
+    assert not dock.buttons["split"].isEnabled()
+
+
+def test_the_table_is_sorted_and_filtered_by_a_measure(qtbot):
+    table = ObjectTable()
+    qtbot.addWidget(table)
+    numbers = np.arange(1, 101)
+    table.show_table({"object": numbers, "pixels": numbers[::-1] * 2, "name": numbers.astype(str)})
+    table.model.sort(1)
+    assert table.shown[0] == 100
+    table.select([7, 9])
+    table.filter.measure.choose("pixels")
+    assert table.filter.bars.heights.max() == 1 and len(table.shown) == 100
+    table.filter.slider.setValue((100, 150))
+    kept = [number for number in numbers if 100 <= 2 * (101 - number) <= 150]
+    assert sorted(table.shown) == kept
+    table.filter.measure.choose(None)
+    assert len(table.shown) == 100
