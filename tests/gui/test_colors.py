@@ -6,7 +6,8 @@ from gui_cases import TIMEOUT
 from napari.layers import Labels
 from skimage.color import deltaE_ciede2000, rgb2lab
 
-from napari_saf._gui.layers.live import colors_of, label_colors, separate
+from napari_saf._gui.layers.live import label_colors, separate
+from napari_saf._gui.layers.metadata import colors_of
 from napari_saf._gui.segment.dock import SegmentWidget
 
 

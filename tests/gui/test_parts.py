@@ -6,13 +6,13 @@ from gui_cases import TIMEOUT
 from qtpy.QtWidgets import QWidget
 
 import napari_saf as saf
+from napari_saf._gui.docks.apply import repeat_job
 from napari_saf._gui.export.files import labelling_reader
 from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.layers.placement import image_region, labelled_image
 from napari_saf._gui.layers.view import LabelFinder, deepest_pixel
 from napari_saf._gui.prototypes.edits import EditTarget
 from napari_saf._gui.prototypes.labels import FileSource, prototype_set
-from napari_saf._gui.runs.jobs import repeat_job
 from napari_saf.input import PLAIN
 from napari_saf.methods import not_cancelled
 

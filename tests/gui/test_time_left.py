@@ -15,6 +15,7 @@ from napari_saf._gui.runs import run as runs
 from napari_saf._gui.runs import time_left
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf._gui.segment import dock as segment_dock
+from napari_saf._gui.settings import Settings
 from napari_saf.input import PLAIN, ImageOptions
 from napari_saf.methods import not_cancelled
 
@@ -208,3 +209,13 @@ def test_where_a_trial_fails_nothing_is_said(quick_trials):
     job = jobs()["plane"]
     job = dataclasses.replace(job, pixels=Pixels(np.full((280, 290), np.nan), job.pixels.index))
     assert time_left.forecast(job, saf.SelfAssignmentFlow(), not_cancelled) is None
+
+
+def test_a_run_that_lacks_memory_counts_as_long(quick_trials, monkeypatch):
+    job, method = jobs()["plane"], saf.SelfAssignmentFlow(max_labels=2)
+    monkeypatch.setattr(time_left, "_LONG", 1000.0)
+    assert time_left.forecast(job, method, not_cancelled).side is None
+    own = Settings(memory=1.5e-3)
+    monkeypatch.setattr(time_left, "current_settings", lambda: own)
+    found = time_left.forecast(job, method, not_cancelled)
+    assert found.n_bytes > own.memory_limit and found.side < 200

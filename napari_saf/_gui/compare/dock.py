@@ -95,7 +95,7 @@ class CompareWidget(RunDock):
         return super().is_busy or self._is_adding
 
     def start(self) -> None:
-        self._finite_only = False
+        self.finite_only = False
         self._run_again()
 
     def save_to(self, path: str) -> None:
@@ -186,7 +186,7 @@ class CompareWidget(RunDock):
             if not methods:
                 raise InvalidInput("settings: open the Segment dock, or choose the defaults")
             known = {methods[-1].name: methods[-1]}
-        job = self.input.job(finite_only=self._finite_only)
+        job = self.input.job(finite_only=self.finite_only)
         return ComparisonJob(job, self.input.region(), self.choice.variants(job.options, known))
 
     def _on_choice_changed(self, layer: object = None) -> None:

@@ -298,7 +298,7 @@ class DictionaryWidget(RunDock):
             "device": str(self.form.values().get("device", "auto")),
         }
 
-    def apply(self) -> None:
+    def _apply(self) -> None:
         if self.applying.takes_files:
             self._apply_to_files()
         else:

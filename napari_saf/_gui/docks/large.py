@@ -20,12 +20,13 @@ from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.forms.method_form import MethodForm
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
-from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
 from napari_saf._gui.runs.run import Task
+from napari_saf._gui.runs.time_left import duration_text
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PrototypeSet, Recipe
+from napari_saf.io import PrototypeSet, Recipe, mask_stem
 from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, iterate_large
 
@@ -64,8 +65,8 @@ class LargeSection(FormSection):
         self._task: Task | None = None
         self._grown: _Everything | None = None
         self._suggested: Path | None = None
-        self._note, self.store, self.status = QLabel(), FolderField(_STORE_HELP), StatusArea()
-        self._note.setWordWrap(True)
+        self._note, self.status = QLabel(wordWrap=True), StatusArea()
+        self.store = FolderField(_STORE_HELP)
         self.start_button = create_button("Label everything", _START_HELP, self.start)
         self.pause_button = create_button("Pause", _PAUSE_HELP, self.pause)
         self.add_row("Large image", self._note)
@@ -125,10 +126,7 @@ class LargeSection(FormSection):
         """End the work, and wait for that."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            for signal in (task.advanced, task.returned, task.failed, task.abandoned):
-                signal.disconnect()
-            task.finished.disconnect()
+            task.silence()
             task.wait(_CLOSING_SECONDS)
 
     def _on_image_changed(self) -> None:
@@ -160,7 +158,7 @@ class LargeSection(FormSection):
     def _on_returned(self, found: LargeLabels) -> None:
         if self._grown is not None:
             self._grown.refresh()
-        text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {_words(found.seconds)}"
+        text = f"done: {found.n_tiles:,} tiles in {found.path.name}, {found.seconds:.0f} s"
         self.status.show_progress(1.0, "\n".join([text, *found.notes]))
 
     def _on_paused(self) -> None:
@@ -211,19 +209,7 @@ class _Everything:
             self.layer.refresh(extent=False, highlight=False)
 
     def _add(self, step: _Shown) -> None:
-        place, colors, names = self._place, label_colors(), dict[int, str]()
-        if step.taught is not None:
-            names = dict(step.taught.names)
-            for label, color in step.taught.colors.items():
-                colors[(label - 1) % N_COLORS + 1, :3] = color
-        entry = {
-            "image": str(self._image.unique_id),
-            "axes": place.axes,
-            "singletons": place.singletons,
-            "channels": place.channels,
-            "recipe": step.recipe,
-        }
-        levels = step.levels
+        place, taught, levels = self._place, step.taught, step.levels
         if place.singletons:
             levels = [SpreadArray(array, place.singletons) for array in levels]
         before = self._viewer.layers.selection.active
@@ -231,8 +217,11 @@ class _Everything:
             levels if len(levels) > 1 else levels[0],
             multiscale=len(levels) > 1,
             name=self._out.name.removesuffix(".ome.zarr"),
-            colormap=colormap_of(colors),
-            metadata={METADATA_KEY: entry, NAMES_KEY: names},
+            colormap=colormap_of(label_colors({} if taught is None else taught.colors)),
+            metadata={
+                METADATA_KEY: place.entry(self._image) | {"recipe": step.recipe},
+                NAMES_KEY: {} if taught is None else dict(taught.names),
+            },
             **place.transform,
         )
         lay_over(self._viewer, self.layer, self._image)
@@ -273,7 +262,7 @@ def _label(
             text = f"{n_done:,} of {n_tiles:,} tiles"
             if n_done > n_before:
                 left = (now - began) / (n_done - n_before) * (n_tiles - n_done)
-                text += f", about {_words(left)} left"
+                text += f", {duration_text(left)} left"
             own = step.plan.label_map_of(), step.plan.recipe
             report(_Shown(levels.arrays, *own, n_done / n_tiles, text))
         if cancelled():
@@ -288,14 +277,6 @@ def _label(
 
 
 def _suggested_store(image: Image) -> Path:
-    path = Path(image.source.path) if image.source.path else Path.cwd() / image.name
-    name = path.name
-    for suffix in (".ome.zarr", ".zarr", ".ome.tif", ".ome.tiff", ".tif", ".tiff"):
-        name = name.removesuffix(suffix)
-    return path.with_name(f"{name}{_SUFFIX}")
-
-
-def _words(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    path = image.source.path
+    stem = mask_stem(path) if path else image.name
+    return (Path(path).parent if path else Path.cwd()) / f"{stem}{_SUFFIX}"

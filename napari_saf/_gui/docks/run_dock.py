@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -58,6 +58,7 @@ class RunDock(QWidget):
     shortcuts: ClassVar[Mapping[str, str]] = {"Shift-R": "run_or_stop"}
     first_text: ClassVar[str] = "reading the image …"
     input: ImageInput  # in docks that have one
+    applying: Any  # the section Apply to image, in docks that have one
 
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class RunDock(QWidget):
         self._background: dict[str, Task] = {}
         self._ending: set[Task] = set()
         self._events: list[tuple[EventEmitter, Callable[..., Any]]] = []
-        self._finite_only = False
+        self.finite_only = False
         self._shown_reason = ""
         self.controller = RunController(viewer)
         self.status = StatusArea()
@@ -105,8 +106,14 @@ class RunDock(QWidget):
     def start(self) -> None:
         """Start a run with what the dock says; nothing in a dock that only follows runs."""
 
-    def apply(self) -> None:
+    def apply(self, finite_only: bool = False) -> None:
         """Label what Apply to image says, in a dock that has it."""
+        self.finite_only = finite_only
+        with self.showing_errors():
+            self._apply()
+
+    def _apply(self) -> None:
+        """Do so; SafErrors are shown."""
 
     def chosen_method(self) -> AbstractMethod | None:
         """Return the method of the form, for other docks, or None; SafError: a value is wrong."""
@@ -274,25 +281,29 @@ class RunDock(QWidget):
         text = f"{job.image.name}: {text}" if is_other else text
         text = "\n".join(filter(None, [text, job.note, self.controller.note, *notes]))
         fraction = frame.fraction if frame is not None and result.status is Status.CANCELLED else 1
-        self.status.show_progress(fraction, text, _RESCALE if own and self._can_run_again else "")
+        self.status.show_progress(fraction, text, _RESCALE if own and self.can_run_again else "")
         return text
 
     def _on_failed(self, error: Exception) -> None:
-        is_masked = isinstance(error, NotFinite) and self._can_run_again
+        is_masked = isinstance(error, NotFinite) and self.can_run_again
         self._show_error(describe_error(error), _MASK if is_masked else "")
 
     def _on_suggested_action_clicked(self) -> None:
         """Run again, without the pixels or the scaling that were in the way."""
         rescale = self.status.suggested_action == _RESCALE
-        self._finite_only |= not rescale
+        self.finite_only |= not rescale
         self._run_again(rescale=rescale)
 
     def _run_again(self, *, rescale: bool) -> None:
-        """Repeat what was asked for, with an image scaled by itself or as `_finite_only` says."""
+        """Repeat what was asked for, with an image scaled by itself or as `finite_only` says."""
+        if rescale:
+            self.applying.brightness.choose(True)
+        self.apply(self.finite_only)
 
     @property
-    def _can_run_again(self) -> bool:
-        return type(self)._run_again is not RunDock._run_again
+    def can_run_again(self) -> bool:
+        is_own = type(self)._run_again is not RunDock._run_again
+        return is_own or (hasattr(self, "applying") and self.applying.has_brightness)
 
     def _on_abandoned(self) -> None:
         self.status.reset("stopped before the first labels")
@@ -372,10 +383,7 @@ class RunDock(QWidget):
 
     def _drop(self, task: Task) -> None:
         """Take no notice of a task any more; it is kept until its thread has ended."""
-        task.cancel()
-        for signal in (task.advanced, task.returned, task.failed, task.abandoned, task.finished):
-            with suppress(TypeError):  # where nothing is connected
-                signal.disconnect()
+        task.silence()
         self._ending = {other for other in self._ending if not other.wait(0)} | {task}
 
     def _call_back(self, found: tuple[_Callback | None, Any]) -> None:

@@ -216,12 +216,10 @@ class ExportWidget(RunDock):
     def run_or_stop(self) -> bool:
         return self.is_busy and super().run_or_stop()
 
-    def apply(self, finite_only: bool = False) -> None:
-        self._finite_only = finite_only
-        recipe, self._repeated = self.repeat.recipe, self.repeat.recipe
+    def _apply(self) -> None:
+        recipe = self._repeated = self.repeat.recipe
         if recipe is not None and self._task is None:
-            with self.showing_errors():
-                self.applying.start(recipe, self.labels.layer, finite_only=finite_only)
+            self.applying.start(recipe, self.labels.layer)
 
     def _on_began(self) -> None:
         super()._on_began()
@@ -376,8 +374,3 @@ class ExportWidget(RunDock):
             self.start(may_replace=True)
         else:
             super()._on_suggested_action_clicked()
-
-    def _run_again(self, *, rescale: bool) -> None:
-        if rescale:
-            self.applying.brightness.choose(True)
-        self.apply(self._finite_only)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import napari
@@ -60,9 +60,15 @@ _LABEL_COLORS = np.array(label_colormap(N_COLORS).colors, dtype=np.float32)
 _LABEL_COLORS[1 : 1 + len(_FIRST), :3] = _FIRST
 
 
-def label_colors() -> NDArray[np.float32]:
-    """Return red, green, blue and alpha by label, of shape (256, 4); that of 0 is for none."""
-    return _LABEL_COLORS.copy()
+def label_colors(known: Mapping[int, Sequence[float]] | None = None) -> NDArray[np.float32]:
+    """Return red, green, blue and alpha by label, of shape (256, 4); that of 0 is for none.
+
+    Labels whose colour is known have that.
+    """
+    colors = _LABEL_COLORS.copy()
+    for label, color in sorted((known or {}).items(), reverse=True):
+        colors[(label - 1) % N_COLORS + 1, : len(color)] = color
+    return colors
 
 
 def separate(colors: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -129,12 +135,7 @@ class LiveLayer:
 
     @property
     def source(self) -> dict[str, Any]:
-        return {
-            "image": str(self.image.unique_id),
-            "axes": self.placement.axes,
-            "singletons": self.placement.singletons,
-            "channels": self.placement.channels,
-        }
+        return self.placement.entry(self.image)
 
     def show(self, labels: LabelImage, n_labels: int) -> None:
         if self.layer is None:

@@ -11,9 +11,8 @@ from weakref import WeakSet
 
 import numpy as np
 from napari.layers import Image, Labels
-from napari.utils.colormaps import CyclicLabelColormap
 
-from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
+from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import (
     LEVEL_KEY,
     METADATA_KEY,
@@ -25,7 +24,6 @@ from napari_saf.errors import FormatError, SafError
 from napari_saf.io import (
     LABELS_MARK,
     MASK_MARK,
-    Labelling,
     is_own_mask,
     is_zarr,
     mask_stem,
@@ -51,7 +49,7 @@ def read_layer(path: Path) -> LayerData:
         metadata[METADATA_KEY] = {"recipe": mask.recipe} | prototype_entries(points) | level
     arguments: dict[str, Any] = {
         "name": mask_stem(path).removesuffix(MASK_MARK).removesuffix(LABELS_MARK),
-        "colormap": _colormap_of(mask),
+        "colormap": colormap_of(label_colors(mask.colors)),
         "metadata": metadata,
     }
     labels, scale, units, place = mask.labels, mask.scale, mask.units, mask.place
@@ -70,14 +68,6 @@ def read_layer(path: Path) -> LayerData:
     if len(levels) > 1:
         return levels, arguments | {"multiscale": True}, "labels"
     return labels, arguments, "labels"
-
-
-def _colormap_of(mask: Labelling) -> CyclicLabelColormap:
-    colors = label_colors()
-    for label, color in mask.colors.items():
-        if label <= N_COLORS:
-            colors[label] = color
-    return colormap_of(colors)
 
 
 def _large_levels(path: Path) -> list[Any]:

@@ -42,6 +42,11 @@ class Placement:
             sides.insert(axis, 1)
         return tuple(sides)
 
+    def entry(self, image: Image) -> dict[str, Any]:
+        """Return what the metadata of labels say of where they lie."""
+        own = {name: getattr(self, name) for name in ("axes", "singletons", "channels")}
+        return {"image": str(image.unique_id)} | own
+
 
 def place(
     layer: Image,

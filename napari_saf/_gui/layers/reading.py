@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from napari_saf.arrays import inside_of
+from napari_saf.arrays import all_finite, inside_of
 from napari_saf.device import check_memory, memory_errors_translated, torch
-from napari_saf.features import is_rgb, standardized
+from napari_saf.features import channels_last, is_rgb, standardized
 from napari_saf.methods import Cancelled
 from napari_saf.problem import ImageOptions, Problem
 
@@ -140,11 +140,7 @@ class ImageJob:
         inside: NDArray[np.bool_] | None = None if mask is None else inside_of(mask)
         if not self.finite_only:
             return inside
-        if axis is None:
-            axis = -1 if is_rgb(pixels.shape) else None
-        finite: NDArray[np.bool_] = np.isfinite(pixels)
-        if axis is not None:
-            finite = np.asarray(finite.all(axis=axis))
+        finite = all_finite(channels_last(pixels, axis)[0])
         if inside is None:
             return finite
         return finite & inside if inside.shape == finite.shape else inside  # which is refused

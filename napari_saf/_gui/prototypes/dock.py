@@ -277,14 +277,10 @@ class PrototypesWidget(RunDock):
             self._pending = None
             self._count_pixels()
 
-    def apply(self, finite_only: bool = False) -> None:
-        self._finite_only = finite_only
+    def _apply(self) -> None:
         source, image = self.source, self.applying.layer
-        if source is None or self.is_busy:
-            return
-        with self.showing_errors():
-            recipe = prototype_set(source).recipe()
-            self.applying.start(recipe, source.layer, finite_only=finite_only)
+        if source is not None and not self.is_busy:
+            self.applying.start(prototype_set(source).recipe(), source.layer)
             if self.controller.job is not None:
                 self._pending = (f"apply to {image.name}", source, self.controller.job)
 
@@ -330,11 +326,6 @@ class PrototypesWidget(RunDock):
         super()._on_finished()
         self._pending = None
         self._count_pixels()
-
-    def _run_again(self, *, rescale: bool) -> None:
-        if rescale:
-            self.applying.brightness.choose(True)
-        self.apply(self._finite_only)
 
     def undo(self) -> None:
         self._restore(is_undo=True)

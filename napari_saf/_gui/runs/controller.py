@@ -98,20 +98,8 @@ class RunController(QObject):
         for watcher in self._registry.watchers:
             watcher.run_ended(self)
         if run is not None:
-            for signal, slot in self._connections(run):
-                signal.disconnect(slot)
+            run.silence()
             run.wait(_CLOSING_SECONDS)
-
-    def _connections(self, run: Run) -> list[tuple[Any, Any]]:
-        return [
-            (run.first_labels, self._show_newest),
-            (run.swept, self.swept),
-            (run.returned, self._on_returned),
-            (run.taught, self._on_taught),
-            (run.failed, self.failed),
-            (run.abandoned, self.abandoned),
-            (run.finished, self._on_finished),
-        ]
 
     def _begin(self, job: RunJob) -> None:
         live = job.live or LiveLayer(self._viewer, job.image, job.title, job.placement, job.strokes)
@@ -119,7 +107,15 @@ class RunController(QObject):
         self.note = ""
         self._frame_seconds = 1 / current_settings().frames
         run = self.run = Run(job, live, self.reader)
-        for signal, slot in self._connections(run):
+        for signal, slot in (
+            (run.first_labels, self._show_newest),
+            (run.swept, self.swept),
+            (run.returned, self._on_returned),
+            (run.taught, self._on_taught),
+            (run.failed, self.failed),
+            (run.abandoned, self.abandoned),
+            (run.finished, self._on_finished),
+        ):
             signal.connect(slot)
         self.began.emit()
         self._registry.began(self)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,6 +86,12 @@ class Task(QObject):
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def silence(self) -> None:
+        """Ask the work to end, and tell nobody any more."""
+        self.cancel()
+        with suppress(TypeError):  # where nothing is connected
+            self.disconnect()
 
     def wait(self, seconds: float) -> bool:
         self._thread.join(seconds)

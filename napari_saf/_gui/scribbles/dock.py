@@ -67,6 +67,7 @@ _MORE_ROWS = {
         "the same labels in whatever order.",
     ),
 }
+_UNCERTAINTY_HELP = "Show how uncertain each pixel is: bright where a stroke helps most."
 _APPLY_HELP = (
     "Label that image by what the classes look like in this one: an open image, or all of a folder."
 )
@@ -130,9 +131,7 @@ class ScribblesWidget(RunDock):
         self._update_help = buttons["update_labels"].toolTip()
         self.follow.setChecked(True)
         self.follow.setToolTip("Label the image anew after every stroke, undo and redo.")
-        self.uncertainty.setToolTip(
-            "Show how uncertain each pixel is: bright where a stroke helps most."
-        )
+        self.uncertainty.setToolTip(_UNCERTAINTY_HELP)
         self._method, more = FormSection(), FormSection()
         self._method.add_row("Method", self.form.box, "How the strokes teach.")
         self._method.add_row("Automatic", self.automatic, self.automatic.toolTip())
@@ -407,19 +406,15 @@ class ScribblesWidget(RunDock):
         super()._on_failed(error)
 
     def _run_again(self, *, rescale: bool) -> None:
-        if rescale:
-            self.applying.brightness.choose(True)
         if rescale or self._other_failed:
-            self.apply(self._finite_only)
+            super()._run_again(rescale=rescale)
         else:
             self._results.finite_only = True
             self.start()
 
-    def apply(self, finite_only: bool = False) -> None:
-        self._finite_only = finite_only
-        with self.showing_errors():
-            look = {"title": TITLE, "strokes": self.input.strokes, "finite_only": finite_only}
-            self.applying.start(self._results.classifier(), self.result, **look)
+    def _apply(self) -> None:
+        look = {"title": TITLE, "strokes": self.input.strokes}
+        self.applying.start(self._results.classifier(), self.result, **look)
 
     def _classifier(self, rescale: bool) -> PrototypeSet:
         found = self._results.classifier().with_rescale(rescale).taught

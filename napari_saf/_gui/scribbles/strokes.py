@@ -248,19 +248,12 @@ class ClassTable(LabelTable):
         strokes, numbers, counts = self._strokes, self._strokes.classes(), self._strokes.counts()
         colors = colors_of(strokes.layer, np.array(numbers)) if numbers else ()
         self.locked &= set(numbers)
-        self.show_rows(
-            [
-                LabelRow(
-                    number,
-                    strokes.name(number),
-                    color,
-                    f". {counts.get(number, 0)} pixels are painted {number}",
-                    share=self._share(number),
-                    locked=number in self.locked,
-                )
-                for number, color in zip(numbers, colors, strict=True)
-            ]
-        )
+        rows = []
+        for number, color in zip(numbers, colors, strict=True):
+            note = f". {counts.get(number, 0)} pixels are painted {number}"
+            row = LabelRow(number, strokes.name(number), color, note, share=self._share(number))
+            rows.append(replace(row, locked=number in self.locked))
+        self.show_rows(rows)
         self._mark_painted()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -310,8 +303,7 @@ class StrokeAutosave(QObject):
 
     def __init__(self, strokes: Strokes) -> None:
         super().__init__()
-        self._strokes, self.note = strokes, QLabel()
-        self.note.setWordWrap(True)
+        self._strokes, self.note = strokes, QLabel(wordWrap=True)
         self.note.hide()
         self._image: Image | None = None
         self._task: Task | None = None

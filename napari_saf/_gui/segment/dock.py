@@ -40,6 +40,7 @@ from napari_saf.result import Segmentation, Status
 _SCALE_HELP = (
     "Side of the window over which labels are averaged: small keeps detail, large smooths (N)."
 )
+_DEVICE_HELP = "Where the run is computed, and how precisely (Advanced: Device, Precision)."
 _SMALLER = "Compute at {} px and run"
 _PATIENCE = 500
 """Milliseconds without a change after which it is foreseen how long a run would take."""
@@ -61,9 +62,7 @@ class SegmentWidget(RunDock):
         self._was_sweep = False
         self._side: int | None = None  # at which a run that takes long would be short
         self._forecast = ""  # what was said of a run that would take long
-        self._waiting = QTimer(self)
-        self._waiting.setSingleShot(True)
-        self._waiting.setInterval(_PATIENCE)
+        self._waiting = QTimer(self, singleShot=True, interval=_PATIENCE)
         self._shown: tuple[LiveLayer, Problem, RunJob] | None = None
         self.input = ImageInput(viewer)
         has_seeds = self.input.strokes is not None
@@ -74,17 +73,12 @@ class SegmentWidget(RunDock):
         key = self._key_of("run_or_stop")
         self._run_help = f"Label the image; the labels form on screen ({key})."
         self._run_button = create_button("Run", self._run_help, self.start)
-        self._device = QLabel()
-        self._device.setToolTip(
-            "Where the run is computed, and how precisely (Advanced: Device, Precision)."
-        )
-        self._device.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        self._device = QLabel(alignment=right, toolTip=_DEVICE_HELP)
         self._choice = FormSection()
         self._choice.add_row("Method", self.form.box, "How to label.")
         self._choice.add_row("Scale", self.input.scale, _SCALE_HELP)
-        self.automatic = QLabel()
-        self.automatic.setWordWrap(True)
-        self.automatic.setStyleSheet("font-size: 8pt")
+        self.automatic = QLabel(wordWrap=True, styleSheet="font-size: 8pt")
         self._choice.add_row("", self.automatic, _AUTOMATIC_HELP)
         self._lay_out(
             [
@@ -138,7 +132,7 @@ class SegmentWidget(RunDock):
 
         With `live` in the layer of the run under way, which ends.
         """
-        self._was_sweep, self._finite_only = is_sweep, finite_only
+        self._was_sweep, self.finite_only = is_sweep, finite_only
         image, strokes = self.input.image, self.input.strokes
         with self.showing_errors():
             job, method = self.input.job(finite_only=finite_only), self.form.read()
@@ -167,7 +161,7 @@ class SegmentWidget(RunDock):
         """Go on with the run that was stopped, as it was set then."""
         job = self.stopped.check()
         if job is not None:
-            self._was_sweep, self._finite_only = False, job.image_job.finite_only
+            self._was_sweep, self.finite_only = False, job.image_job.finite_only
             self.controller.start(job)
 
     def start_sweep(self) -> None:
@@ -269,7 +263,7 @@ class SegmentWidget(RunDock):
         self.start(is_sweep=self._was_sweep, live=self.controller.live)
 
     def _run_again(self, *, rescale: bool) -> None:
-        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self._finite_only)
+        self.start(is_sweep=self._was_sweep, rescale=rescale, finite_only=self.finite_only)
 
     def _on_began(self) -> None:
         self._waiting.stop()
@@ -312,13 +306,13 @@ class SegmentWidget(RunDock):
             self._shown = (run.live, run.problem, run.job)
             self._show_result(result)
             if result.status is Status.CANCELLED and not run.job.is_sweep:
-                self.stopped.keep(run.job, run.live, result, run.recording)
+                self.stopped.keep(run, result)
 
     def _on_abandoned(self) -> None:
         super()._on_abandoned()
-        job = self.controller.job
-        if job is not None and job.live is not None and isinstance(job.start, StoppedStart):
-            self.stopped.keep(job, job.live, job.start.outcome, job.recording)
+        run = self.controller.run
+        if run is not None and isinstance(run.job.start, StoppedStart):
+            self.stopped.keep(run, run.job.start.outcome)
 
     def _on_swept(self, found: TradeOff) -> None:
         if self.controller.run is not None and self.controller.run.problem is not None:

@@ -9,12 +9,10 @@ import napari
 from qtpy.QtCore import QObject
 
 from napari_saf._gui.forms.layout import create_button
-from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import metadata_of
 from napari_saf._gui.layers.reading import fingerprint
 from napari_saf._gui.layers.view import EventWatch
-from napari_saf._gui.runs.run import RunJob, StoppedStart
-from napari_saf.recording import Recording
+from napari_saf._gui.runs.run import Run, RunJob, StoppedStart
 from napari_saf.result import Segmentation
 
 _HELP = (
@@ -45,16 +43,13 @@ class StoppedRun(QObject):
         """Take note of the strokes of a run that begins."""
         self._checksum = _checksum(job)
 
-    def keep(
-        self, job: RunJob, live: LiveLayer, outcome: Segmentation, recording: Recording | None
-    ) -> None:
+    def keep(self, run: Run, outcome: Segmentation) -> None:
         """Offer to go on from the outcome of the run that began last, if that can be."""
-        self._outcome = outcome
-        self._job = dataclasses.replace(
-            job, live=live, start=StoppedStart(outcome), recording=recording
-        )
-        if job.strokes is not None:
-            self._strokes.watch((job.strokes.events.paint, job.strokes.events.set_data))
+        self._outcome, job, strokes = outcome, run.job, run.job.strokes
+        start, recording = StoppedStart(outcome), run.recording
+        self._job = dataclasses.replace(job, live=run.live, start=start, recording=recording)
+        if strokes is not None:
+            self._strokes.watch((strokes.events.paint, strokes.events.set_data))
         self.button.show()
         self.check()
 
