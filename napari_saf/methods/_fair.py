@@ -108,7 +108,8 @@ class FairClustering(AbstractClustering):
     they gain little, nine are of those nodes alone that are nearest to a change; the energy of
     all falls. Where no start is given and lambda is above 3, a cut starts where lambda = 3 leads
     from the means, in iterations that are not counted: a heavy weight at once parts what hangs
-    together before it is found.
+    together before it is found. Medoids start where fair means lead, and so do cuts and given
+    starts whose labels keep the groups apart (0.3 nats a label or more), if that is lower.
 
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
     with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's

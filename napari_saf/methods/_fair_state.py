@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,34 +60,38 @@ class FairPoints(AbstractFairState):
     def warm_up(self) -> Iterator[None]:
         """Let medoids start where fair means lead, which no node holds back.
 
-        The weight of the means is as large in units of F. Not where a start is given, nor
-        where a label would be lost on the way.
+        The weight of the means is as large in units of F. Where the labels of the start keep the
+        groups apart, means under a weight that mixes them lead, too, and medoids start where their
+        energy is lower. A start that is given is left only if it keeps the groups apart.
         """
-        if not self._has_medoids or not self._is_fresh:
+        is_apart = self._keeps_groups_apart()
+        if not self._has_medoids or not (self._is_fresh or is_apart):
             return
-        self.begin()
-        if not self._term.weight:
+        unary = squared_distances(self.features, weighted_means(self.assignment, self.features))
+        squares, plain = (_total(self.assignment * a) for a in (unary, unary.sqrt()))
+        weight, weights = self.setup.weight, list[float | None]()
+        if is_apart and weight is not None:
+            weights.append(None)
+        weight = max(10 * plain, 1e-12) if weight is None else weight
+        if not weight:
             return
-        first = self.v
-        points = weighted_means(self.assignment, self.features)
-        plain = _total(self.assignment * squared_distances(self.features, points))
-        weight = self._term.weight
-        self._setup = self._setup._replace(weight=weight)
-        weight *= plain / max(self._plain(self.assignment), 1e-300)
-        setup = self._setup._replace(points=points, v=self.v, weight=weight, has_medoids=False)
-        means = FairPoints(self.tasks, setup)
-        means.begin()
-        gain = math.inf
-        while gain > _SETTLED * abs(means.objective):
-            before = means.objective
-            means.advance()
-            gain = before - means.objective
-            yield
-        self.n_evaluations += means.n_evaluations
-        if not torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all():
+        weights.append(weight * squares / max(plain, 1e-300))
+        self.setup = self.setup._replace(weight=weight)
+        first, found = self.v, list[torch.Tensor]()
+        for one in weights:
             self.move(first)
-            return
-        self.move(means.v.clamp_(min=MIN_START))
+            v = yield from follow_means(self, one)
+            found += [] if v is None else [v]
+        best = min(found, key=self._energy_from) if len(found) > 1 else (found or [first])[0]
+        self.move(best)
+        self._nodes = None
+
+    def _energy_from(self, v: torch.Tensor) -> float:
+        """Return the energy of the start at some log coordinates."""
+        self.move(v)
+        self._nodes = None
+        self.begin()
+        return self.objective
 
     def begin(self) -> None:
         if self._has_medoids:
@@ -96,10 +100,10 @@ class FairPoints(AbstractFairState):
         super().begin()
         gap = mean_gap(self._unary)
         self._temperature = gap / START_GAP if self._term.weight else 1e-9 * gap
-        factor = max(_START_BOUND * self._setup.lipschitz, _MIN_BOUND)
+        factor = max(_START_BOUND * self.setup.lipschitz, _MIN_BOUND)
         self._bound = (factor if self._term.weight else 1.0) * self._temperature
         # A run that goes on is as cool, and no more careful, than it was by then as a rule.
-        n_cooled = self._setup.n_before - round(math.log2(factor))
+        n_cooled = self.setup.n_before - round(math.log2(factor))
         if self._term.weight and n_cooled > 0:
             self._temperature *= _COOLING**n_cooled
             self._bound = self._temperature
@@ -182,6 +186,25 @@ class FairPoints(AbstractFairState):
         return members[weighted_medoid(points, weights[members].cpu().numpy())[0]]
 
 
+def follow_means(
+    state: AbstractFairState, weight: float | None
+) -> Generator[None, None, torch.Tensor | None]:
+    """Return log coordinates to which fair means lead from a state; None if a label is lost."""
+    points = weighted_means(state.assignment, state.features)
+    setup = state.setup._replace(points=points, v=state.v, weight=weight, has_medoids=False)
+    means = FairPoints(state.tasks, setup)
+    means.begin()
+    gain = math.inf
+    while gain > _SETTLED * abs(means.objective):
+        before = means.objective
+        means.advance()
+        gain = before - means.objective
+        yield
+    state.n_evaluations += means.n_evaluations
+    has_all = torch.bincount(means.v.argmax(dim=1), minlength=len(points)).all()
+    return means.v.clamp_(min=MIN_START) if has_all else None
+
+
 def _total(values: torch.Tensor) -> float:
     """Return the sum of all entries: rows in their own precision, their sums in float64."""
     return float(values.sum(dim=1).cpu().double().sum())
@@ -234,7 +257,8 @@ class FairCut(AbstractFairState):
     Once the energy falls slowly, a step of all nodes is followed by some of those nearest to a
     change, which cost a fraction and lower the same energy. Where no start is given and the
     weight is heavy, the run starts where a light one leads: a heavy one parts what hangs
-    together before it is found.
+    together before it is found. Where the labels of the start keep the groups apart, it starts
+    where fair means lead, if that is lower.
     """
 
     def __init__(self, tasks: Tasks, setup: FairSetup) -> None:
@@ -243,16 +267,27 @@ class FairCut(AbstractFairState):
         self._sums, self._next_sums = torch.empty_like(self.v), torch.empty_like(self.v)
 
     def warm_up(self) -> Iterator[None]:
-        product, degrees = self._setup.product(), torch.empty_like(self.v[:, :1])
+        product, degrees = self.setup.product(), torch.empty_like(self.v[:, :1])
         assert isinstance(product, SparseProduct)
         product(torch.ones_like(degrees), degrees, degrees)
         self._links = _Links(product, degrees)
-        if not self._is_fresh:
+        is_apart = self._keeps_groups_apart()
+        if not (self._is_fresh or is_apart):
             return
-        self._begin_with(self._setup.weight)
-        if self._term.weight <= _LIGHT:
+        self._begin_with(self.setup.weight)
+        weight = self._term.weight
+        self.setup = self.setup._replace(weight=weight)
+        if is_apart and weight:
+            least, first = self.objective, self.v
+            v = yield from follow_means(self, None)
+            if v is not None:
+                self.move(v)
+                self._begin_with(weight)
+                if self.objective < least:
+                    return
+            self.move(first)
+        if weight <= _LIGHT or not self._is_fresh:
             return
-        self._setup = self._setup._replace(weight=self._term.weight)
         self._begin_with(_LIGHT)
         before = math.inf
         while before - self.objective > _ROUGH * abs(self.objective):
@@ -276,7 +311,7 @@ class FairCut(AbstractFairState):
             self._descend(_MAX_INNER)
         elif self._descend(1):
             self._lower_few(_MAX_INNER - 1)
-        if float(self.gains(before)) <= self._setup.tolerance and self._bound is not None:
+        if float(self.gains(before)) <= self.setup.tolerance and self._bound is not None:
             # steps that failed raise the bound more than one that succeeds lowers it
             self._bound /= _BOUND_REDUCTION
             self._descend(_MAX_INNER)
@@ -287,7 +322,7 @@ class FairCut(AbstractFairState):
         for _ in range(count):
             before = self.objective
             is_made = self._make_step()
-            least = self._setup.tolerance * abs(self.objective)
+            least = self.setup.tolerance * abs(self.objective)
             if not is_made or before - self.objective <= least:
                 return False
         return True
@@ -297,7 +332,7 @@ class FairCut(AbstractFairState):
         gradient = self._gradient(self._step)
         if self._bound is None:
             spread = gradient.amax(dim=1) - gradient.amin(dim=1)
-            self._bound = self._setup.lipschitz * float(spread.mean())
+            self._bound = self.setup.lipschitz * float(spread.mean())
         self._bound = max(self._bound, _MIN_CUT_BOUND)
         largest = self._bound * 2**40
         while self._bound <= largest:
@@ -341,7 +376,7 @@ class FairCut(AbstractFairState):
         blocks = self.tasks.blocks[:, nodes]
         tasks = dataclasses.replace(self.tasks, blocks=blocks, seed_blocks=seeds)
         term = self._term.among(nodes, self.assignment[nodes], self._masses)
-        some = FairCut(tasks, self._setup._replace(term=term, points=self._points, v=self.v[nodes]))
+        some = FairCut(tasks, self.setup._replace(term=term, points=self._points, v=self.v[nodes]))
         some._sums = self._sums[nodes]
         some._links = self._links.among(nodes, some.assignment, some._sums, self._tables)
         some._continue(self)

@@ -35,6 +35,8 @@ _MIN_CHANGE = 0.02
 _MAX_FALL = 0.9
 _MIN_RATIO = 1e-9
 START_GAP = 5.0
+_APART = 0.3
+"""Nats a label; labels whose divergence is larger keep the groups apart."""
 
 Table = NDArray[np.float64]
 """A number for each group and cluster, of shape (n_groups, n_columns)."""
@@ -259,7 +261,7 @@ class AbstractFairState(AbstractState):
         self._term, self._points = setup.term, setup.points
         self._next, self._step = torch.empty_like(self.v), torch.empty_like(self.v)
         self._bound: float | None = None
-        v, self._setup = setup.v, setup._replace(v=None)
+        v, self.setup = setup.v, setup._replace(v=None)
         self._is_fresh = v is None
         if v is None:
             squares = squared_distances(self.features, self._points)
@@ -281,7 +283,7 @@ class AbstractFairState(AbstractState):
         self.objectives = torch.tensor([value], dtype=torch.float64)
 
     def begin(self) -> None:
-        self._begin_with(self._setup.weight)
+        self._begin_with(self.setup.weight)
 
     def _begin_with(self, weight: float | None) -> None:
         """Compute the energy for a weight; None: as heavy as `FairClustering` says."""
@@ -322,6 +324,13 @@ class AbstractFairState(AbstractState):
     def prototypes(self) -> torch.Tensor:
         return self._points
 
+    def _keeps_groups_apart(self) -> bool:
+        """Return whether the labels of a start hardly mix the groups, which small steps keep."""
+        if self.setup.n_before:
+            return False
+        masses = self._term.masses(self.hard_assignment(self.v.argmax(dim=1)))
+        return bool(self._term.value(masses) > _APART * masses.shape[1])
+
     def _count(self, labels: torch.Tensor) -> NDArray[np.int64]:
         """Return the nodes of each group (n_groups, n_used) in each label that has any."""
         groups, shape = self._term.groups, (len(self._term.proportions), self.v.shape[1])
@@ -340,7 +349,7 @@ class AbstractFairState(AbstractState):
             softmax(self.constrain(base), out=self._next)
             found = ImplicitStep(base, self._masses, self._masses, is_near=True)
         else:
-            enough = max(0.2 * self._gain, 0.3 * self._setup.tolerance * abs(self.objective))
+            enough = max(0.2 * self._gain, 0.3 * self.setup.tolerance * abs(self.objective))
             found = self._term.step(StepStart(base, bound, enough, self.constrain), self._next)
         self.n_evaluations += found.n_updates
         energy = self._energy(self._plain(self._next), found.masses)

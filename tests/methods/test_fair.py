@@ -814,17 +814,32 @@ def test_labels_without_a_group_are_told():
     assert not kinds.run(mixed).notes
 
 
-def test_medoids_leave_the_groups_that_plain_clusters_are():
+@pytest.fixture(scope="module")
+def clouds():
     """Two groups far apart, each of two clouds side by side: fair labels are left and right."""
     rng = np.random.default_rng(1)
     centres = np.array([(1, 1), (2.1, 1), (1, 5), (2.1, 5)])
-    x = np.repeat(centres, 30, axis=0) + 0.1 * rng.standard_normal((120, 2))
+    x = np.repeat(centres, 30, axis=0) + [0.2, 0.1] * rng.standard_normal((120, 2))
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    graph = saf.AffinityGraph.k_nearest(x, 1, symmetrise=True)
-    problem = saf.Problem(x, graph, groups=np.repeat([1, 2], 60))
+    graph = saf.AffinityGraph.k_nearest(x, 10, symmetrise=True)
+    return saf.Problem(x, graph, groups=np.repeat([1, 2], 60))
+
+
+@pytest.mark.parametrize("weight", [20.0, 150.0])
+@pytest.mark.parametrize("objective", ["kmedian", "ncut"])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_run_leaves_the_groups_that_plain_clusters_are(clouds, objective, weight, is_given):
     sides = np.tile(np.repeat([1, 2], 30), 2)
-    found = fair("kmedian", 150.0, n_clusters=2).run(problem)
-    cost = found.history.measures["discrete_objective"][-1]
-    assert cost <= 1.05 * kmedian_objective(problem.features, sides)
-    assert found.history.measures["fairness_error"][-1] < 0.01
+    start = np.eye(2, dtype=np.float32)[clouds.groups - 1] if is_given else None
+    found = fair(objective, weight, n_clusters=2).run(clouds, start)
+    measure = {"kmedian": kmedian_objective, "ncut": ncut_objective}[objective]
+    data = clouds.features if objective == "kmedian" else clouds.graph
+    assert found.history.measures["discrete_objective"][-1] <= 1.05 * measure(data, sides) + 1e-6
+    assert found.history.measures["fairness_error"][-1] < 0.2
+
+
+def test_a_light_weight_leaves_plain_clusters_as_they_are(clouds):
+    labels = fair("kmedian", 1e-3, n_clusters=2).run(clouds).labels
+    pairs = {(int(a), int(b)) for a, b in zip(labels, clouds.groups, strict=True)}
+    assert len(pairs) == 2
