@@ -173,7 +173,8 @@ def test_a_folder_run_within_a_limit_goes_on_after_an_image_that_is_too_large(tm
 
         room = psutil.Process().memory_info().vms + 2**31
         resource.setrlimit(resource.RLIMIT_AS, (room, room))
-        sys.exit(main(["segment", "in", "-o", "out", "--max-side", "none"]))
+        plain = ["--features", "intensity", "--weights", "uniform", "--max-side", "none"]
+        sys.exit(main(["segment", "in", "-o", "out", *plain]))
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import venv
 import zipfile
 from pathlib import Path
@@ -69,14 +70,20 @@ def test_the_wheel_holds_manifest_samples_and_types(wheel):
 
 
 def test_the_installed_package_is_not_the_checkout_and_its_command_works(installed, tmp_path):
-    script = "import napari_saf.samples as s; print(s.__file__, s.sample_path('coins'))"
-    module, coins = run(installed, "python", "-c", script, folder=tmp_path).split()
-    assert Path(module).is_relative_to(installed) and Path(coins).is_relative_to(installed)
-    arguments = (coins, "-o", "coins.tif", "--max-labels", "3", "--max-steps", "5")
-    line = run(installed, "napari-saf", "segment", *arguments, folder=tmp_path)
+    script = """
+        from napari_saf import cli, samples
+        coins = str(samples.sample_path("coins"))
+        print(samples.__file__, coins)
+        assert not cli.main(["segment", coins, "-o", "coins.tif", "--max-labels", "3",
+                             "--max-steps", "5", "--max-side", "96"])
+    """
+    said = run(installed, "python", "-c", textwrap.dedent(script), folder=tmp_path)
+    *paths, line = said.split(maxsplit=2)
+    assert all(Path(path).is_relative_to(installed) for path in paths)
     assert line.startswith("coins.tif: ")
     assert read_image(tmp_path / "coins.tif").array.shape == (303, 384)
     assert (tmp_path / "coins.recipe.json").exists()
+    assert "segment" in run(installed, "napari-saf", "--help", folder=tmp_path)
 
 
 def test_npe2_accepts_the_installed_manifest(installed, tmp_path):
