@@ -110,6 +110,16 @@ class Opened:
         self.show = lambda: opened.append(page)
 
 
+def visible_tab_bar(window, qtbot):
+    """The bar of tabs, once Qt shows it: docks can be joined a little earlier."""
+
+    def visible():
+        return [bar for bar in window.findChildren(QTabBar) if bar.isVisible()]
+
+    qtbot.waitUntil(lambda: bool(visible()))
+    return visible()[0]
+
+
 def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
     window = viewer.window._qt_window
     window.show()
@@ -119,7 +129,7 @@ def test_docks_join_in_tabs_and_leave_others_alone(viewer, qtbot):
         for name in ("Segment", "Export")
     )
     qtbot.waitUntil(lambda: window.tabifiedDockWidgets(second) == [first])
-    bar = next(bar for bar in window.findChildren(QTabBar) if bar.isVisible())
+    bar = visible_tab_bar(window, qtbot)
     # Without the name of the plugin: tabs of several docks would be cut.
     assert {bar.tabText(number) for number in range(bar.count())} == {"Segment", "Export"}
     assert not window.tabifiedDockWidgets(other)
@@ -131,7 +141,7 @@ def test_docks_opened_all_at_once_join_in_tabs_that_do_not_scroll(frames, viewer
     window = viewer.window._qt_window
     docks = [frame for frame, _ in frames.values()]
     qtbot.waitUntil(lambda: len(window.tabifiedDockWidgets(docks[0])) == len(docks) - 1)
-    bar = next(bar for bar in window.findChildren(QTabBar) if bar.isVisible())
+    bar = visible_tab_bar(window, qtbot)
     assert not [button for button in bar.findChildren(QToolButton) if button.isVisible()]
 
 
