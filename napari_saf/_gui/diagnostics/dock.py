@@ -15,9 +15,10 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.diagnostics.recorded_run import EarlierLayers, RecordedRun
 from napari_saf._gui.diagnostics.sections import BranchForm, CurvePlot, SeparabilityTable, curves_of
-from napari_saf._gui.docks.run_dock import RunDock, count_labels
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
+from napari_saf._gui.forms.words import count_labels
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.metadata import METADATA_KEY, metadata_of
 from napari_saf._gui.runs.controller import RunController, run_registry

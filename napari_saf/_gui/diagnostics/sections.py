@@ -14,12 +14,12 @@ from qtpy.QtCore import QPointF, QRect, Qt, Signal
 from qtpy.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from qtpy.QtWidgets import QGridLayout, QHBoxLayout, QHeaderView, QLabel, QVBoxLayout, QWidget
 
-from napari_saf._gui.docks.run_dock import count_labels
 from napari_saf._gui.docks.tables import ROW_HEIGHT, create_cell, create_table, to_qcolor
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.image_input import side_of, with_side
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.forms.words import count_labels
 from napari_saf._gui.runs.run import RunJob
 from napari_saf.errors import SafError
 from napari_saf.parameters import build, values_of

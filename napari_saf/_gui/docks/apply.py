@@ -14,10 +14,11 @@ from napari.layers import Image, Labels
 from qtpy.QtCore import Signal
 from qtpy.QtWidgets import QCheckBox
 
-from napari_saf._gui.docks.run_dock import RunDock, list_names
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import BRIGHTNESS, BRIGHTNESS_HELP, Choice, LayerChoice
 from napari_saf._gui.forms.controls import PROTOTYPE_FILTER, FolderField, ask_for_path, json_path
 from napari_saf._gui.forms.layout import FormSection, create_button, enable
+from napari_saf._gui.forms.words import list_names
 from napari_saf._gui.layers.large import narrowed
 from napari_saf._gui.layers.live import LiveLayer, label_colors
 from napari_saf._gui.layers.placement import (

@@ -14,17 +14,16 @@ import napari
 from napari.layers import Image
 from qtpy.QtWidgets import QLabel
 
-from napari_saf._gui.docks.run_dock import describe_error
 from napari_saf._gui.forms.controls import FolderField, StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_row, enable
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.forms.words import describe_error, duration_text
 from napari_saf._gui.layers.large import GrowingLevels, SpreadArray, is_large, source_of
 from napari_saf._gui.layers.live import colormap_of, label_colors
 from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
 from napari_saf._gui.runs.run import Task
-from napari_saf._gui.runs.time_left import duration_text
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import PrototypeSet, Recipe, mask_stem
 from napari_saf.methods import Cancelled, run_to_end

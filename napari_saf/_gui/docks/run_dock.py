@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -18,15 +18,14 @@ from napari_saf._gui.forms.choices import ImageList, LayerChoice
 from napari_saf._gui.forms.controls import StatusArea
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormArea, create_button
+from napari_saf._gui.forms.words import count_labels, describe_error
 from napari_saf._gui.layers.masks import may_be_mask, read_if_mask, show_as_labels
 from napari_saf._gui.layers.reader import prefer_reader
 from napari_saf._gui.runs.controller import RunController
 from napari_saf._gui.runs.run import Frame, RunJob, Task, load_libraries
 from napari_saf._gui.runs.time_left import TimeLeft
 from napari_saf.errors import NotFinite, SafError
-from napari_saf.methods import METHODS, AbstractMethod
-from napari_saf.parameters import describe
-from napari_saf.problem import ImageOptions
+from napari_saf.methods import AbstractMethod
 from napari_saf.result import STATUS_TEXTS, Segmentation, Status
 
 _RESCALE = "Scale this image by itself"
@@ -36,12 +35,6 @@ _MASK = "Mask them and run"
 LEAST_WIDTH = 340
 """In pixels; below it words beside sliders are cut."""
 _CLOSING_SECONDS = 5.0
-_MOST_NAMED = 3
-_FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
-_LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)}
-_LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}
-_LABELS["seeds"] = "Strokes"
-"""What forms call the parameters by the names that errors begin with."""
 _Callback = Callable[[Any], None]
 
 
@@ -429,24 +422,3 @@ class RunDock(QWidget):
             yield
         except SafError as error:
             self._show_error(describe_error(error))
-
-
-def describe_error(error: Exception) -> str:
-    """Return what to tell a person of an error, in the words of the forms."""
-    if isinstance(error, NotFinite):
-        return str(error).split(";")[0]  # a button offers the rest
-    if not isinstance(error, SafError):
-        return f"{type(error).__name__}: {error}"
-    name, colon, text = str(error).partition(": ")
-    label = _LABELS.get(name.rpartition(".")[2], name)
-    return f"{label}{colon}{text}"
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    n_more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
-
-
-def count_labels(n_labels: int) -> str:
-    return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"

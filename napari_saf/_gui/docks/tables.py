@@ -163,14 +163,22 @@ class MeasuredModel(TableModel):
         self.headings = [(t, helps.get(t.partition(" ")[0], "Click to sort.")) for t in titles]
         self.show_rows(range(max(map(len, table.values()), default=0)))
 
-    def key(self, row: int, column: int) -> Any:
-        return self._table[self._names[column]][row] if 0 <= column < len(self._names) else 0
+    def in_order(self, rows: Sequence[Any]) -> list[Any]:
+        column, order = self.sorted_by
+        if not 0 <= column < len(self.headings):
+            return list(rows)
+        rank = np.unique(self._table[self._names[column]][rows], return_inverse=True)[1]
+        rank = -rank if order == Qt.SortOrder.DescendingOrder else rank
+        ordered: list[Any] = np.asarray(rows)[np.argsort(rank, kind="stable")].tolist()
+        return ordered
 
     def text(self, row: int, column: int) -> str:
-        return _cell_text(self._names[column], self.key(row, column))
+        name = self._names[column]
+        return _cell_text(name, self._table[name][row])
 
     def look(self, row: int, column: int, role: int) -> Any:
-        name, value = self._names[column], self.key(row, column)
+        name = self._names[column]
+        value = self._table[name][row]
         if role == Qt.ItemDataRole.DecorationRole and name == "label":
             return square_icon(np.asarray(self._colors.get(int(value), (0, 0, 0))), _SWATCH_SIDE)
         if role == Qt.ItemDataRole.ToolTipRole and name == "name":

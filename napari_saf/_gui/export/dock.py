@@ -13,13 +13,14 @@ from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QFrame, QLabel, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
-from napari_saf._gui.docks.run_dock import RunDock, list_names
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.docks.tables import TableSection
 from napari_saf._gui.export.files import ExportChoice, labelling_reader, measure, write_files
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import FolderField, ask_for_path, json_path
 from napari_saf._gui.forms.image_input import FEATURE_LABELS
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, fill_layout
+from napari_saf._gui.forms.words import list_names
 from napari_saf._gui.layers import metadata
 from napari_saf._gui.layers.live import RegionsLayer
 from napari_saf._gui.layers.masks import LayerData, read_layer

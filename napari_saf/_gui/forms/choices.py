@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import napari
-import numpy as np
 from napari.layers import Image, Layer
 from qtpy.QtCore import QSize, Qt, Signal
 from qtpy.QtWidgets import QAbstractItemView, QComboBox, QListWidget, QListWidgetItem, QSizePolicy
@@ -15,8 +14,6 @@ from superqt.utils import signals_blocked
 
 from napari_saf._gui.layers.metadata import is_given, is_strokes
 from napari_saf._gui.layers.view import list_events
-from napari_saf.methods import AbstractMethod
-from napari_saf.parameters import Parameter, describe, values_of
 
 Entries = Sequence[tuple[str, object]]
 BRIGHTNESS: Entries = (("each image by itself", True), ("as in the first image", False))
@@ -29,41 +26,7 @@ HEADING = object()
 _MOST_ROWS = 4
 _ROW_HEIGHT = 24
 _PADDING = 4
-_COMPUTING = ("device", "dtype")
 _EMPTY = "no image: open one"
-
-
-def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
-    texts = parameter.choice_labels
-    none = [(parameter.none, None)] if parameter.optional else []
-    return none + [(texts.get(one, one.replace("-", " ")), one) for one in parameter.choices]
-
-
-def parameters_by_hand(method: AbstractMethod) -> list[str]:
-    """Return, in the words of the form, what of a method is not as by default.
-
-    Left out are tables, such as prototypes, and how it is computed; the advanced come last.
-    """
-    values, default = values_of(method), values_of(type(method)())
-    words = []
-    for item in sorted(describe(type(method)), key=lambda item: item.advanced):
-        if item.kind != "array" and item.name not in _COMPUTING and item.name in values:
-            text = _text_of(item, values[item.name])
-            if text != _text_of(item, default.get(item.name)):
-                is_short = not item.advanced and item.kind != "bool"  # one word tells it
-                words.append(f"{item.label.split()[0] if is_short else item.label} {text}")
-    return words
-
-
-def _text_of(parameter: Parameter, value: Any) -> str:
-    if parameter.kind == "choice":
-        texts = (text for text, one in choice_entries(parameter) if one == value)
-        return next(texts, str(value))
-    if value is None:
-        return parameter.none
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return ", ".join(f"{one:g}" for one in np.atleast_1d(value))
 
 
 class Choice(QComboBox):

@@ -10,9 +10,10 @@ import napari
 from napari.layers import Image, Labels, Layer
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice, choice_entries
+from napari_saf._gui.forms.choices import Choice, LayerChoice, SizeChoice
 from napari_saf._gui.forms.controls import OddSlider
 from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.words import choice_entries
 from napari_saf._gui.layers.large import LargeRegion, narrowed
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.placement import (

@@ -16,8 +16,9 @@ from qtpy.QtCore import QObject, Qt, Signal
 from qtpy.QtWidgets import QDoubleSpinBox, QGridLayout, QLabel, QLineEdit, QSlider, QWidget
 from superqt.utils import signals_blocked
 
-from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice, choice_entries
+from napari_saf._gui.forms.choices import HEADING, Choice, Entries, LayerChoice
 from napari_saf._gui.forms.layout import FormSection
+from napari_saf._gui.forms.words import choice_entries
 from napari_saf._gui.layers.metadata import METADATA_KEY, is_result, points_of
 from napari_saf._gui.settings import current_settings
 from napari_saf.errors import InvalidInput

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -26,15 +26,6 @@ _NO_FILTER = ("kind", "name", "object", "frame", "slice")
 
 class ObjectModel(MeasuredModel):
     """Measures of objects, of which some may be left out."""
-
-    def in_order(self, rows: Sequence[Any]) -> list[Any]:
-        column, order = self.sorted_by
-        if not 0 <= column < len(self.headings):
-            return list(rows)
-        rank = np.unique(self._table[self._names[column]][rows], return_inverse=True)[1]
-        rank = -rank if order == Qt.SortOrder.DescendingOrder else rank
-        ordered: list[Any] = np.asarray(rows)[np.argsort(rank, kind="stable")].tolist()
-        return ordered
 
     def values(self, name: str) -> NDArray[Any]:
         """Return a column of all objects, those that are left out, too, in their first order."""

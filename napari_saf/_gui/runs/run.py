@@ -17,7 +17,7 @@ from napari.layers import Image, Labels
 from numpy.typing import NDArray
 from qtpy.QtCore import QObject, Signal
 
-from napari_saf._gui.forms.choices import parameters_by_hand
+from napari_saf._gui.forms.words import parameters_by_hand
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import Placement
 from napari_saf._gui.layers.reading import ImageJob, ProblemReader

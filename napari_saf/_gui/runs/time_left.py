@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from napari_saf._gui.forms.words import duration_text
 from napari_saf._gui.layers.reading import ImageJob, Pixels, ProblemReader
 from napari_saf._gui.runs.run import RunStart, load_libraries
 from napari_saf._gui.settings import current_settings
@@ -27,7 +28,6 @@ present pace in four cases of five."""
 _LEAST_FRACTION = 0.05
 _FORESEEABLE = 4.0
 """Times the time so far; what would go on longer stands still, and may end at any time."""
-_WORDS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1800, 3600, 7200)
 _LONG = 60.0
 _SHORT = 30.0
 _LONG_PREPARATION = 8.0
@@ -80,13 +80,6 @@ class TimeLeft:
         return left if left <= _FORESEEABLE * passed else None
 
 
-def duration_text(seconds: float) -> str:
-    number = next((own for own in _WORDS if seconds <= own), 0)
-    if not number:
-        return "hours"
-    return f"about {number} s" if number < 60 else f"about {number / 60:.2g} min"
-
-
 def shorter_side(job: ImageJob, seconds: float, left: float | None) -> int | None:
     """Return the longest side at which a run that takes long would be short; None if it does not.
 
@@ -137,8 +130,9 @@ def forecast(
     run that lacks memory counts as a long one.
     """
     load_libraries(cancelled)
+    with suppress(SafError):  # loads what is needed, which takes long
+        _try(_sampled(job, _N_FIRST), method, cancelled)
     with suppress(SafError):
-        _try(_sampled(job, _N_FIRST), method, cancelled)  # loads what is needed, which takes long
         sample = _sampled(job, _N_SAMPLED)
         seconds, n_bytes, room = _try(sample, method, cancelled)
         ratio = _n_pixels(job) / _n_pixels(sample)
@@ -151,22 +145,16 @@ def _try(
     job: ImageJob, method: AbstractMethod, cancelled: Callable[[], bool]
 ) -> tuple[float, float, float]:
     """Return how many seconds a run takes, how many bytes, and how many there are."""
-    needs, rooms, began = [0.0], [math.inf], time.perf_counter()
-    limit = current_settings().memory_limit
-
-    def watch(need: float, room: float) -> None:
-        needs.append(need)
-        rooms.append(room)
-
-    with memory_limit(limit, watch):
+    asked, limit, began = [(0.0, math.inf)], current_settings().memory_limit, time.perf_counter()
+    with memory_limit(limit, lambda need, room: asked.append((need, room))):
         problem, _ = RunStart().begin(ProblemReader().read(job, cancelled), method)
         fraction, begun = 1.0, time.perf_counter()
         for snapshot in method.iterate(problem, cancelled=cancelled):
             if time.perf_counter() - begun > _TRIAL_SECONDS:
                 fraction = max(snapshot.fraction, _LEAST_FRACTION)
                 break
-    seconds = begun - began + (time.perf_counter() - begun) / fraction
-    return seconds, sum(needs), min(rooms)
+    needs, rooms = zip(*asked, strict=True)
+    return begun - began + (time.perf_counter() - begun) / fraction, sum(needs), min(rooms)
 
 
 def _widths(job: ImageJob) -> tuple[int, ...]:

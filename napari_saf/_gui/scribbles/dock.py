@@ -16,11 +16,12 @@ from qtpy.QtWidgets import QCheckBox
 
 from napari_saf._gui.docks.apply import APPLY_TITLE, BUSY, ApplySection
 from napari_saf._gui.docks.large import LargeSection
-from napari_saf._gui.docks.run_dock import RunDock, describe_error
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.metadata import is_given
 from napari_saf._gui.layers.sight import results_in_sight
 from napari_saf._gui.layers.view import EventWatch

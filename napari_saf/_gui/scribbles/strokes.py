@@ -23,8 +23,8 @@ from qtpy.QtGui import QKeyEvent
 from qtpy.QtWidgets import QAbstractItemView, QColorDialog, QLabel
 
 from napari_saf._gui.docks.label_table import LabelRow, LabelTable
-from napari_saf._gui.docks.run_dock import describe_error
 from napari_saf._gui.docks.tables import to_qcolor
+from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.large import is_large
 from napari_saf._gui.layers.live import N_COLORS, colormap_of, label_colors
 from napari_saf._gui.layers.metadata import NAMES_KEY, STROKES_KEY, colors_of

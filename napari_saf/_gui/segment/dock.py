@@ -16,11 +16,12 @@ from qtpy.QtCore import Qt, QTimer
 from qtpy.QtWidgets import QLabel
 
 from napari_saf._gui.docks.large import LargeSection, Learner
-from napari_saf._gui.docks.run_dock import RunDock, describe_error
+from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.controls import Swatch, Swatches, fill_color
 from napari_saf._gui.forms.image_input import ImageInput
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold
 from napari_saf._gui.forms.method_form import MethodForm
+from napari_saf._gui.forms.words import describe_error
 from napari_saf._gui.layers.live import LiveLayer
 from napari_saf._gui.layers.placement import NO_IMAGE
 from napari_saf._gui.runs.run import Frame, RunJob, StoppedStart

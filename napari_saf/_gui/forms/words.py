@@ -1,0 +1,83 @@
+"""What the app says of parameters, errors, counts and times, in the words of the forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from napari_saf.errors import NotFinite, SafError
+from napari_saf.methods import METHODS, AbstractMethod
+from napari_saf.parameters import Parameter, describe, values_of
+from napari_saf.problem import ImageOptions
+
+_COMPUTING = ("device", "dtype")
+_MOST_NAMED = 3
+_SECONDS = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1800, 3600, 7200)
+_FORMS: tuple[type, ...] = (ImageOptions, *METHODS.values())
+_LABELS = {item.name.rpartition(".")[2]: item.label for form in _FORMS for item in describe(form)}
+_LABELS |= {name: name.capitalize() for name in ("mask", "image", "labels", "truth", "settings")}
+_LABELS["seeds"] = "Strokes"
+"""What forms call the parameters by the names that errors begin with."""
+
+
+def choice_entries(parameter: Parameter) -> list[tuple[str, Any]]:
+    texts = parameter.choice_labels
+    none = [(parameter.none, None)] if parameter.optional else []
+    return none + [(texts.get(one, one.replace("-", " ")), one) for one in parameter.choices]
+
+
+def parameters_by_hand(method: AbstractMethod) -> list[str]:
+    """Return, in the words of the form, what of a method is not as by default.
+
+    Left out are tables, such as prototypes, and how it is computed; the advanced come last.
+    """
+    values, default = values_of(method), values_of(type(method)())
+    words = []
+    for item in sorted(describe(type(method)), key=lambda item: item.advanced):
+        if item.kind != "array" and item.name not in _COMPUTING and item.name in values:
+            text = _text_of(item, values[item.name])
+            if text != _text_of(item, default.get(item.name)):
+                is_short = not item.advanced and item.kind != "bool"  # one word tells it
+                words.append(f"{item.label.split()[0] if is_short else item.label} {text}")
+    return words
+
+
+def _text_of(parameter: Parameter, value: Any) -> str:
+    if parameter.kind == "choice":
+        texts = (text for text, one in choice_entries(parameter) if one == value)
+        return next(texts, str(value))
+    if value is None:
+        return parameter.none
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ", ".join(f"{one:g}" for one in np.atleast_1d(value))
+
+
+def describe_error(error: Exception) -> str:
+    """Return what to tell a person of an error, in the words of the forms."""
+    if isinstance(error, NotFinite):
+        return str(error).split(";")[0]  # a button offers the rest
+    if not isinstance(error, SafError):
+        return f"{type(error).__name__}: {error}"
+    name, colon, text = str(error).partition(": ")
+    label = _LABELS.get(name.rpartition(".")[2], name)
+    return f"{label}{colon}{text}"
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    n_more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
+
+
+def count_labels(n_labels: int) -> str:
+    return f"{n_labels} label" if n_labels == 1 else f"{n_labels} labels"
+
+
+def duration_text(seconds: float) -> str:
+    number = next((own for own in _SECONDS if seconds <= own), 0)
+    if not number:
+        return "hours"
+    return f"about {number} s" if number < 60 else f"about {number / 60:.2g} min"
