@@ -25,19 +25,24 @@ from napari_saf.errors import FormatError, InvalidInput
 from napari_saf.features import channels_last
 from napari_saf.input import AUTO
 from napari_saf.io import (
+    LABELS_MARK,
+    MASK_MARK,
     ImageFile,
     PrototypeSet,
     Recipe,
     file_state,
     load_recipe,
+    mask_stem,
     read_image,
     read_labels,
     save_masks,
     save_recipe,
+    save_table,
     with_level,
     with_taught,
 )
 from napari_saf.methods import AbstractMethod, Cancelled, run_to_end
+from napari_saf.objects import ObjectStep
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import merge_regions
@@ -108,7 +113,8 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     Names and colours are by label, for masks whose format keeps them; `overwrite` is about what
     another run, or a person, has made. At a `level` the masks are of numbered regions, see
-    `merge_regions`, without names and colours.
+    `merge_regions`, without names and colours. With `objects` an image of their numbers and a table
+    of their measures lie beside each mask.
     """
 
     method: AbstractMethod
@@ -117,6 +123,7 @@ class LabelTask(AbstractTask[LabelSummary]):
     colors: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
     overwrite: bool = False
     level: float | None = None
+    objects: ObjectStep | None = None
 
     @classmethod
     def repeating(
@@ -127,7 +134,8 @@ class LabelTask(AbstractTask[LabelSummary]):
         if recipe.options is None:
             raise InvalidInput("recipe: is of a run on a graph, not on an image")
         source = ProblemSource(recipe.options.for_others(rescale), False, mask)
-        task = cls(recipe.method, source, level=recipe.level, **own)
+        step = ObjectStep.of_recipe(recipe.objects)
+        task = cls(recipe.method, source, level=recipe.level, objects=step, **own)
         return task if recipe.taught is None else task.naming(recipe.taught)
 
     def naming(self, taught: PrototypeSet) -> LabelTask:
@@ -140,7 +148,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         for job in jobs if not self.overwrite else ():
             recipe = _load(job.companion)
             if (
-                all(mask.exists() for mask in job.masks)
+                all(path.exists() for path in self._outputs(job))
                 and not _hidden_recipe(job).exists()
                 and recipe is not None
                 and self._is_of_same_settings(recipe)
@@ -160,6 +168,7 @@ class LabelTask(AbstractTask[LabelSummary]):
         if result.status is Status.CANCELLED:
             raise Cancelled
         labels: list[Any] = result.labels if isinstance(result.labels, list) else [result.labels]
+        kinds, step = labels, self.objects
         recipe = result.recipe
         if problem.seeds is not None and len(images) == 1:
             recipe = with_taught(recipe, PrototypeSet.taught_by(problem, labels[0]))
@@ -169,7 +178,8 @@ class LabelTask(AbstractTask[LabelSummary]):
             pairs = zip(labels, images, strict=True)
             labels = [merge(one, image.array).at_level(self.level) for one, image in pairs]
             named = {}
-        recipe = with_level(recipe, self.level) | {
+        recipe = with_level(recipe, self.level) | ({} if step is None else {"objects": step.plain})
+        recipe |= {
             "images": [path.name for path in job.images],
             "files": files,
             "labels": [_digest(one) for one in labels],
@@ -177,9 +187,19 @@ class LabelTask(AbstractTask[LabelSummary]):
         with self._saving_recipe(job, recipe):
             for image, one, mask in zip(images, labels, job.masks, strict=True):
                 save_labels(image, one, mask, channel_axis, **named)
+            if step is not None:
+                values: Any = problem.graph.to_image(result.uncertainty)  # type: ignore[arg-type]
+                doubts = values if isinstance(values, list) else [values]
+                for image, one, doubt, mask in zip(images, kinds, doubts, job.masks, strict=True):
+                    _save_objects(step, image, one, doubt, mask, channel_axis, self.names)
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
         return LabelSummary(counts, result.status, result.seconds, result.notes)
+
+    def _outputs(self, job: Job) -> list[Path]:
+        """Return masks and recipe of a job, and the files of the objects."""
+        masks = job.masks if self.objects is not None else ()
+        return [*job.outputs, *(path for mask in masks for path in _object_files(mask))]
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
@@ -197,7 +217,7 @@ class LabelTask(AbstractTask[LabelSummary]):
             self._is_of_same_settings(recipe) and _uses_and_paths(recipe.raw.get("files")) == places
             for recipe in known
         )
-        for output in job.outputs:
+        for output in self._outputs(job):
             if output.exists() and not is_own:
                 raise InvalidInput(
                     f"{output}: is there already, from another run; --overwrite replaces it"
@@ -240,7 +260,8 @@ class LabelTask(AbstractTask[LabelSummary]):
         """Compare method and input, but for what is found in each image by itself."""
         if type(recipe.method) is not type(self.method) or recipe.options is None:
             return False
-        if recipe.level != self.level:
+        step = ObjectStep.of_recipe(recipe.objects)
+        if (recipe.level, step) != (self.level, self.objects):
             return False
         plain = (json.dumps(to_plain(one), sort_keys=True) for one in (recipe.method, self.method))
         found, own = recipe.options.for_others(), self.source.options
@@ -262,6 +283,11 @@ def save_labels(
 ) -> None:
     """Save a mask with the axes and pixel sizes that its image has."""
     make_folder(mask.parent)
+    save_masks(mask, labels, **_placed(image, labels, channel_axis), **named)
+
+
+def _placed(image: ImageFile, labels: NDArray[Any], channel_axis: int | None) -> dict[str, Any]:
+    """Return axes, scale and units of labels of an image, as far as they are known."""
     _, used = channels_last(image.array, channel_axis)
     if used == image.channel_axis:
         letters, axes = image.label_axes, list(range(labels.ndim))
@@ -272,8 +298,33 @@ def save_labels(
         letters, axes = "", []
     scale = image.scale and tuple(image.scale[axis] for axis in axes)
     units = image.units and tuple(image.units[axis] for axis in axes)
-    places: dict[str, Any] = {"axes": letters, "scale": scale, "units": units}
-    save_masks(mask, labels, **{key: value or None for key, value in places.items()}, **named)
+    places = {"axes": letters, "scale": scale, "units": units}
+    return {key: value or None for key, value in places.items()}
+
+
+def _object_files(mask: Path) -> tuple[Path, Path]:
+    """Return where the image and the table of the objects of a mask go."""
+    stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
+    return mask.with_name(f"{stem}.objects.tif"), mask.with_name(f"{stem}.objects.csv")
+
+
+def _save_objects(
+    step: ObjectStep,
+    image: ImageFile,
+    labels: NDArray[Any],
+    uncertainty: NDArray[Any],
+    mask: Path,
+    channel_axis: int | None,
+    names: Mapping[int, str],
+) -> None:
+    """Split labels; save the numbers of the objects, and what they measure."""
+    placed, (numbers, table) = _placed(image, labels, channel_axis), _object_files(mask)
+    _, used = channels_last(image.array, channel_axis)
+    found, measured = step.run(
+        labels, image.array, uncertainty=uncertainty, names=names, channel_axis=used, **placed
+    )
+    save_masks(numbers, found.labels, **placed)
+    save_table(table, measured or {"object": np.zeros(0, int)})
 
 
 def _digest(labels: NDArray[Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli._methods import DEBUG, IMAGES, PATH, output, overwrite
 from napari_saf.errors import InvalidInput
-from napari_saf.objects import NECK, SMALLEST, Objects, object_table, save_objects, split_objects
+from napari_saf.objects import NECK, SMALLEST, Objects, ObjectStep, save_objects
 from napari_saf.storage import make_folder
 
 _SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
@@ -78,12 +77,22 @@ def objects(
     make_folder(out.parent)
     doubt = None if uncertainty is None else io.read_image(uncertainty).array
     tables = []
+    step = ObjectStep(
+        values["smallest"], values["neck"], tuple(kinds) or None, bool(values["slices"])
+    )
     for path in paths:
         given = io.read_mask(path)
         picture = None if pictures is None else io.read_image(_picture(path, pictures))
-        axis = 0 if values["slices"] or (given.axes or "").startswith("t") else None
-        found = _split(given, axis, kinds or None, doubt, values)
-        table = _table(found, given, picture, axis)
+        found, table = step.run(
+            given.labels,
+            None if picture is None else picture.array,
+            uncertainty=doubt,
+            names=given.names,
+            scale=given.scale,
+            units=given.units,
+            axes=given.axes,
+            channel_axis=None if picture is None else picture.channel_axis,
+        )
         if len(paths) > 1 and table:
             table = {"image": np.full(len(table["object"]), path.name), **table}
         tables.append(table)
@@ -123,40 +132,6 @@ def _picture(mask: Path, pictures: Path) -> Path:
     if len(found) != 1:
         raise InvalidInput(f"{pictures}: expected one image {_stem(mask)}, found {len(found)}")
     return found[0]
-
-
-def _split(
-    given: io.Labelling,
-    axis: int | None,
-    kinds: Sequence[int] | None,
-    uncertainty: Any,
-    values: dict[str, Any],
-) -> Objects:
-    found = split_objects(
-        given.labels,
-        uncertainty=uncertainty,
-        spacing=given.scale,
-        smallest=values["smallest"],
-        neck=values["neck"],
-        axis=axis,
-        kinds=kinds,
-    )
-    return dataclasses.replace(found, names=given.names)
-
-
-def _table(
-    found: Objects, given: io.Labelling, picture: io.ImageFile | None, axis: int | None
-) -> dict[str, Any]:
-    is_series = (given.axes or "").startswith("t")
-    return object_table(
-        found,
-        None if picture is None else picture.array,
-        scale=given.scale,
-        units=given.units,
-        axes=given.axes,
-        channel_axis=None if picture is None else picture.channel_axis,
-        axis=None if is_series else axis,
-    )
 
 
 def _save(file: Path, found: Objects, given: io.Labelling) -> None:

@@ -41,6 +41,7 @@ from napari_saf.io import (
     read_labels,
 )
 from napari_saf.methods import METHODS, AbstractMethod, choose_for_strokes
+from napari_saf.objects import NECK, SMALLEST, ObjectStep
 from napari_saf.problem import ImageOptions
 from napari_saf.regions import USUAL_LEVEL
 from napari_saf.result import STATUS_TEXTS
@@ -69,6 +70,16 @@ _OPTIONS = [
                  type=ParameterValue(["level"], optional=True), metavar="[LEVEL|none]",
                  help="Numbered regions in place of labels: parts of labels cut by colour, merged "
                  f"up to a level from 0, many, to 1, few; {USUAL_LEVEL} where no level follows."),
+    click.Option(["--objects"], is_flag=True,
+                 help="Beside each mask the numbers of single objects and a table of what they "
+                 "measure, split where they touch; a recipe may say so, too."),
+    click.Option(["--object-kind", "object_kinds"], type=click.IntRange(min=1), multiple=True,
+                 metavar="LABEL", help="Of this label only; may be given again for others."),
+    click.Option(["--smallest-object"], type=click.IntRange(min=1), metavar="N",
+                 help=f"Pixels of the smallest object.  [default: {SMALLEST}]"),
+    click.Option(["--object-neck"], type=click.FloatRange(0, 1), metavar="DEPTH",
+                 help="How much narrower the neck between two objects is than the narrower one."
+                 f"  [default: {NECK}]"),
     click.Option(["--recipe"], type=PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
     click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
@@ -155,10 +166,29 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     if level is None:
         level = None if recipe is None else recipe.level
     level = level if isinstance(level, float) else None  # the word none
-    task = LabelTask(made, source, overwrite=values["overwrite"], level=level)
+    step = _object_step(values, recipe)
+    task = LabelTask(made, source, overwrite=values["overwrite"], level=level, objects=step)
     if "prototypes" not in given and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
     return task if prototypes is None else task.naming(prototypes)
+
+
+def _object_step(values: Mapping[str, Any], recipe: Recipe | None) -> ObjectStep | None:
+    """Return how labels are split into objects: as given, else as the recipe says."""
+    given = {
+        "smallest": values["smallest_object"],
+        "neck": values["object_neck"],
+        "kinds": values["object_kinds"] or None,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    step = None if recipe is None else ObjectStep.of_recipe(recipe.objects)
+    if step is None and not values["objects"]:
+        if changes:
+            raise click.UsageError(
+                "--smallest-object, --object-neck, --object-kind: with --objects"
+            )
+        return None
+    return dataclasses.replace(step or ObjectStep(), **changes)
 
 
 def _chosen(values: Mapping[str, Any], paths: list[Path]) -> Recipe:

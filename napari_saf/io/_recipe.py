@@ -46,6 +46,13 @@ class _Regions(storage.FileModel):
     level: float = Field(ge=0, le=1)
 
 
+class _Objects(storage.FileModel):
+    smallest: int = Field(ge=1)
+    neck: float = Field(ge=0, le=1)
+    kinds: list[int] | None
+    by_slice: bool
+
+
 class _RecipeFile(storage.VersionedModel):
     """Entries of a recipe; those of any type say where it comes from and are not used."""
 
@@ -53,6 +60,7 @@ class _RecipeFile(storage.VersionedModel):
     parameters: dict[Any, Any] = Field(default_factory=dict)
     input: dict[Any, Any] | None = None
     regions: _Regions | None = None
+    objects: _Objects | None = None
     taught: Annotated[list[LabelEntry], Field(min_length=1)] | None = None
     versions: Any = None
     images: Any = None
@@ -245,7 +253,8 @@ class Recipe:
 
     `options` are None if the run was on a graph; `raw` is the content of the file. At the `level`
     the parts of labels become regions, see `RegionHierarchy.at_level`; None: labels alone. What
-    strokes `taught` labels images that have none, see `for_others`.
+    strokes `taught` labels images that have none, see `for_others`. Folders are split into
+    `objects` as that says, where it is there.
     """
 
     method: AbstractMethod
@@ -253,6 +262,7 @@ class Recipe:
     raw: dict[str, Any]
     level: float | None = None
     taught: PrototypeSet | None = None
+    objects: Mapping[str, Any] | None = None
 
     @classmethod
     def from_plain(cls, raw: object) -> Recipe:
@@ -265,7 +275,8 @@ class Recipe:
             check_repeatable(options)
         level = None if file.regions is None else file.regions.level
         taught = None if file.taught is None else PrototypeSet.from_entries(file.taught, options)
-        return cls(method, options, cast("dict[str, Any]", raw), level, taught)
+        objects = None if file.objects is None else file.objects.model_dump()
+        return cls(method, options, cast("dict[str, Any]", raw), level, taught, objects)
 
     def with_rescale(self, rescale: bool) -> Recipe:
         """Return the recipe with another `rescale`, see `problem`; the same without a scaling."""
@@ -286,7 +297,8 @@ class Recipe:
             return self
         recipe = dataclasses.replace(self.taught, options=self.options).recipe()
         raw = with_level(recipe.raw, self.level)
-        return dataclasses.replace(recipe, raw=raw, level=self.level)
+        raw |= {} if self.objects is None else {"objects": self.objects}
+        return dataclasses.replace(recipe, raw=raw, level=self.level, objects=self.objects)
 
     def problem(
         self,

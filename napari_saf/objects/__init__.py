@@ -2,7 +2,7 @@
 
 from napari_saf.objects._edit import ObjectEditor
 from napari_saf.objects._exchange import OBJECT_SUFFIXES, load_objects, save_objects
-from napari_saf.objects._measure import object_table
+from napari_saf.objects._measure import ObjectStep, object_table
 from napari_saf.objects._split import (
     NECK,
     SMALLEST,

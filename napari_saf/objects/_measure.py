@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from napari_saf.arrays import as_array, as_list
 from napari_saf.io import image_channels, region_table
-from napari_saf.objects._split import Objects
+from napari_saf.objects._split import NECK, SMALLEST, Objects, split_objects
 
 Table = dict[str, NDArray[Any]]
 
@@ -80,3 +81,57 @@ def object_table(
     )
     titles = {"label": "kind", "region": "object"} | ({} if axis is None else {"frame": "slice"})
     return {titles.get(name, name): column for name, column in found.items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectStep:
+    """What recipes and the command line say of objects; see `split_objects`."""
+
+    smallest: int = SMALLEST
+    neck: float = NECK
+    kinds: tuple[int, ...] | None = None
+    by_slice: bool = False
+
+    @classmethod
+    def of_recipe(cls, plain: Mapping[str, Any] | None) -> ObjectStep | None:
+        """Return the step that a recipe holds, checked by who read it; None for none."""
+        if plain is None:
+            return None
+        kinds = plain["kinds"]
+        return cls(**{**plain, "kinds": None if kinds is None else tuple(kinds)})
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The entry of a recipe."""
+        kinds = None if self.kinds is None else list(self.kinds)
+        return {**dataclasses.asdict(self), "kinds": kinds}
+
+    def run(
+        self,
+        labels: NDArray[Any],
+        image: NDArray[Any] | None,
+        *,
+        uncertainty: NDArray[Any] | None = None,
+        names: Mapping[int, str] | None = None,
+        scale: Sequence[float] | None = None,
+        units: Sequence[str] | None = None,
+        axes: str | None = None,
+        channel_axis: int | None = None,
+    ) -> tuple[Objects, Table]:
+        """Split and measure labels, frames of a series one by one."""
+        is_series = (axes or "").startswith("t")
+        axis = 0 if is_series or (self.by_slice and labels.ndim > 2) else None
+        found = split_objects(
+            labels,
+            uncertainty=uncertainty,
+            spacing=scale,
+            smallest=self.smallest,
+            neck=self.neck,
+            axis=axis,
+            kinds=self.kinds,
+        )
+        found = dataclasses.replace(found, names=dict(names or {}))
+        placed: dict[str, Any] = {"scale": scale, "units": units, "axes": axes}
+        own_axis = None if is_series else axis
+        table = object_table(found, image, channel_axis=channel_axis, axis=own_axis, **placed)
+        return found, table

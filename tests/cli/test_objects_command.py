@@ -100,3 +100,36 @@ def test_nothing_to_find_and_wrong_input(cli):
     assert cli("objects", "m.tif", "-o", "u.csv", "--image", "small.png").is_error("shape")
     assert cli("objects", "m.tif", "-o", "u.xls").is_error("u.xls", ".csv")
     assert cli("objects", "m.tif", "none.tif", "-o", "u.csv", "--image", "small.png").code == 2
+
+
+def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name, n in (("a", 1), ("b", 3)):
+        noise = np.random.default_rng(n).normal(0, 3, discs(n).shape)
+        iio.imwrite(
+            f"photos/{name}.png", (180 * discs(n) + 20 + noise).clip(0, 255).astype(np.uint8)
+        )
+    options = ("--max-labels", "2", "--features", "intensity", "--window", "3")
+    first = cli("segment", "photos/b.png", "-o", "b.tif", *options, "--objects",
+                "--object-kind", "2", "--smallest-object", "30")  # fmt: skip
+    assert first.code == 0, first.err
+    assert len(rows("b.objects.csv")) == 3 and read_image("b.objects.tif").array.max() == 3
+    recipe = saf.load_recipe("b.recipe.json")
+    assert recipe.objects == {"smallest": 30, "neck": 0.03, "kinds": [2], "by_slice": False}
+    outcome = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json")
+    assert outcome.code == 0, outcome.err
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.csv")) == [
+        "a.objects.csv",
+        "b.objects.csv",
+    ]
+    found = rows("out/b.objects.csv")
+    assert len(found) == 3 and {row["kind"] for row in found} == {"2"}
+    assert all(float(row["intensity_mean"]) > 150 for row in found)
+    assert "2 done before" in cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json").out
+    (tmp_path / "out/a.objects.csv").unlink()
+    again = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json").out
+    assert "1 labelled, 1 done before" in again
+    other = cli("segment", "photos", "-o", "out", "--recipe", "b.recipe.json",
+                "--object-neck", "0.5", "--overwrite")  # fmt: skip
+    assert "2 labelled" in other.out
+    assert cli("segment", "photos/a.png", "-o", "c.tif", "--smallest-object", "3").code == 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import napari_saf as saf
+from napari_saf._gui.layers.metadata import recipe_of
 from napari_saf._gui.objects.dock import ObjectsWidget
 from napari_saf._gui.objects.table import ObjectTable
 
@@ -65,6 +66,21 @@ def test_objects_come_with_a_row_each_and_counts(dock, settle):
     assert set(table["intensity_mean"]) == {7.0}
     assert dock.counts.text().startswith("nucleus: 3 objects, 100.0 %")
     assert not dock.labels.layer.visible and dock.kinds.ticked == [2]
+
+
+def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
+    problem = saf.Problem.from_image(discs() / 2.0, features="intensity", max_side=None)
+    recipe = saf.SelfAssignmentFlow(max_labels=2).run(problem).recipe
+    dock.labels.layer.metadata["napari_saf"] = {"recipe": recipe}
+    split(dock, settle)
+    dock.smallest.setValue(33)
+    settle(dock, 120)
+    assert recipe_of(dock.labels.layer).objects == {
+        "smallest": 33,
+        "neck": 0.03,
+        "kinds": [2],
+        "by_slice": False,
+    }
 
 
 def test_a_control_that_moves_shows_other_objects_at_once(dock, settle):

@@ -128,6 +128,13 @@ def stored_recipe(layer: Any) -> Any:
     return metadata_of(layer).get("recipe")
 
 
+def carry_objects(layer: Any, step: dict[str, Any]) -> None:
+    """Let the recipe of a layer, if it has one, split its labels into objects."""
+    raw = stored_recipe(layer)
+    if isinstance(raw, dict):
+        metadata_of(layer)["recipe"] = raw | {"objects": step}
+
+
 def raw_recipe(layer: Any) -> Any:
     """Return the same with what strokes taught as it is now: edited, named and coloured."""
     raw, points = stored_recipe(layer), points_of(layer)

@@ -19,7 +19,7 @@ from napari_saf._gui.docks.run_dock import RunDock
 from napari_saf._gui.forms.choices import LayerChoice
 from napari_saf._gui.forms.controls import ask_for_path
 from napari_saf._gui.forms.layout import FormSection, create_button, create_fold, create_row
-from napari_saf._gui.layers.metadata import labels_to_choose
+from napari_saf._gui.layers.metadata import carry_objects, labels_to_choose
 from napari_saf._gui.layers.placement import (
     image_region,
     labelled_image,
@@ -32,7 +32,7 @@ from napari_saf._gui.layers.view import center_on
 from napari_saf._gui.objects.source import KindList, Measures, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.io import count_labels
-from napari_saf.objects import NECK, SMALLEST, ObjectEditor, Objects, Parts
+from napari_saf.objects import NECK, SMALLEST, ObjectEditor, Objects, ObjectStep, Parts
 
 OBJECTS_KEY = "napari_saf_objects"
 """Entry of the metadata of a layer of objects."""
@@ -185,6 +185,9 @@ class ObjectsWidget(RunDock):
         else:
             self._add_layer(source.layer, shown)
         self._show_table(table)
+        by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
+        kinds = tuple(self.kinds.ticked) or None
+        carry_objects(source.layer, ObjectStep(smallest, neck, kinds, by_slice).plain)
         self.status.show_progress(1.0, f"{len(objects.numbers)} objects")
 
     def _add_layer(self, labels: Labels, shown: Any) -> None:

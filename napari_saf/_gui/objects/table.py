@@ -155,8 +155,10 @@ class ObjectTable(QWidget):
     @property
     def selected(self) -> list[int]:
         """The objects of the selected rows."""
-        rows = self.view.selectionModel().selectedRows()
-        return self.model.numbers_at(sorted(index.row() for index in rows))
+        selection = self.view.selectionModel().selection()
+        ranges = [selection[k] for k in range(len(selection))]
+        rows = {row for one in ranges for row in range(one.top(), one.bottom() + 1)}
+        return self.model.numbers_at(sorted(rows))
 
     @property
     def shown(self) -> list[int]:
