@@ -1,10 +1,14 @@
 """Images larger than memory: tiles against the whole image.
 
 python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512]
+python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 
 Mosaics of photographs, and a stack of three-dimensional noise, labelled by the assignment
 flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and with steps
 of its own.
+
+With sizes: sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
+what the plan estimates, memory of the process, time of the processor.
 
 The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the checkout).
 """
@@ -13,18 +17,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
+import zarr
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 import napari_saf as saf
+from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, Plan
+from napari_saf.tiles import LargeJob, Plan, run_large
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 Image = NDArray[Any]
@@ -123,12 +135,85 @@ def seams(n_mosaics: int, windows: list[int], tiles: list[int]) -> None:
             )
 
 
+def sheet(path: Path, side: int) -> None:
+    """Write photographs side by side, of 480 x 320 pixels each, as a pyramid of such a side."""
+    pictures = [iio.imread(one) for one in photographs()]
+    pictures = [np.rot90(one) if one.shape[0] > one.shape[1] else one for one in pictures]
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    sides = [side]
+    while sides[-1] > 512:
+        sides.append(-(-sides[-1] // 2))
+    options: dict[str, Any] = {"chunks": (256, 256, 3), "dtype": "uint8"}
+    levels = [group.create_array(str(k), shape=(n, n, 3), **options) for k, n in enumerate(sides)]
+    for row in range(0, side, 320):
+        line = [pictures[(row // 320 * 7919 + k * 104729) % len(pictures)][:320, :480]
+                for k in range(-(-side // 480))]  # fmt: skip
+        levels[0][row : row + 320] = np.hstack(line)[: side - row, :side]
+    for coarse, fine in zip(levels[1:], levels[:-1], strict=True):
+        for row in range(0, coarse.shape[0], 512):
+            coarse[row : row + 512] = fine[2 * row : 2 * row + 1024 : 2, ::2]
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    sizes = [{"type": "scale", "scale": [0.5 * 2**k, 0.5 * 2**k, 1]} for k in range(len(sides))]
+    found = [{"path": str(k), "coordinateTransformations": [one]} for k, one in enumerate(sizes)]
+    about = {"axes": [*axes, {"name": "c", "type": "channel"}], "datasets": found}
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [about]}
+
+
+def run(path: Path, n_labels: int) -> None:
+    """Label a sheet in this process; print the estimate of the plan, and what it took."""
+
+    def memory() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+    points = sampled_means(np.random.default_rng(0).random((4096, 3)), n_labels)
+    options = ImageOptions("intensity", 3, "uniform", scaling=Scaling(0, 255))
+    taught = saf.PrototypeSet(points.astype(np.float32), options=options)
+    job, out = LargeJob.of(path, taught), path.with_name(f"{path.name}.labels.ome.zarr")
+    shutil.rmtree(out, ignore_errors=True)
+    out.with_name(f"{out.name}.journal").unlink(missing_ok=True)
+    began, plan = time.process_time(), job.plan()
+    planned = time.process_time() - began
+    began = time.process_time()
+    _, n_bytes = job.probe(plan)
+    estimate = (time.process_time() - began) * len(plan.tiles())
+    began = time.process_time()
+    run_large(job, out)  # makes the same plan again
+    took = time.process_time() - began - planned
+    print(
+        f"{job.image.shape[0]:6}  labels {n_labels:2}  steps {len(plan.steps):3}  "
+        f"memory {memory():6.0f} MiB (fields {n_bytes / 2**20:.0f})  "
+        f"plan {planned:5.1f} s  estimate {estimate:6.0f} s  tiles and levels {took:6.0f} s  "
+        f"{1e6 * took / np.prod(job.image.shape):.2f} us a pixel",
+        flush=True,
+    )
+
+
+def sizes(sides: list[int], n_labels: int, folder: Path) -> None:
+    """Label sheets of some sides, each in a process of its own; times are those of processors."""
+    for side in sides:
+        path = folder / f"sheet{side}.ome.zarr"
+        if not path.exists():
+            sheet(path, side)
+        command = [sys.executable, __file__, "--run", str(path), "--labels", str(n_labels)]
+        subprocess.run(command, check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mosaics", type=int, default=6)
     parser.add_argument("--windows", type=int, nargs="+", default=[3, 9, 21])
     parser.add_argument("--tiles", type=int, nargs="+", default=[128, 256, 512])
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="SIDE")
+    parser.add_argument("--labels", type=int, default=16)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.run is not None:
+        run(given.run, given.labels)
+        return
+    if given.sizes is not None:
+        sizes(given.sizes, given.labels, given.folder)
+        return
     seams(given.mosaics, given.windows, given.tiles)
 
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import os
-import signal
-import sys
-import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from napari_saf.batch._cluster import local_client, run_tasks
 from napari_saf.device import memory_errors_translated
 from napari_saf.errors import InvalidInput, SafError
 from napari_saf.io import LABELS_MARK, MASK_SUFFIXES, is_zarr, mask_stem, mask_suffix
 from napari_saf.methods import Cancelled, not_cancelled
 from napari_saf.result import Snapshot
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 R = TypeVar("R")
 OnStep = Callable[[Snapshot], object]
-_TERMINATED = 128 + 15
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,21 +93,27 @@ def run_batch(
     jobs: Sequence[Job],
     *,
     n_processes: int = 1,
+    client: Client | None = None,
     progress: Callable[[Job, int, int], AbstractContextManager[OnStep | None]] | None = None,
     cancelled: Callable[[], bool] = not_cancelled,
 ) -> Iterator[Outcome[R]]:
     """Yield what became of each job, those done before first; one that fails stops no other.
 
-    With one process, `progress` is given a job, its number from 1 and how many there are to do,
-    and its context is called with every snapshot; once `cancelled` returns True the work ends, and
-    what is done stays. InvalidInput is raised before any work, if a job would overwrite what is
-    not its own.
+    Several processes are those of this machine, or the workers of a client of dask, which must see
+    the same files. With one process, `progress` is given a job, its number from 1 and how many
+    there are to do, and its context is called with every snapshot; once `cancelled` returns True
+    the work ends, and what is done stays. InvalidInput is raised before any work, if a job would
+    overwrite what is not its own.
     """
     done = task.prepare(jobs)
     yield from (Outcome(job, "skipped") for job in jobs if job in done)
     todo = [job for job in jobs if job not in done]
+    if client is not None and todo:
+        yield from _run_on_workers(task, todo, client)
+        return
     if min(n_processes, len(todo)) > 1:
-        yield from _run_in_processes(task, todo, min(n_processes, len(todo)))
+        with local_client(min(n_processes, len(todo))) as own:
+            yield from _run_on_workers(task, todo, own)
         return
     for number, job in enumerate(todo, start=1):
         if cancelled():
@@ -190,74 +195,11 @@ def _failed(job: Job, error: BaseException, seconds: float = 0.0) -> Outcome[R]:
     return Outcome(job, "failed", error=text, trace=trace, seconds=seconds)
 
 
-def _run_in_processes(
-    task: AbstractTask[R], jobs: Sequence[Job], n_processes: int
+def _run_on_workers(
+    task: AbstractTask[R], jobs: Sequence[Job], client: Client
 ) -> Iterator[Outcome[R]]:
-    """Run jobs in processes; where one dies, go on with one process to find whose fault it was."""
-    waiting = dict(enumerate(jobs))
-    while waiting:
-        with _pool(n_processes) as pool:
-            futures: dict[Future[Outcome[R]], int] = {
-                pool.submit(_run_in_process, task, job): k for k, job in waiting.items()
-            }
-            is_broken = False
-            for future in as_completed(futures):
-                error = future.exception()
-                if isinstance(error, BrokenProcessPool):
-                    is_broken = True
-                    continue
-                job = waiting.pop(futures[future])
-                yield future.result() if error is None else _failed(job, error)
-        if is_broken and n_processes == 1:
-            # One process takes the jobs in turn: it died of the first that is left.
-            text = "the process died, perhaps for want of memory; try fewer --jobs"
-            yield Outcome(waiting.pop(min(waiting)), "failed", error=text)
-        n_processes = 1
-
-
-@contextmanager
-def _pool(n_processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Give processes that end when this one is interrupted or dies."""
-    import torch
-
-    others = set(multiprocessing.active_children())
-    # Fresh processes: what torch and the libraries below it hold does not survive a fork.
-    pool = ProcessPoolExecutor(
-        n_processes,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin_process,
-        initargs=(max(1, torch.get_num_threads() // n_processes),),
-    )
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin_process(n_threads: int) -> None:
-    import torch
-
-    def end_with_parent() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(_TERMINATED)
-
-    torch.set_num_threads(n_threads)
-    # An interrupt at the keyboard reaches all processes: the first one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _run_in_process(task: AbstractTask[R], job: Job) -> Outcome[R]:
-    try:
-        return _run(task, job)
-    except SystemExit:
-        # The pool would take it for the outcome of this job, and go on with the next.
-        os._exit(_TERMINATED)
+    for job, outcome in run_tasks(client, partial(_run, task), deque(jobs)):
+        try:
+            yield outcome()
+        except SafError as error:  # its process died
+            yield _failed(job, error)

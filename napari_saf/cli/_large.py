@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ OPTIONS = [
     click.Option(["--dry-run"], is_flag=True,
                  help="Of an image in tiles: print tiles, memory, time and disk, write nothing."),
     click.Option(["--scheduler"], metavar="ADDRESS",
-                 help="Use the workers of a dask scheduler, such as tcp://host:8786, in place of "
-                 "--jobs; they must see the same files."),
+                 help="Use the workers of a dask scheduler, such as tcp://host:8786, for images or "
+                 "tiles, in place of --jobs; they must see the same files."),
 ]  # fmt: skip
 
 
@@ -69,21 +69,29 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
 
 def label_in_tiles(job: LargeJob, out: Path, n_processes: int, values: Any) -> int:
     """Print the plan of a job, and do it; return the exit code."""
-    workers: AbstractContextManager[Any] = nullcontext()
-    if values["scheduler"] is not None:
-        workers = connected(values["scheduler"])
-    elif n_processes > 1 and not values["dry_run"]:
-        workers = local_client(n_processes)
     if values["dry_run"]:
         plan = job.plan()
         _print_plan(job, plan, n_processes)
         return 0
-    with workers as client, _bar(job.image.source) as progress:
-        if client is not None and client.dashboard_link:
-            click.echo(f"dashboard: {client.dashboard_link}")
+    with (
+        workers(values["scheduler"], n_processes) as client,
+        _bar(job.image.source) as progress,
+    ):
         found = run_large(job, out, client=client, overwrite=values["overwrite"], progress=progress)
     _print_result(found)
     return 0
+
+
+@contextmanager
+def workers(scheduler: str | None, n_processes: int = 1) -> Iterator[Any]:
+    """Give a client of a scheduler, or of so many processes; None for work in this process."""
+    if scheduler is None and n_processes == 1:
+        yield None
+        return
+    with connected(scheduler) if scheduler else local_client(n_processes) as client:
+        if client.dashboard_link:
+            click.echo(f"dashboard: {client.dashboard_link}")
+        yield client
 
 
 def _print_plan(job: LargeJob, plan: Plan, n_processes: int) -> None:

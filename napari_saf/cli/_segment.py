@@ -15,7 +15,7 @@ import click
 from napari_saf.batch import Job, LabelSummary, LabelTask, Outcome, plan_jobs, run_batch
 from napari_saf.cli import print_failure, progress_bar
 from napari_saf.cli._large import OPTIONS as _LARGE_OPTIONS
-from napari_saf.cli._large import label_in_tiles, large_job
+from napari_saf.cli._large import label_in_tiles, large_job, workers
 from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
@@ -119,9 +119,10 @@ def segment(
     noun = "label" if task.level is None else "region"
     jobs = plan_jobs(paths, out, suffix=suffix, together=together)
     began, outcomes = time.perf_counter(), []
-    for outcome in run_batch(task, jobs, n_processes=n_processes, progress=_bar):
-        _print_outcome(outcome, noun, debug=debug)
-        outcomes.append(outcome)
+    with workers(values["scheduler"]) as client:
+        for outcome in run_batch(task, jobs, n_processes=n_processes, client=client, progress=_bar):
+            _print_outcome(outcome, noun, debug=debug)
+            outcomes.append(outcome)
     failed = [outcome.job.path for outcome in outcomes if outcome.state == "failed"]
     if len(jobs) > 1 or outcomes[0].state == "skipped":
         counts = Counter[str](failed=len(failed))

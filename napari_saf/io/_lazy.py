@@ -116,6 +116,13 @@ class LazyImage:
         """Bytes of an array that is in memory."""
         return self.origin.nbytes if isinstance(self.origin, np.ndarray) else 0
 
+    @property
+    def piece(self) -> tuple[int, ...]:
+        """Sides of what is read as one, without channels; 1 where any pixel is read alone."""
+        chunks = getattr(self.origin, "chunks", None) or (1,) * self.origin.ndim
+        sides = [max(one) if isinstance(one, tuple) else int(one) for one in chunks]
+        return tuple(side for axis, side in enumerate(sides) if axis != self._axis)
+
     def levels(self) -> list[Any]:
         """Return the arrays of all levels, none of which has a codec that is not known."""
         for one in self._levels if self._folder is not None else ():

@@ -35,10 +35,13 @@ _TILE = {1: 2**18, 2: 512, 3: 96}
 _CHUNK = {1: 2**16, 2: 256, 3: 48}
 """Sides, by the number of axes along which labels are averaged; 1 along the others."""
 _BLOCK_WINDOWS = 3
-_MOST_CANDIDATES = 4096
+_LEAST_CANDIDATES, _MOST_CANDIDATES = 256, 4096
+_MOST_READ = 2**29
+"""Blocks to choose from, as many as are read with so many pixels of the pieces of a file."""
 _MOST_COARSE = 2**24
+_MOST_SAMPLED = 2**20
 _MOST_STEPPED = 2**18
-"""Blocks to choose from, without a pyramid; pixels of a level that is looked at whole; pixels of
+"""Values of a level that is looked at whole; values from which the scaling is taken; pixels of
 the blocks from which the steps are taken."""
 _LEAST_LEVEL = 256
 
@@ -275,7 +278,6 @@ def choose_blocks(
     then among them. They are looked at on a level of the pyramid, or, where there is none, at full
     resolution, some thousands of them.
     """
-    counts = [max(1, n // side) for n, side in zip(image.shape, block, strict=True)]
     level = next(
         (
             k
@@ -289,19 +291,10 @@ def choose_blocks(
     is_seen = level and all(
         side / r >= 2 or side == 1 for side, r in zip(block, ratio, strict=True)
     )
-    thin = 1.0 if is_seen else max(1.0, math.prod(counts) / _MOST_CANDIDATES)
-    n_wide = max(1, sum(count > 1 for count in counts))
-    counts = [max(1, math.floor(count / thin ** (1 / n_wide))) for count in counts]
-    places = [
-        tuple(
-            (2 * k + 1) * n // (2 * count) - min(side, n) // 2 if count > 1 else (n - side) // 2
-            for k, n, count, side in zip(index, image.shape, counts, block, strict=True)
-        )
-        for index in itertools.product(*map(range, counts))
-    ]
+    places = _candidates(image.shape, block, None if is_seen else image.piece)
     whole = image.read(tuple(slice(0, n) for n in coarse), level) if is_seen else None
     rows, kept, sample = [], [], []
-    n_values = max(1, _MOST_COARSE // (4 * len(places)))
+    n_values = max(1, _MOST_SAMPLED // len(places))
     for place in places:
         region = _region(place, block, image.shape)
         if whole is None:
@@ -313,7 +306,7 @@ def choose_blocks(
                     for one, r in zip(region, ratio, strict=True)
                 )
             ]
-        flat = values.reshape(-1, values.shape[-1]).astype(np.float64)
+        flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
         inside = np.isfinite(flat).all(axis=1)
         if isinstance(mask, LazyImage):
             own = mask.read(region)[..., 0] != 0
@@ -325,13 +318,41 @@ def choose_blocks(
         if not len(flat):
             continue
         low, high = np.percentile(flat, [2, 98], axis=0)
-        rows.append(np.concatenate([flat.mean(axis=0), flat.std(axis=0), low, high]))
+        mean, spread = flat.mean(axis=0, dtype=np.float64), flat.std(axis=0, dtype=np.float64)
+        rows.append(np.concatenate([mean, spread, low, high]))
         kept.append(place)
         sample.append(flat[:: max(1, flat.size // n_values)])
     if not kept:
         raise InvalidInput("mask: expected pixels to learn from, none of them is within it")
     order = _farthest_first(np.array(rows), n_blocks)
     return [kept[k] for k in order], np.concatenate(sample)
+
+
+def _candidates(
+    shape: Sequence[int], block: Sequence[int], piece: Sequence[int] | None
+) -> list[tuple[int, ...]]:
+    """Return the first pixels of blocks that are spread evenly, with all there are if few.
+
+    Where each is read from the pieces of a file, it lies in one of them, and they are fewer the
+    larger pieces are.
+    """
+    most = _MOST_CANDIDATES
+    if piece is not None:
+        most = min(most, max(_LEAST_CANDIDATES, _MOST_READ // math.prod(piece)))
+    counts = [max(1, n // side) for n, side in zip(shape, block, strict=True)]
+    thin = max(1.0, math.prod(counts) / most)
+    n_wide = max(1, sum(count > 1 for count in counts))
+    counts = [max(1, math.floor(count / thin ** (1 / n_wide))) for count in counts]
+    along: list[list[int]] = []
+    for n, count, side, own in zip(shape, counts, block, piece or shape, strict=True):
+        middles = [(2 * k + 1) * n // (2 * count) for k in range(count)]
+        firsts = [min(max(0, middle - side // 2), n - min(side, n)) for middle in middles]
+        if side <= own < n and thin > 1:
+            ends = [min((middle // own + 1) * own, n) for middle in middles]
+            pairs = zip(firsts, middles, ends, strict=True)
+            firsts = [max(0, min(max(k, m // own * own), end - side)) for k, m, end in pairs]
+        along.append(firsts)
+    return list(itertools.product(*along))
 
 
 def _farthest_first(points: NDArray[np.float64], count: int) -> list[int]:

@@ -41,7 +41,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(cli, scan, tmp_pat
 def test_only_large_images_are_labelled_in_tiles_unasked(cli, scan, tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.asarray(zarr.open_array(scan, mode="r")))
     assert "tiles" not in cli("segment", "a.npy", "-o", "small.ome.zarr", *PLAIN).out
-    monkeypatch.setattr(_large, "_LARGE", 5000)
+    monkeypatch.setattr(_large, "LARGE", 5000)
     assert "1 tile," in cli("segment", "a.npy", "-o", "m.ome.zarr", *PLAIN).out
     assert "tile" not in cli("segment", "a.npy", "-o", "m.tif", *PLAIN).out
     assert "tile" not in cli("segment", "a.npy", "-o", "n.ome.zarr", "--tile", "0", *PLAIN).out

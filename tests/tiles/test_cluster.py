@@ -40,6 +40,27 @@ def die_always(_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def double(item):
+    return 2 * item
+
+
+def test_tasks_may_be_added_while_others_are_done():
+    """More than workers take at a time, each once, whoever does them."""
+    distributed = pytest.importorskip("distributed")
+    settings = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    with (
+        distributed.LocalCluster(**settings, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        for own in (None, client):
+            items, found = deque(range(1, 12)), {}
+            for item, outcome in run_tasks(own, double, items):
+                found[item] = outcome()
+                if item < 100 and item % 4 == 0:
+                    items.appendleft(100 + item)
+            assert found == {n: 2 * n for n in (*range(1, 12), 104, 108)}
+
+
 @pytest.mark.slow
 def test_a_process_that_dies_is_replaced_and_its_task_done_again(tmp_path):
     source = write_zarr(tmp_path / "a.zarr", picture((100, 130)))

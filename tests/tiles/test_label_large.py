@@ -14,7 +14,7 @@ import napari_saf as saf
 from napari_saf.errors import Cancelled
 from napari_saf.io import open_lazily
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob
+from napari_saf.tiles import LargeJob, _plan, iterate_large
 
 COLOURS = np.array([[40, 40, 60], [200, 80, 60], [90, 200, 90]])
 
@@ -450,3 +450,27 @@ def test_names_of_labels_stay_within_the_image(tmp_path, image):
     old = write_zarr(tmp_path / "old.ome.zarr", image, "0.4")
     with pytest.raises(saf.InvalidInput, match=r"older than 0\.5"):
         saf.label_large(old, recipe(), old / "labels" / "kinds")
+
+
+def test_candidates_lie_in_one_piece_of_the_file_each():
+    places = _plan._candidates((10_000, 9_000), (128, 128), (1000, 512))
+    assert 256 <= len(places) <= 4096
+    for row, column in places:
+        assert row // 1000 == (row + 127) // 1000 and column // 512 == (column + 127) // 512
+    assert len(_plan._candidates((10_000, 9_000), (128, 128), (5000, 5000))) <= 256
+    assert _plan._candidates((130, 40), (128, 128), (64, 64)) == [(1, 0)]
+
+
+def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
+    pixels = picture((600, 700))
+    job = LargeJob.of(pixels, recipe(), tile=64, learn_pixels=2**14)
+    seen, order = {}, []
+    for step in iterate_large(job, tmp_path / "m.ome.zarr"):
+        if step.tile is not None:
+            order.append(step.tile)
+            seen[step.plan.coarser(step.tile)] = len(order)
+    assert len(order) == len(set(order)) == step.n_tiles
+    for k, tile in enumerate(order):
+        if tile[0] > 0:
+            assert seen[tile] == k  # right after the last of them
+    assert order.index((1, 0, 0)) <= 4
