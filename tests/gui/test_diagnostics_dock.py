@@ -46,8 +46,8 @@ def settle(qtbot, widget):
 
 def slide(qtbot, widget, place):
     """Move the slider and wait until the labels of that time are on screen."""
-    widget._slider.setValue(place)
-    at_end = place == widget._slider.maximum()
+    widget.slider.setValue(place)
+    at_end = place == widget.slider.maximum()
 
     def is_shown():
         layer = widget.earlier.labels
@@ -92,14 +92,14 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
     slide(qtbot, diagnostics, 3)
     (earlier,) = layers_named(viewer, "at t =")
     assert earlier.visible and not layer.visible
-    assert "step 3" in diagnostics._description.text()
+    assert "step 3" in diagnostics.description.text()
     assert values_at_cursor(diagnostics.plot)["undecided"] == f"{entropy[3]:.3g} nats"
-    own = diagnostics._run.recording.labels[3].labels()[0]
+    own = diagnostics.recorded.recording.labels[3].labels()[0]
     for number, column in enumerate(result.columns, start=1):
         np.testing.assert_array_equal(earlier.data == number, own == column + 1)
         np.testing.assert_allclose(earlier.get_color(number), layer.get_color(number))
 
-    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
     assert layer.visible and not earlier.visible
     np.testing.assert_array_equal(layer.data, before)
     middle = diagnostics.times[-1] / 2
@@ -111,24 +111,24 @@ def test_curves_and_labels_of_a_run_of_another_dock(viewer, diagnostics, dock, r
 
 
 def check_entropy_and_separability(viewer, diagnostics, result, qtbot):
-    slide(qtbot, diagnostics, diagnostics._slider.maximum())
-    diagnostics._entropy.setChecked(True)
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
+    diagnostics.entropy.setChecked(True)
     settle(qtbot, diagnostics)
     (layer,) = layers_named(viewer, "entropy at t =")
     assert layer.data.shape == blocks().shape[:2]
     late = layer.data.mean()
     slide(qtbot, diagnostics, 0)
     assert layer.data.mean() > late and layer.data.max() <= 1
-    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
     diagnostics._apart.expand(animate=False)
     settle(qtbot, diagnostics)
-    features = diagnostics._run.problem.features
+    features = diagnostics.recorded.problem.features
     whole = saf.metrics.class_separability(features, result.labels.ravel())
     apart = diagnostics.separability
     line, rows = apart.summary.text(), table_texts(apart.table)
     assert f"{whole:.3g}" in line
     assert len(rows) == result.n_labels
-    diagnostics._entropy.setChecked(False)
+    diagnostics.entropy.setChecked(False)
     assert not layer.visible
 
 
@@ -138,7 +138,7 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
     before, history = layer.data.copy(), layer.metadata[METADATA_KEY]["history"]
     slide(qtbot, diagnostics, 4)
     at = diagnostics.time
-    later = run(diagnostics, diagnostics._resume.click)
+    later = run(diagnostics, diagnostics.resume_button.click)
     assert result_of(viewer) == layer and layer.visible
     assert np.mean(layer.data == before) >= 0.99
     assert later.status is saf.Status.CONVERGED
@@ -149,10 +149,10 @@ def test_resume_ends_as_the_run_did(viewer, diagnostics, dock, run, qtbot):
 
     before = layer.data.copy()
     viewer.layers["blocks"].data = blocks(16)
-    diagnostics._runs[-1].run.job = dataclasses.replace(
-        diagnostics._runs[-1].job, image_job=dock.input.job()
+    diagnostics.runs[-1].run.job = dataclasses.replace(
+        diagnostics.runs[-1].job, image_job=dock.input.job()
     )
-    run(diagnostics, diagnostics._resume.click)
+    run(diagnostics, diagnostics.resume_button.click)
     assert diagnostics.status.is_error and "expected shape" in diagnostics.status.text
     np.testing.assert_array_equal(layer.data, before)
     np.testing.assert_array_equal(diagnostics.times[-1:], joined.time[-1:])
@@ -175,7 +175,7 @@ def test_regions_in_view_make_room_for_earlier_labels(viewer, diagnostics, dock,
         assert regions.visible
         slide(qtbot, diagnostics, 2)
         assert diagnostics.earlier.labels.visible and not regions.visible
-    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
     assert viewer.layers["blocks [SAF]"].visible and dock.regions.labels_button.isChecked()
 
 
@@ -207,7 +207,7 @@ def test_a_branch_changes_the_scale_of_slices_labelled_by_themselves(
     dock.input.choose(extent="each")
     dock.input.scale.set_value(3)
     run(dock)
-    diagnostics._branch_fold.expand(animate=False)
+    diagnostics.branch_fold.expand(animate=False)
     assert diagnostics.branch.is_shown(diagnostics.branch.scale)
     assert diagnostics.branch.scale.value == 3
     diagnostics.branch.scale.set_value(7)
@@ -223,13 +223,13 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     before = layer.data.copy()
     slide(qtbot, diagnostics, 4)
     assert diagnostics.branch.form is None
-    diagnostics._branch_fold.expand(animate=False)
+    diagnostics.branch_fold.expand(animate=False)
     form = diagnostics.branch.form
     assert "max_labels" not in asked_for(form) and "s" in asked_for(form)
     assert diagnostics.branch.scale.value == dock.input.scale.value
     form.set_values({"s": 0.5})
-    diagnostics._branch_fold.collapse(animate=False)
-    diagnostics._branch_fold.expand(animate=False)
+    diagnostics.branch_fold.collapse(animate=False)
+    diagnostics.branch_fold.expand(animate=False)
     assert diagnostics.branch.form is form
     diagnostics.branch.scale.set_value(9)
     run(diagnostics, diagnostics.branch.button.click)
@@ -238,7 +238,7 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
     assert recipe["parameters"]["s"] == 0.5 and recipe["input"]["window"] == 9
     np.testing.assert_array_equal(layer.data, before)
     assert branch.visible and not layer.visible
-    diagnostics._choice.choose(layer)
+    diagnostics.choice.choose(layer)
     assert diagnostics.time == diagnostics.times[-1]
     slide(qtbot, diagnostics, 0)
     assert layers_named(viewer, "blocks [SAF] at t = 0")
@@ -246,22 +246,22 @@ def test_a_branch_has_a_layer_of_its_own(viewer, diagnostics, dock, run, qtbot):
 
 def test_slide_while_running_then_stop_and_go_on(viewer, diagnostics, dock, long_run, qtbot):
     long_run(dock)
-    qtbot.waitUntil(lambda: len(diagnostics._run.recording.labels) > 4, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: len(diagnostics.recorded.recording.labels) > 4, timeout=TIMEOUT)
     diagnostics._refresh(is_at_end=True)
     slide(qtbot, diagnostics, 1)
     at = diagnostics.time
-    assert not diagnostics._resume.isEnabled()
+    assert not diagnostics.resume_button.isEnabled()
     diagnostics._refresh(is_at_end=diagnostics._is_at_end)
     assert diagnostics.time == at
     stop(qtbot, dock)
-    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
     assert result_of(viewer).visible
 
     stopped_at = diagnostics.times[-1]
     with qtbot.waitSignal(diagnostics.controller.advanced, timeout=TIMEOUT):
-        diagnostics._resume.click()
-    n_before = len(diagnostics._run.recording)
-    qtbot.waitUntil(lambda: len(diagnostics._run.recording) > n_before, timeout=TIMEOUT)
+        diagnostics.resume_button.click()
+    n_before = len(diagnostics.recorded.recording)
+    qtbot.waitUntil(lambda: len(diagnostics.recorded.recording) > n_before, timeout=TIMEOUT)
     stop(qtbot, diagnostics)
     assert diagnostics.times[-1] > stopped_at
     shown = [layer for layer in viewer.layers if layer.visible]
@@ -272,24 +272,24 @@ def test_a_layer_deleted_while_recorded(viewer, diagnostics, dock, long_run, qtb
     long_run(dock)
     with qtbot.waitSignal(dock.controller.finished, timeout=TIMEOUT):
         viewer.layers.remove(result_of(viewer))
-    assert not diagnostics._runs and not len(diagnostics.times)
+    assert not diagnostics.runs and not len(diagnostics.times)
     long_run(dock)
-    qtbot.waitUntil(lambda: len(diagnostics._run.recording.labels) > 1, timeout=TIMEOUT)
+    qtbot.waitUntil(lambda: len(diagnostics.recorded.recording.labels) > 1, timeout=TIMEOUT)
     stop(qtbot, dock)
     slide(qtbot, diagnostics, 0)
     viewer.layers.remove(result_of(viewer))
     settle(qtbot, diagnostics)
     assert [layer.name for layer in viewer.layers] == ["blocks"]
-    assert not len(diagnostics.times) and not diagnostics._resume.isEnabled()
-    assert diagnostics._run is None and not diagnostics._runs
+    assert not len(diagnostics.times) and not diagnostics.resume_button.isEnabled()
+    assert diagnostics.recorded is None and not diagnostics.runs
 
 
 def test_opened_and_closed_while_running(window, viewer, dock, open_dock, long_run, qtbot):
     long_run(dock)
     assert dock.controller.run.recording is None
     diagnostics = open_dock(viewer, DiagnosticsWidget)
-    qtbot.waitUntil(lambda: len(diagnostics._run.recording) > 2, timeout=TIMEOUT)
-    recording = weakref.ref(diagnostics._run.recording)
+    qtbot.waitUntil(lambda: len(diagnostics.recorded.recording) > 2, timeout=TIMEOUT)
+    recording = weakref.ref(diagnostics.recorded.recording)
     viewer.window.remove_dock_widget(diagnostics)
     diagnostics.shut_down()
     assert not run_registry(viewer).watchers
@@ -307,14 +307,14 @@ def test_nothing_is_recorded_when_nobody_looks_or_of_a_sweep(viewer, dock, open_
     diagnostics = open_on(viewer, DiagnosticsWidget)
     history = result_of(viewer).metadata[METADATA_KEY]["history"]
     np.testing.assert_array_equal(diagnostics.times, history.time)
-    assert "not recorded" in diagnostics._description.text()
-    assert not diagnostics._resume.isEnabled()
+    assert "not recorded" in diagnostics.description.text()
+    assert not diagnostics.resume_button.isEnabled()
 
     dock.form.choose("fair")
     dock.input.choose(groups="channel:0")
     dock.form.set_values({"n_clusters": 2})
     run(dock, dock.start_sweep)
-    assert not diagnostics._runs
+    assert not diagnostics.runs
     assert "balance" in values_at_cursor(diagnostics.plot)
 
 
@@ -327,11 +327,11 @@ def test_edits_leave_the_recording_of_the_run_as_it_is(
     prototypes = open_on(viewer, PrototypesWidget)
     for _ in range(2):
         run(prototypes, lambda: prototypes.edit("refine"))
-    assert diagnostics._choice.layer == result
+    assert diagnostics.choice.layer == result
     np.testing.assert_array_equal(diagnostics.times, times)
-    assert diagnostics._resume.isEnabled()
+    assert diagnostics.resume_button.isEnabled()
     slide(qtbot, diagnostics, 1)
-    slide(qtbot, diagnostics, diagnostics._slider.maximum())
+    slide(qtbot, diagnostics, diagnostics.slider.maximum())
     assert result.visible
 
 
@@ -341,10 +341,10 @@ def test_two_recordings_are_kept_and_none_is_left_behind(
     dock.form.set_values({"stop.max_steps": 6})
     for _ in range(3):
         run(dock)
-    assert len(diagnostics._runs) == 2
-    assert diagnostics._choice.count() == 3
+    assert len(diagnostics.runs) == 2
+    assert diagnostics.choice.count() == 3
     slide(qtbot, diagnostics, 2)
-    kept = [part for run in diagnostics._runs for part in (run.recording, run.problem.features)]
+    kept = [part for run in diagnostics.runs for part in (run.recording, run.problem.features)]
     left = [weakref.ref(one) for one in [*kept, layers_named(viewer, "at t =")[0]]]
     del kept
     viewer.window.remove_dock_widget(diagnostics)
@@ -371,7 +371,7 @@ def test_strokes_keep_their_numbers_and_colours(viewer, diagnostics, open_on, qt
     (earlier,) = layers_named(viewer, "at t =")
     assert set(np.unique(earlier.data)) <= {2, 5}
     np.testing.assert_allclose(earlier.get_color(5), result.get_color(5))
-    run(diagnostics, diagnostics._resume.click)
+    run(diagnostics, diagnostics.resume_button.click)
     assert set(np.unique(result.data)) == {2, 5}
 
 

@@ -77,8 +77,8 @@ def test_a_volume_and_its_slices_are_not_mixed(viewer, add_result):
 def test_a_branch_is_hidden_by_the_next_result(viewer, dock, run):
     diagnostics = viewer.window.add_plugin_dock_widget("napari-saf", "Diagnostics")[1]
     run(dock)
-    diagnostics._slider.setValue(0)
-    diagnostics._branch_fold.expand(animate=False)
+    diagnostics.slider.setValue(0)
+    diagnostics.branch_fold.expand(animate=False)
     run(diagnostics, diagnostics.branch.button.click)
     run(dock)
     assert [layer.name for layer in in_sight(viewer)] == ["blocks [SAF] [1]"]

@@ -169,7 +169,7 @@ def test_the_recording_goes_on(viewer, dock, open_dock, run, stop):
     dock.form.set_values(SLOW)
     stop(dock, 0.1)
     result = run(dock, resume(dock))
-    recorded = diagnostics._run.recording.history()
+    recorded = diagnostics.recorded.recording.history()
     np.testing.assert_allclose(recorded.time, result.history.time)
     assert diagnostics.times[0] == 0 and diagnostics.times[-1] == result.history.time[-1]
 
@@ -178,6 +178,6 @@ def test_it_goes_once_another_dock_goes_on_with_the_layer(viewer, dock, open_doc
     diagnostics = open_dock(viewer, DiagnosticsWidget)
     dock.form.set_values(SLOW)
     stop(dock, 0.1)
-    run(diagnostics, diagnostics._resume.click)
+    run(diagnostics, diagnostics.resume_button.click)
     dock.stopped.button.click()
     assert not is_offered(dock) and not dock.controller.is_running

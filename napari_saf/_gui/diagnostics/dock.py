@@ -57,8 +57,8 @@ class DiagnosticsWidget(RunDock):
     def __init__(self, viewer: napari.viewer.Viewer) -> None:
         super().__init__(viewer)
         self.times: NDArray[np.float64] = np.zeros(0)
-        self._runs: list[RecordedRun] = []
-        self._run: RecordedRun | None = None
+        self.runs: list[RecordedRun] = []
+        self.recorded: RecordedRun | None = None
         self._recorded_labels: tuple[RecordedLabels, ...] = ()
         self.plot = CurvePlot()
         self.earlier = EarlierLayers(viewer)
@@ -66,14 +66,14 @@ class DiagnosticsWidget(RunDock):
         self.branch = BranchForm(viewer)
         self._create_controls()
         self._connect(
-            (self._choice.layer_changed, self._show_chosen),
-            (self._choice.activated, self._on_image_changed),
-            (self._slider.valueChanged, self._on_slider_moved),
+            (self.choice.layer_changed, self._show_chosen),
+            (self.choice.activated, self._on_image_changed),
+            (self.slider.valueChanged, self._on_slider_moved),
             (self.plot.moved, self.go_to),
-            (self._entropy.toggled, self._show_entropy),
+            (self.entropy.toggled, self._show_entropy),
             (self._apart.toggled, self._show_separability),
-            (self._branch_fold.toggled, self._show_branch),
-            (self._resume.clicked, lambda: self._continue(is_branch=False)),
+            (self.branch_fold.toggled, self._show_branch),
+            (self.resume_button.clicked, lambda: self._continue(is_branch=False)),
             (self.branch.button.clicked, lambda: self._continue(is_branch=True)),
             (self._timer.timeout, self._on_timer),
             (viewer.layers.events.removed, self._on_layer_removed),
@@ -83,15 +83,15 @@ class DiagnosticsWidget(RunDock):
 
     @property
     def time(self) -> float:
-        place = self._slider.value()
+        place = self.slider.value()
         return float(self.times[place]) if place < len(self.times) else 0.0
 
     def go_to(self, time: float) -> None:
-        self._slider.setValue(self._place_of(time))
+        self.slider.setValue(self._place_of(time))
 
     def _continue(self, *, is_branch: bool) -> None:
         """Go on from the time of the slider as the run did, in its layer, or as a branch of it."""
-        run, recorded = self._run, self._state()
+        run, recorded = self.recorded, self._state()
         if run is None or recorded is None or not self._may_start(run):
             return
         with self.showing_errors():
@@ -113,14 +113,14 @@ class DiagnosticsWidget(RunDock):
         recording = None if began is None else began.record()
         if began is None or recording is None:
             return
-        own_layer = [run for run in self._runs if run.live is began.live]
+        own_layer = [run for run in self.runs if run.live is began.live]
         self._forget_runs(own_layer)
-        self._forget_runs(self._runs[: len(self._runs) - _MOST_RUNS + 1])
+        self._forget_runs(self.runs[: len(self.runs) - _MOST_RUNS + 1])
         before = own_layer[-1] if own_layer else None
         run = RecordedRun(controller, began, recording, before)
-        self._runs.append(run)
-        self._choice.set_others([("the run under way", run)])
-        self._choice.choose(run)
+        self.runs.append(run)
+        self.choice.set_others([("the run under way", run)])
+        self.choice.choose(run)
         self._timer.start()
 
     def run_returned(self, controller: RunController, result: Any) -> None:
@@ -129,43 +129,43 @@ class DiagnosticsWidget(RunDock):
         if run is not None:
             run.label_map, run.before = result.label_map, None
         elif controller.live is not None:
-            self._choice.refresh()
-            self._choice.choose(controller.live.layer)
+            self.choice.refresh()
+            self.choice.choose(controller.live.layer)
 
     def run_ended(self, controller: RunController) -> None:
         run = self._run_of(controller)
         if run is None or self._lifetime.has_ended:
             return
-        was_shown, place = run is self._run and not self._is_at_end, self._slider.value()
+        was_shown, place = run is self.recorded and not self._is_at_end, self.slider.value()
         run.controller = None
         if run.live.layer is None or run.live.is_lost:
             self._forget_runs([run])
         elif run.before is not None:
-            self._runs = [run.before if other is run else other for other in self._runs]
-        under_way = [(f"run {k + 1}", run) for k, run in enumerate(self._runs) if run.is_running]
+            self.runs = [run.before if other is run else other for other in self.runs]
+        under_way = [(f"run {k + 1}", run) for k, run in enumerate(self.runs) if run.is_running]
         if not under_way:
             self._timer.stop()
-        self._choice.set_others(under_way)
-        self._choice.choose(run.live.layer)
-        if was_shown and self._run is run:
-            self._slider.setValue(place)
+        self.choice.set_others(under_way)
+        self.choice.choose(run.live.layer)
+        if was_shown and self.recorded is run:
+            self.slider.setValue(place)
 
     def _create_controls(self) -> None:
-        self._choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
-        self._slider = QSlider(Qt.Orientation.Horizontal, pageStep=1)
-        self._description = QLabel(wordWrap=True)
-        self._resume = create_button("Resume", _RESUME_HELP)
+        self.choice = LayerChoice(self._viewer, Labels, self._may_be_shown)
+        self.slider = QSlider(Qt.Orientation.Horizontal, pageStep=1)
+        self.description = QLabel(wordWrap=True)
+        self.resume_button = create_button("Resume", _RESUME_HELP)
         text = "Show where it is undecided (entropy)"
-        self._entropy = QCheckBox(text, toolTip=_ENTROPY_HELP)
+        self.entropy = QCheckBox(text, toolTip=_ENTROPY_HELP)
         self._timer = QTimer(self, interval=_REFRESH_MILLISECONDS)
         rows = FormSection()
-        rows.add_row("Result", self._choice, "The run to look at.")
-        rows.add_row("Time", self._slider, _TIME_HELP)
+        rows.add_row("Result", self.choice, "The run to look at.")
+        rows.add_row("Time", self.slider, _TIME_HELP)
         self._apart = create_fold("How far apart are the labels?", self.separability)
-        self._branch_fold = create_fold("Branch: go on with other parameters", self.branch)
+        self.branch_fold = create_fold("Branch: go on with other parameters", self.branch)
         self._lay_out(
-            [rows, self._description, self.plot, self._entropy, self._apart, self._branch_fold],
-            [self._resume, self._stop_button],
+            [rows, self.description, self.plot, self.entropy, self._apart, self.branch_fold],
+            [self.resume_button, self._stop_button],
             [],
         )
 
@@ -174,58 +174,58 @@ class DiagnosticsWidget(RunDock):
         self._timer.stop()
         self.branch.release()
         self.earlier.forget(keeps_layers=not self._lifetime.has_window)
-        self._runs, self._run, self._recorded_labels = [], None, ()
+        self.runs, self.recorded, self._recorded_labels = [], None, ()
 
     def _may_start(self, run: RecordedRun) -> bool:
         return not (run.is_running or run.live.is_lost) and run.job.image in self._viewer.layers
 
     def _may_be_shown(self, layer: Labels) -> bool:
-        own = any(run.live.layer == layer and not run.is_running for run in self._runs)
+        own = any(run.live.layer == layer and not run.is_running for run in self.runs)
         return own or _history_of(layer) is not None
 
     def _run_of(self, controller: RunController) -> RecordedRun | None:
-        return next((run for run in self._runs if run.controller is controller), None)
+        return next((run for run in self.runs if run.controller is controller), None)
 
     def _forget_runs(self, runs: list[RecordedRun]) -> None:
         gone = [run for run in runs if not run.is_running]
-        self._runs = [run for run in self._runs if run not in gone]
-        if self._run in gone:
+        self.runs = [run for run in self.runs if run not in gone]
+        if self.recorded in gone:
             self._leave_run()
 
     def _leave_run(self) -> None:
         self.earlier.forget()
         self.branch.release()
-        self._run = None
+        self.recorded = None
 
     def _state(self) -> RecordedState | None:
-        states = () if self._run is None else self._run.recording.states
+        states = () if self.recorded is None else self.recorded.recording.states
         return min(states, key=lambda state: abs(state.time - self.time), default=None)
 
     @property
     def _is_at_end(self) -> bool:
-        return bool(self._slider.value() >= self._slider.maximum())
+        return bool(self.slider.value() >= self.slider.maximum())
 
     def _show_chosen(self, layer: object = None) -> None:
         """Show the run that is chosen, from its end."""
-        chosen = self._choice.value
-        own = [run for run in self._runs if chosen in (run, run.live.layer)]
+        chosen = self.choice.value
+        own = [run for run in self.runs if chosen in (run, run.live.layer)]
         run = own[-1] if own and chosen is not None else None
-        if run is not self._run:
+        if run is not self.recorded:
             self._leave_run()
-            self._entropy.setChecked(False)
-        self._run = run
+            self.entropy.setChecked(False)
+        self.recorded = run
         self._show_branch()
         self._refresh(is_at_end=True)
         self._show_separability()
 
     def _show_branch(self) -> None:
         """Build the form of a branch once it is visible: most runs are not branched."""
-        if self._run is not None and self._branch_fold.isExpanded():
-            self.branch.show_job(self._run.job)
+        if self.recorded is not None and self.branch_fold.isExpanded():
+            self.branch.show_job(self.recorded.job)
 
     def _refresh(self, *, is_at_end: bool) -> None:
         """Show curves, the range of the slider, and what is possible, as they are now."""
-        at, run, layer = self.time, self._run, self._choice.layer
+        at, run, layer = self.time, self.recorded, self.choice.layer
         history = _history_of(layer) if run is None else run.recording.history(_MOST_POINTS)
         self._recorded_labels = () if run is None else run.recording.labels
         self.times = np.zeros(0)
@@ -235,25 +235,25 @@ class DiagnosticsWidget(RunDock):
             recorded = np.array([labels.time for labels in self._recorded_labels])
             self.times = history.time if run is None else recorded
             self.plot.show_curves(history.time, curves_of(history), self._color)
-        with signals_blocked(self._slider):
-            self._slider.setRange(0, max(0, len(self.times) - 1))
-            self._slider.setValue(self._slider.maximum() if is_at_end else self._place_of(at))
+        with signals_blocked(self.slider):
+            self.slider.setRange(0, max(0, len(self.times) - 1))
+            self.slider.setValue(self.slider.maximum() if is_at_end else self._place_of(at))
         self._show_time()
 
     def _place_of(self, time: float) -> int:
         return int(np.abs(self.times - time).argmin()) if len(self.times) else 0
 
     def _color(self, column: int) -> NDArray[np.floating]:
-        if self._run is not None:
-            return self._run.color(column)
-        layer = self._choice.layer
+        if self.recorded is not None:
+            return self.recorded.color(column)
+        layer = self.choice.layer
         columns = [] if layer is None else layer.metadata[METADATA_KEY]["columns"].tolist()
         if column not in columns:
             return np.array([0.5, 0.5, 0.5, 1.0])
         return np.asarray(layer.get_color(columns.index(column) + 1), dtype=float)
 
     def _on_timer(self) -> None:
-        if self._run is not None and self._run.is_running:
+        if self.recorded is not None and self.recorded.is_running:
             # Behind another tab a dock counts as visible, too.
             if not self.visibleRegion().isEmpty():
                 self._refresh(is_at_end=self._is_at_end)
@@ -267,41 +267,41 @@ class DiagnosticsWidget(RunDock):
     def _show_time(self) -> None:
         """Move the cursor to the time of the slider and update its label."""
         self.plot.move_cursor(self.time)
-        self._description.setText(self._describe())
+        self.description.setText(self._describe())
         state = self._state()
         start = "" if state is None else f" from t = {state.time:.3g}"
-        self._resume.setText(f"Resume{start}")
+        self.resume_button.setText(f"Resume{start}")
         self.branch.button.setText(f"Branch{start}")
         self._update_enabled()
 
     def _describe(self) -> str:
-        if self._run is None:
+        if self.recorded is None:
             return _NOT_RECORDED if len(self.times) else _NOTHING
         if not len(self.times):
             return "preparing …"
-        recorded = self._recorded_labels[self._slider.value()]
-        shares = self._run.recording.record(recorded.step).label_shares
+        recorded = self._recorded_labels[self.slider.value()]
+        shares = self.recorded.recording.record(recorded.step).label_shares
         labels = count_labels(int(np.count_nonzero(shares)))
-        last = self._run.recording.record(-1).time
+        last = self.recorded.recording.record(-1).time
         return f"t = {recorded.time:.3g} of {last:.3g}: step {recorded.step}, {labels}"
 
     def _show_labels(self) -> None:
         """Show the labels at the time of the slider; at the end the result itself."""
-        run, place = self._run, self._slider.value()
+        run, place = self.recorded, self.slider.value()
         if run is None or self._is_at_end or place >= len(self._recorded_labels):
             self.earlier.show_result()
             return
         recorded = self._recorded_labels[place]
 
         def show(labels: LabelImage) -> None:
-            if run is self._run and not self._is_at_end:
+            if run is self.recorded and not self._is_at_end:
                 self.earlier.show_labels(run, labels, recorded.time)
 
         self.run_in_background("labels", lambda cancelled: run.labels_at(recorded), show)
 
     def _show_entropy(self) -> None:
-        run, state = self._run, self._state()
-        if not self._entropy.isChecked() or run is None or state is None or run.problem is None:
+        run, state = self.recorded, self._state()
+        if not self.entropy.isChecked() or run is None or state is None or run.problem is None:
             self.earlier.hide_entropy()
             return
         graph = run.problem.graph
@@ -311,14 +311,14 @@ class DiagnosticsWidget(RunDock):
             return image[-1] if isinstance(image, list) else image
 
         def show(image: NDArray[np.floating]) -> None:
-            if run is self._run and self._entropy.isChecked():
+            if run is self.recorded and self.entropy.isChecked():
                 self.earlier.show_entropy(run, image, state.time)
 
         self.run_in_background("entropy", compute, show)
 
     def _show_separability(self) -> None:
         """Compute how far apart labels are, if anybody wants to see it."""
-        run, state = self._run, self._state()
+        run, state = self.recorded, self._state()
         if not self._apart.isExpanded():
             return
         if run is None or state is None or run.problem is None or run.is_running:
@@ -333,7 +333,7 @@ class DiagnosticsWidget(RunDock):
 
         def show(found: tuple[float, NDArray[np.float64]]) -> None:
             whole, pairs = found
-            if run is self._run:
+            if run is self.recorded:
                 numbers = run.shown_numbers(len(pairs))
                 self.separability.show_separability(whole, pairs, numbers, run.color)
 
@@ -341,22 +341,22 @@ class DiagnosticsWidget(RunDock):
 
     def _on_layer_removed(self, event: Any) -> None:
         if event.value == self.earlier.labels:
-            self._slider.setValue(self._slider.maximum())
+            self.slider.setValue(self.slider.maximum())
         self._forget_runs(
-            [run for run in self._runs if event.value in (run.live.layer, run.job.image)]
+            [run for run in self.runs if event.value in (run.live.layer, run.job.image)]
         )
-        self._choice.refresh()
-        if self._run is None:
+        self.choice.refresh()
+        if self.recorded is None:
             self._show_chosen()
 
     def _update_enabled(self) -> None:
         super()._update_enabled()
-        run, state = self._run, self._state()
+        run, state = self.recorded, self._state()
         can_go_on = run is not None and state is not None and self._may_start(run)
-        self._resume.setEnabled(can_go_on)
+        self.resume_button.setEnabled(can_go_on)
         self.branch.button.setEnabled(can_go_on and not self.controller.is_running)
-        self._entropy.setEnabled(state is not None)
-        self._slider.setEnabled(len(self.times) > 1)
+        self.entropy.setEnabled(state is not None)
+        self.slider.setEnabled(len(self.times) > 1)
 
 
 def _history_of(layer: Any) -> History | None:
