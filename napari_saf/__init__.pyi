@@ -66,10 +66,13 @@ from .methods import (
 )
 from .objects import (
     Objects as Objects,
+    Tracks as Tracks,
     load_objects as load_objects,
     object_table as object_table,
     save_objects as save_objects,
+    save_tracks as save_tracks,
     split_objects as split_objects,
+    track_objects as track_objects,
 )
 from .problem import Problem as Problem
 from .recording import Recording as Recording

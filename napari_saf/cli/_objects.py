@@ -13,7 +13,15 @@ from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli._methods import DEBUG, IMAGES, PATH, output, overwrite
 from napari_saf.errors import InvalidInput
-from napari_saf.objects import NECK, SMALLEST, Objects, ObjectStep, save_objects
+from napari_saf.objects import (
+    NECK,
+    SMALLEST,
+    Objects,
+    ObjectStep,
+    save_objects,
+    save_tracks,
+    track_objects,
+)
 from napari_saf.storage import make_folder
 
 _SUFFIXES = {"geojson": ".geojson", "rois": ".zip", "coco": ".json"}
@@ -40,6 +48,9 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--geojson"], is_flag=True, help="Outlines for QuPath."),
     click.Option(["--rois"], is_flag=True, help="Outlines for ImageJ, a set of ROIs."),
     click.Option(["--coco"], is_flag=True, help="Annotations as COCO has them."),
+    click.Option(["--tracks"], type=PATH, metavar="FOLDER",
+                 help="Follow objects along the first axis, frames of a series, and save tracks as "
+                 "the Cell Tracking Challenge has them; the table has their numbers."),
     overwrite("files that are there"),
     DEBUG,
 ]  # fmt: skip
@@ -53,6 +64,7 @@ def objects(
     kinds: Sequence[int],
     uncertainty: Path | None,
     masks: str | None,
+    tracks: Path | None,
     overwrite: bool,
     debug: bool,
     **values: Any,
@@ -64,6 +76,8 @@ def objects(
     """
     io.check_suffix(out, io.TABLE_SUFFIXES)
     paths = _masks(images)
+    if len(paths) > 1 and tracks:
+        raise click.UsageError("--tracks: goes with one mask")
     if len(paths) > 1 and (uncertainty or (pictures and not pictures.is_dir())):
         raise click.UsageError("--image, --uncertainty: a file goes with one mask")
     formats = [suffix for name, suffix in _SUFFIXES.items() if values.pop(name)]
@@ -73,12 +87,18 @@ def objects(
         for path in paths
     }
     sources = [path for path in (*paths, uncertainty) if path is not None]
-    check_outputs([out, *(f for own in files.values() for f in own)], sources, overwrite=overwrite)
+    follows = [] if tracks is None else [tracks / "res_track.txt"]
+    check_outputs(
+        [out, *follows, *(f for own in files.values() for f in own)], sources, overwrite=overwrite
+    )
     make_folder(out.parent)
     doubt = None if uncertainty is None else io.read_image(uncertainty).array
     tables = []
     step = ObjectStep(
-        values["smallest"], values["neck"], tuple(kinds) or None, bool(values["slices"])
+        values["smallest"],
+        values["neck"],
+        tuple(kinds) or None,
+        values["slices"] or tracks is not None,
     )
     for path in paths:
         given = io.read_mask(path)
@@ -93,6 +113,9 @@ def objects(
             axes=given.axes,
             channel_axis=None if picture is None else picture.channel_axis,
         )
+        if tracks is not None:
+            table = _follow(tracks, found, table, given)
+            click.echo(tracks)
         if len(paths) > 1 and table:
             table = {"image": np.full(len(table["object"]), path.name), **table}
         tables.append(table)
@@ -139,6 +162,19 @@ def _save(file: Path, found: Objects, given: io.Labelling) -> None:
         save_objects(file, found)
     else:
         io.save_masks(file, found.labels, scale=given.scale, units=given.units, axes=given.axes)
+
+
+def _follow(
+    folder: Path, found: Objects, table: dict[str, Any], given: io.Labelling
+) -> dict[str, Any]:
+    """Save tracks; return the table with the track of each object, and what that comes from."""
+    tracks = track_objects(found, spacing=None if given.scale is None else given.scale[1:])
+    save_tracks(folder, tracks)
+    numbers = np.zeros(len(found.kinds), int)
+    numbers[tracks.table["object"]] = tracks.table["track"]
+    own = numbers[table["object"]] if table else np.zeros(0, int)
+    parents = np.array([tracks.parents.get(int(one), 0) for one in own], int)
+    return {**table, "track": own, "parent": parents} if table else table
 
 
 def _joined(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -11,3 +11,4 @@ from napari_saf.objects._split import (
     find_parts,
     split_objects,
 )
+from napari_saf.objects._track import Tracks, save_tracks, track_objects

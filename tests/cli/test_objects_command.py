@@ -91,6 +91,24 @@ def test_slices_and_frames_are_gone_through_one_by_one(cli):
     assert [row["frame"] for row in rows("frames.csv")] == ["0", "0", "1", "1"]
 
 
+def test_frames_are_followed(cli, tmp_path):
+    pytest.importorskip("laptrack")
+    save_masks("t.tif", np.stack([np.roll(discs(2), k, axis=0) for k in range(3)]), axes="tyx")
+    outcome = cli("objects", "t.tif", "-o", "t.csv", "--tracks", "res")
+    assert outcome.code == 0, outcome.err
+    assert sorted(path.name for path in (tmp_path / "res").iterdir()) == [
+        "mask000.tif",
+        "mask001.tif",
+        "mask002.tif",
+        "res_track.txt",
+    ]
+    assert [(row["frame"], row["parent"]) for row in rows("t.csv")][::2] == [
+        (str(frame), "0") for frame in range(3)
+    ]
+    assert {row["track"] for row in rows("t.csv")} == {"1", "2"}
+    assert cli("objects", "t.tif", "-o", "u.csv", "--tracks", "res").is_error("res_track")
+
+
 def test_nothing_to_find_and_wrong_input(cli):
     save_masks("none.tif", np.zeros((5, 5), np.uint8))
     outcome = cli("objects", "none.tif", "-o", "t.csv")

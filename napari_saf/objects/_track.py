@@ -1,0 +1,230 @@
+"""Objects followed through the frames of a series: tracks, divisions, gaps, and their files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from napari_saf.arrays import as_whole, own_floats
+from napari_saf.errors import InvalidInput, SafError
+from napari_saf.io import region_table
+from napari_saf.objects._split import Objects
+from napari_saf.storage import atomic_write, make_folder
+
+_REACH = 1.5
+"""Diameters that an object moves from one frame to the next, at most, where nothing is given."""
+_MOST = 2**16 - 1
+"""Numbers in the images of the Cell Tracking Challenge."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Tracks:
+    """Objects of a series by track; made by `track_objects`.
+
+    Attributes
+    ----------
+    objects : Objects
+        The objects of all frames, along the first axis.
+    table : dict of str to array
+        A row for each object, by track and frame: ``track``, ``frame``, ``object``, and where its
+        centroid is along each other axis, in pixels.
+    parents : mapping of int to int
+        The track that divided, by those that it divided into.
+    """
+
+    objects: Objects
+    table: dict[str, NDArray[Any]]
+    parents: Mapping[int, int]
+
+    @property
+    def labels(self) -> NDArray[np.uint32]:
+        """The number of the track at each pixel, 0 for none."""
+        tracks = np.zeros(len(self.objects.kinds), np.uint32)
+        tracks[self.table["object"]] = self.table["track"]
+        return np.asarray(tracks[self.objects.labels])
+
+    @property
+    def layer_data(self) -> tuple[NDArray[np.float64], dict[int, list[int]]]:
+        """Rows (track, frame, y, x) and graph of a Tracks layer of napari."""
+        names = [name for name in self.table if name != "object"]
+        rows = np.stack([self.table[name] for name in names], axis=1).astype(float)
+        return rows, {track: [parent] for track, parent in self.parents.items()}
+
+
+def track_objects(
+    objects: Objects,
+    *,
+    spacing: Sequence[float] | None = None,
+    reach: float | None = None,
+    most_missing: int = 1,
+    divide: bool = True,
+) -> Tracks:
+    """Follow objects through frames with laptrack, by how near they are to each other.
+
+    Parameters
+    ----------
+    objects : Objects
+        Of a series of planes or volumes, split frame by frame: ``split_objects(..., axis=0)``.
+    spacing : sequence of float, optional
+        Size of a pixel along each axis but the first. None: 1.
+    reach : float, optional
+        How far an object may move from one frame to the next, in the unit of the spacing. None:
+        one and a half median diameters.
+    most_missing : int
+        So many frames in which an object is not found do not end its track; 0 or more.
+    divide : bool
+        Whether objects may divide.
+
+    Returns
+    -------
+    Tracks
+
+    Raises
+    ------
+    InvalidInput
+        If the objects are no series, each in one frame, or a number is out of its range.
+    SafError
+        If laptrack is missing.
+
+    Notes
+    -----
+    Linear assignment of the squared distances, first between neighbouring frames, then of the ends
+    of tracks to starts and to divisions (Jaqaman et al., https://doi.org/10.1038/nmeth.1237).
+    """
+    shape = objects.labels.shape
+    if len(shape) not in (3, 4):
+        raise InvalidInput(f"objects: expected a series of planes or volumes, got shape {shape}")
+    missing = as_whole(most_missing)
+    if missing is None or missing < 0:
+        raise InvalidInput(f"most_missing: expected 0 or more, got {most_missing!r}")
+    sides = np.ones(len(shape) - 1) if spacing is None else own_floats(spacing, "spacing")
+    if sides.shape != (len(shape) - 1,) or not (sides > 0).all():
+        raise InvalidInput(f"spacing: expected {len(shape) - 1} sizes above 0, got {spacing!r}")
+    if not objects.labels.any():
+        nothing = {name: np.zeros(0, int) for name in ("track", "frame", "object")}
+        return Tracks(objects, nothing, {})
+    found, places, diameter = _measured(objects, sides)
+    limit = (_REACH * diameter if reach is None else float(reach)) ** 2
+    if not limit > 0:
+        raise InvalidInput(f"reach: expected a number above 0, got {reach!r}")
+    rows, splits = _linked(found, places * sides, limit, missing, divide)
+    order = np.lexsort((rows["frame"], rows["track_id"]))
+    numbers = rows["object"].to_numpy()[order]
+    row_of = np.argsort(found["region"])
+    own = row_of[np.searchsorted(found["region"], numbers, sorter=row_of)]
+    table = {
+        "track": rows["track_id"].to_numpy()[order].astype(int) + 1,
+        "frame": found["frame"][own],
+        "object": numbers,
+    }
+    table |= {name: places[own, k] for k, name in enumerate("zyx"[-len(sides) :])}
+    pairs = splits[["parent_track_id", "child_track_id"]].to_numpy() if len(splits) else []
+    return Tracks(objects, table, {int(child) + 1: int(parent) + 1 for parent, child in pairs})
+
+
+def save_tracks(folder: str | os.PathLike[str], tracks: Tracks) -> list[Path]:
+    """Save tracks as the Cell Tracking Challenge has results: a mask a frame, and a list.
+
+    A track with a gap is written as several, each the parent of the next.
+
+    Parameters
+    ----------
+    folder : path
+        Where ``mask000.tif``, ... and ``res_track.txt`` go; made if it is not there.
+    tracks : Tracks
+        As `track_objects` gives them.
+
+    Returns
+    -------
+    list of path
+
+    Raises
+    ------
+    InvalidInput
+        If there are more than 65,535 tracks.
+    SafError
+        If a file cannot be written.
+    """
+    import tifffile
+
+    track, frame = tracks.table["track"], tracks.table["frame"]
+    is_new = (np.diff(track, prepend=0) != 0) | (np.diff(frame, prepend=-2) > 1)
+    pieces = np.cumsum(is_new)
+    starts = np.flatnonzero(is_new)
+    ends = np.append(starts[1:], len(track))[: len(starts)] - 1
+    if len(starts) > _MOST:
+        raise InvalidInput(f"tracks: expected up to {_MOST}, got {len(starts)}")
+    last = dict(zip(track[ends].tolist(), pieces[ends].tolist(), strict=True))
+    lines, before = [], 0
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        own = int(track[start])
+        parent = (
+            int(pieces[start]) - 1 if own == before else last.get(tracks.parents.get(own, 0), 0)
+        )
+        lines.append(f"{pieces[start]} {frame[start]} {frame[end]} {parent}")
+        before = own
+    numbers = np.zeros(len(tracks.objects.kinds), np.uint16)
+    numbers[tracks.table["object"]] = pieces
+    target, labels = Path(folder), tracks.objects.labels
+    make_folder(target)
+    width = max(3, len(str(len(labels) - 1)))
+    paths = [target / f"mask{k:0{width}d}.tif" for k in range(len(labels))]
+    for path, own_labels in zip(paths, labels, strict=True):
+        with atomic_write(path) as temporary:
+            tifffile.imwrite(temporary, numbers[own_labels], compression="zlib")
+    listing = target / "res_track.txt"
+    with atomic_write(listing) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    return [*paths, listing]
+
+
+def _linked(
+    found: Mapping[str, NDArray[Any]],
+    places: NDArray[np.floating],
+    limit: float,
+    missing: int,
+    divide: bool,
+) -> tuple[Any, Any]:
+    """Return the rows of the objects with the number of their track, and divisions."""
+    try:
+        from laptrack import LapTrack
+    except ImportError as error:
+        raise SafError("tracks need laptrack: pip install 'napari-saf[track]'") from error
+    import pandas
+
+    names = [f"p{axis}" for axis in range(places.shape[1])]
+    frame = pandas.DataFrame(places, columns=names)
+    frame["frame"], frame["object"] = found["frame"], found["region"]
+    # What lies within reach is linked: the defaults take its cost from links that are cheap.
+    alone = dict.fromkeys(("track_start_cost", "track_end_cost", "no_splitting_cost"), 1.05 * limit)
+    alone |= dict.fromkeys(("segment_start_cost", "segment_end_cost"), 1.05 * limit)
+    tracker = LapTrack(
+        **alone,
+        cutoff=limit,
+        gap_closing_cutoff=limit if missing else False,
+        gap_closing_max_frame_count=missing + 1,
+        splitting_cutoff=limit if divide else False,
+    )
+    rows, splits, _ = tracker.predict_dataframe(frame, names, only_coordinate_cols=False)
+    return rows, splits
+
+
+def _measured(
+    objects: Objects, sides: NDArray[np.floating]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64], float]:
+    """Return the table of objects by frame, their centroids in pixels, and the median diameter."""
+    axes = "t" + "zyx"[-len(sides) :]
+    found = region_table(objects.kind_image, regions=objects.labels, axes=axes)
+    if len(np.unique(found["region"])) < len(found["region"]):
+        raise InvalidInput("objects: expected each in one frame; split them with axis=0")
+    places = np.stack([found[f"centroid_{name}_px"] for name in axes[1:]], axis=1)
+    size = np.median(found["pixels"]) * np.prod(sides)
+    n_axes = len(sides)
+    ball = np.pi if n_axes == 2 else 4 / 3 * np.pi
+    return found, places, float(2 * (size / ball) ** (1 / n_axes))

@@ -1,0 +1,129 @@
+"""Tracks of discs that move and divide, as the Cell Tracking Challenge measures them."""
+
+import sys
+
+import numpy as np
+import pytest
+import tifffile
+
+import napari_saf as saf
+
+SIDE, N_FRAMES = 160, 16
+
+
+@pytest.fixture(autouse=True)
+def tracker():
+    pytest.importorskip("laptrack")
+
+
+def moving_discs(seed=0, n_discs=9, missing=0.0):
+    """Frames of numbered discs; the tracks are a list of number, first, last frame and parent."""
+    rng = np.random.default_rng(seed)
+    grid = np.linspace(20, SIDE - 20, 3)
+    places = {k + 1: np.array([grid[k // 3], grid[k % 3]]) for k in range(n_discs)}
+    tracks = {number: [0, 0, 0] for number in places}
+    rows, columns = np.ogrid[:SIDE, :SIDE]
+    truth, seen = np.zeros((2, N_FRAMES, SIDE, SIDE), np.uint16)
+    drift = {}  # of those that have divided, away from each other
+    for t in range(N_FRAMES):
+        if t == 7:
+            for number in (2, 5, 9):
+                middle = places.pop(number)
+                for sign in (-1, 1):
+                    new = max(tracks) + 1
+                    drift[new] = (0, 0.6 * sign)
+                    places[new], tracks[new] = np.add(middle, (0, 8 * sign)), [t, t, number]
+        for number in places:
+            step = rng.normal(drift.get(number, 0), 1.2, 2)
+            places[number] = np.clip(places[number] + step, 9, SIDE - 10)
+            tracks[number][1] = t
+            y, x = places[number]
+            inside = (rows - y) ** 2 + (columns - x) ** 2 <= 36
+            truth[t][inside & (truth[t] == 0)] = number
+            if rng.random() >= missing:
+                seen[t][inside & (truth[t] == number)] = number
+    return truth, seen, tracks
+
+
+def objects_of(frames):
+    return saf.split_objects(frames > 0, axis=0, smallest=1)
+
+
+def test_discs_are_followed_through_gaps_and_divisions():
+    truth, _, expected = moving_discs()
+    tracks = saf.track_objects(objects_of(truth))
+    assert len(set(tracks.table["track"])) == len(expected)
+    assert sorted(map(list(tracks.parents.values()).count, set(tracks.parents.values()))) == [2] * 3
+    for number in np.unique(truth)[1:]:
+        counts = np.bincount(tracks.labels[truth == number])
+        assert counts.max() > 0.95 * counts.sum()
+    rows, graph = tracks.layer_data
+    assert rows.shape[1] == 4 and set(graph) == set(tracks.parents)
+    where = np.round(rows[:, 1:]).astype(int)
+    assert np.array_equal(tracks.labels[tuple(where.T)], rows[:, 0])
+
+
+def test_the_measure_of_the_challenge_is_high_although_discs_are_missed(tmp_path):
+    metrics = pytest.importorskip("ctc_metrics")
+    truth, seen, expected = moving_discs(1, missing=0.02)
+    tracks = saf.track_objects(objects_of(seen))
+    saf.save_tracks(tmp_path / "res", tracks)
+    folder = tmp_path / "gt" / "TRA"
+    folder.mkdir(parents=True)
+    for t, frame in enumerate(truth):
+        tifffile.imwrite(folder / f"man_track{t:03d}.tif", frame)
+    lines = [
+        f"{number} {first} {last} {parent}\n" for number, (first, last, parent) in expected.items()
+    ]
+    (folder / "man_track.txt").write_text("".join(lines))
+    found = metrics.evaluate_sequence(str(tmp_path / "res"), str(tmp_path / "gt"), ["Valid", "TRA"])
+    assert found["Valid"] == 1 and found["TRA"] > 0.97
+
+
+def test_a_track_with_a_gap_is_saved_in_pieces(tmp_path):
+    frames = np.zeros((4, 20, 20), np.uint8)
+    for t in (0, 1, 3):
+        frames[t, 5:10, 5:10] = 1
+    tracks = saf.track_objects(objects_of(frames), most_missing=1)
+    assert set(tracks.table["track"]) == {1}
+    paths = saf.save_tracks(tmp_path, tracks)
+    assert paths[-1].read_text().splitlines() == ["1 0 1 0", "2 3 3 1"]
+    assert [int(tifffile.imread(path).max()) for path in paths[:-1]] == [1, 1, 0, 2]
+    apart = saf.track_objects(objects_of(frames), most_missing=0)
+    assert set(apart.table["track"]) == {1, 2}
+
+
+def test_units_and_volumes():
+    truth, _, _ = moving_discs()
+    objects = objects_of(truth)
+    plain = saf.track_objects(objects)
+    scaled = saf.track_objects(objects, spacing=(0.1, 0.1))
+    assert np.array_equal(plain.labels, scaled.labels)
+    volume = saf.Objects(objects.labels[:, None].repeat(2, axis=1), objects.kinds)
+    assert np.array_equal(saf.track_objects(volume).labels[:, 0] > 0, truth > 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reach": 0}, "reach"),
+        ({"most_missing": -1}, "most_missing"),
+        ({"most_missing": 0.5}, "most_missing"),
+        ({"spacing": (1, 1, 1)}, "spacing"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(saf.InvalidInput, match=message):
+        saf.track_objects(objects_of(moving_discs()[0][:3]), **options)
+
+
+def test_objects_of_several_frames_and_planes_are_refused_and_nothing_has_no_track(monkeypatch):
+    with pytest.raises(saf.InvalidInput, match="frame"):
+        saf.track_objects(saf.split_objects(np.ones((3, 9, 9), int)))
+    with pytest.raises(saf.InvalidInput, match="series"):
+        saf.track_objects(saf.split_objects(np.ones((9, 9), int)))
+    nothing = saf.track_objects(objects_of(np.zeros((3, 5, 5), int)))
+    assert not nothing.labels.any()
+    monkeypatch.setitem(sys.modules, "laptrack", None)
+    with pytest.raises(saf.SafError, match=r"napari-saf\[track\]"):
+        saf.track_objects(objects_of(moving_discs()[0][:3]))
