@@ -182,16 +182,16 @@ def choose_by(
     strokes = grid.spread(seeds[1:])
     if not any(_is_of_many(labels == k, strokes == k) for k in range(1, len(classes))):
         return "object"
-    by_colour = _left_out_accuracy(problem)
+    by_colour = left_out_accuracy(problem)
     if by_colour is None or 1 - by_colour < _LEAST_GAIN or cancelled():
         return "many"
     wanted = choices["texture"].options.features
-    by_texture = _left_out_accuracy(read(dataclasses.replace(options, features=wanted)))
+    by_texture = left_out_accuracy(read(dataclasses.replace(options, features=wanted)))
     assert by_texture is not None
     return "texture" if by_texture - by_colour >= _LEAST_GAIN else "many"
 
 
-def _left_out_accuracy(problem: Problem) -> float | None:
+def left_out_accuracy(problem: Problem) -> float | None:
     """Return the share of left-out strokes that other strokes label right, by features alone.
 
     The mean over strokes; None where a class has one stroke only.
@@ -216,14 +216,26 @@ def _left_out_accuracy(problem: Problem) -> float | None:
 
 def _is_of_many(pixels: NDArray[np.bool_], painted: NDArray[np.bool_]) -> bool:
     """Return whether strokes stand for more than the regions of a class that they touch."""
+    sizes, is_lost = regions_without_stroke(pixels, painted)
+    return int((sizes >= _LEAST_SIZE).sum()) >= (1 if is_lost else _FEWEST_REGIONS)
+
+
+def regions_without_stroke(
+    pixels: NDArray[np.bool_], painted: NDArray[np.bool_]
+) -> tuple[NDArray[np.floating], bool]:
+    """Return the sizes of regions of a class without a stroke, and whether a stroke is alone.
+
+    Sizes are shares of the median size of the regions with a stroke; a stroke is alone, of two or
+    more, if no other is in its regions.
+    """
     regions, count = label_regions(pixels)
     strokes, n_strokes = label_regions(painted, np.ones((3,) * painted.ndim))
     sizes = np.bincount(regions.ravel(), minlength=count + 1)[1:]
     touched = [np.setdiff1d(regions[strokes == k], 0) for k in range(1, n_strokes + 1)]
     if not sum(map(len, touched)):
-        return False
+        return np.empty(0), False
     # In how many strokes a region is.
     visits = np.bincount(np.concatenate(touched), minlength=count + 1)
-    without = sizes[visits[1:] == 0] >= _LEAST_SIZE * np.median(sizes[visits[1:] > 0])
+    without = sizes[visits[1:] == 0] / np.median(sizes[visits[1:] > 0])
     is_lost = n_strokes > 1 and any(len(own) and (visits[own] == 1).all() for own in touched)
-    return int(without.sum()) >= (1 if is_lost else _FEWEST_REGIONS)
+    return without, is_lost
