@@ -20,6 +20,7 @@ from napari_saf.device import Tensor, torch
 from napari_saf.errors import Cancelled
 from napari_saf.flow._affinity import AffinityOperator, Basis
 from napari_saf.flow._simplex import (
+    column_sums,
     columns_first,
     cross_product,
     new_field,
@@ -49,8 +50,8 @@ class AbstractField(ABC):
 
     `like` (n_nodes, ...) gives number of nodes, device and type; `cancelled` is asked before each
     evaluation. Of the last evaluation there are the `assignment` W = softmax(V), the `objective`,
-    and the `overlap` W'W, float64 on the CPU; as rows of W sum to 1, its column sums are the
-    masses W'1. The two fields of `scratch` may be overwritten between evaluations.
+    the `masses` W'1 and the `squares`, the diagonal of W'W, both float64 on the CPU. The two fields
+    of `scratch` may be overwritten between evaluations.
     """
 
     has_costs: ClassVar[bool]
@@ -66,7 +67,7 @@ class AbstractField(ABC):
         self.assignment, one, other = (new_field(like, n_columns) for _ in range(3))
         self.scratch = (one, other)
         self.objective = float("nan")
-        self.overlap = torch.zeros(n_columns, n_columns, dtype=torch.float64)
+        self.masses = self.squares = torch.zeros(n_columns, dtype=torch.float64)
         self.n_evaluations = 0
 
     def __call__(self, v: Tensor, out: Tensor) -> Tensor:
@@ -75,7 +76,6 @@ class AbstractField(ABC):
             raise Cancelled
         self.n_evaluations += 1
         softmax(v, out=self.assignment)  # W
-        self.overlap = cross_product(self.assignment, self.assignment)
         likelihood, mean = self.scratch
         self._write_likelihood(v, likelihood)
         # eq. (2.33) in log coordinates: constants of a node fall out of the softmax.
@@ -84,7 +84,7 @@ class AbstractField(ABC):
 
     @abstractmethod
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
-        """Write V + g(W) / rho into `out` and set the objective; `scratch[1]` is free."""
+        """Write V + g(W) / rho into `out`, set objective and sums; `scratch[1]` is free."""
 
     @abstractmethod
     def planes(self) -> Tensor | None:
@@ -95,8 +95,8 @@ class AbstractField(ABC):
         """
 
     @abstractmethod
-    def factors(self, coefficients: Tensor | None) -> Tensor:
-        """Return what the planes, and then W, are multiplied by, from Phi'W and the overlap."""
+    def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
+        """Return what the planes, and then W, are multiplied by, from W'W and Phi'W."""
 
     @abstractmethod
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
@@ -129,13 +129,14 @@ class AssignmentField(AbstractField):
         # The mean distance of a node to its prototypes, sum_ij W_ij D_ij / n.
         costs = torch.mul(self.assignment, self._distances, out=self.scratch[1])
         self.objective = float(costs.sum()) / len(v)
+        self.masses, self.squares = column_sums(self.assignment)
         torch.add(v, self._distances, alpha=-1 / self._rho, out=out)
 
     def planes(self) -> Tensor:
         self._distances = columns_first(self._distances)
         return self._distances.T
 
-    def factors(self, coefficients: Tensor | None) -> Tensor:
+    def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
         return torch.tensor([-1 / self._rho], dtype=torch.float32)
 
     def keep_columns(self, columns: Tensor) -> None:
@@ -171,16 +172,18 @@ class SelfAssignmentField(AbstractField):
     def _write_likelihood(self, v: Tensor, out: Tensor) -> None:
         w = self.assignment
         product = self._operator.product(w)
-        affinity, own = (
-            factor.to(v.dtype).to(v.device)
-            for factor in self._gradient(product.coefficients, product.quadratic)
-        )
+        gradient = self._gradient(cross_product(w, w), product.coefficients, product.quadratic)
+        affinity, own = (factor.to(v.dtype).to(v.device) for factor in gradient)
         for rows, block in product.basis.plus(v, affinity, out):
             block.addmm_(w[rows], own)
 
-    def _gradient(self, coefficients: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the factors of the basis and of W in grad E_s / rho, and set the objective."""
-        gradient = self_assignment_gradient(self.overlap, quadratic, self._s)
+    def _gradient(
+        self, overlap: Tensor, coefficients: Tensor, quadratic: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the factors of the basis and of W in grad E_s / rho; set objective and sums."""
+        # Rows of W sum to 1.
+        self.masses, self.squares = overlap.sum(dim=0), overlap.diagonal()
+        gradient = self_assignment_gradient(overlap, quadratic, self._s)
         self.objective = gradient.objective
         affinity = coefficients @ gradient.affinity_factor
         return affinity / self._rho, gradient.assignment_factor / self._rho
@@ -191,9 +194,9 @@ class SelfAssignmentField(AbstractField):
             return None
         return operator.planes()
 
-    def factors(self, coefficients: Tensor | None) -> Tensor:
-        assert coefficients is not None
-        return torch.cat(self._gradient(coefficients, coefficients.T @ coefficients)).float()
+    def factors(self, overlap: Tensor, coefficients: Tensor) -> Tensor:
+        quadratic = coefficients.T @ coefficients
+        return torch.cat(self._gradient(overlap, coefficients, quadratic)).float()
 
     def prototypes(self, assignment: Tensor) -> NDArray[np.float32]:
         """Return the representative of every column: weighted means, or (W'W)^+ W'F."""

@@ -265,24 +265,26 @@ class Fused:
         field.n_evaluations += 1
         numbers = np.array([*prediction, *correction], dtype=np.float64)
         self._planes = self._planes[:c] if costs_only else self._planes
-        coefficients, shape = None, self._shape(n, c, seeds)
+        shape, n_sums = self._shape(n, c, seeds), 2 + 2 * c
+        overlap = coefficients = torch.empty(0)
         if not costs_only:
+            n_sums = 2
             sums = self._all(
                 "overlap", self._chunks, (c + 1) * _ROW, 2 + (c + len(self._planes)) * c,
                 [*fields[:3], numbers, self._planes, shape],
             )  # fmt: skip
             both = torch.from_numpy(sums[2:].reshape(-1, c))
-            field.overlap, coefficients = _symmetric(both[:c]), both[c:]
-        factors = field.factors(coefficients).contiguous()
+            overlap, coefficients = both[:c].triu() + both[:c].triu(1).T, both[c:]
+        factors = field.factors(overlap, coefficients).contiguous()
         grid, boxes = self._grid, self._grid.boxes(c)
         sums = self._all(
-            "step", boxes, grid.scratch_size(c, boxes), 2 + c * c,
+            "step", boxes, grid.scratch_size(c, boxes), n_sums,
             [*fields, numbers, self._planes, factors, seeds, grid.weights, grid.offsets, grid.first,
              grid.places, grid.inverse, shape],
         )  # fmt: skip
         if costs_only:
-            field.overlap = _symmetric(torch.from_numpy(sums[2:].reshape(c, c)))
             field.objective = sums[1] / n
+            field.masses, field.squares = torch.from_numpy(sums[2:].reshape(2, c))
         return float(sums[0]) / n
 
     def read(self, v: Tensor, labels: Tensor) -> tuple[float, float, NDArray[np.float64], Tensor]:
@@ -335,11 +337,6 @@ class Fused:
             for helper in helpers:
                 helper.result()
         return np.asarray(sums.sum(axis=0))
-
-
-def _symmetric(upper: Tensor) -> Tensor:
-    """Return the symmetric matrix of which the upper triangle is given."""
-    return upper.triu() + upper.triu(1).T
 
 
 def _pointer(array: Tensor | NDArray[Any] | None) -> ctypes.c_void_p:

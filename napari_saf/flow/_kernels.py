@@ -214,8 +214,7 @@ def weigh(job, tile, z, y, width):
 def correct(job, tile, i, m):
     """S = softmax of the means; V <- V + c1 S0 + c2 S + c3 S', normalised; the error estimate.
 
-    The error is |softmax(V) - softmax(P)|, summed up. Of W = softmax(P) the sums W'W, and of
-    W D.
+    The error is |softmax(V) - softmax(P)|, summed up.
     """
     u, t, c, n, row = job.scratch, tile.t, job.c, job.n, tile.row
     normalize(u, tile.one, t, c, m, row, LEAST_EXPONENT)
@@ -246,7 +245,7 @@ def correct(job, tile, i, m):
 
 @kernel
 def compare(job, tile, i, m):
-    """Sums of |U - W|, W D and W'W over a row, U in buffer one, W in buffer two."""
+    """Sums of |U - W|, and of W D, W and W^2, over a row, U in buffer one, W in buffer two."""
     u, t, c, sums = job.scratch, tile.t, job.c, job.sums
     for j in range(c):
         error = f32(0)
@@ -254,12 +253,15 @@ def compare(job, tile, i, m):
             error += abs(u[tile.one + j * t + x] - u[tile.two + j * t + x])
         sums[0] += error
         if not job.is_self:
-            cost = f32(0)
+            cost, mass, square = f32(0), f32(0), f32(0)
             for x in range(m):
-                cost += u[tile.two + j * t + x] * job.cost[j * job.n + i + x]
+                w = u[tile.two + j * t + x]
+                cost += w * job.cost[j * job.n + i + x]
+                mass += w
+                square += w * w
             sums[1] += cost
-    if not job.is_self:
-        inner(u, tile.two, t, c, m, u, tile.two, t, c, sums, 2, True)
+            sums[2 + j] += mass
+            sums[2 + c + j] += square
 
 
 @kernel

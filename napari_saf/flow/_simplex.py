@@ -79,6 +79,15 @@ def cross_product(left: Tensor, right: Tensor) -> Tensor:
     return total
 
 
+def column_sums(field: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums of a field's columns and of their squares, as `cross_product` does."""
+    sums, squares = torch.zeros(2, field.shape[1], dtype=torch.float64)
+    for rows in row_blocks(field):
+        sums += field[rows].sum(dim=0).cpu()
+        squares += field[rows].square().sum(dim=0).cpu()
+    return sums, squares
+
+
 def with_columns(field: Tensor, n_columns: int) -> Tensor:
     """Return a field's memory as one of other columns, as many as it had when new; undefined."""
     strides = (1, len(field)) if is_columns_first(field) else (n_columns, 1)
