@@ -250,11 +250,11 @@ def volume_table(rounds: int, device: torch.device) -> None:
     z, y, x = np.mgrid[:64, :128, :128]
     truth = z // 32 * 4 + y // 64 * 2 + x // 64
     noise = np.random.default_rng(0).normal(0, 1 / 7, truth.shape)
-    image = np.asarray(truth / 7 + noise, dtype=np.float32)[..., None]
+    image = np.asarray(truth / 7 + noise, dtype=np.float32)
     print(f"\n64 x 128 x 128 voxels with noise, 8 labels\n{WHOLE}")
     late = []
     for window in (3, 5):
-        problem = plain_problem(image, window)
+        problem = saf.Problem.from_image(image, **(PLAIN | {"window": window}))
         for name, s in FLOWS.items():
             method = flow_of(problem, s, 8, device.type)
             title = f"{name}, window {window}"
@@ -267,14 +267,12 @@ def volume_table(rounds: int, device: torch.device) -> None:
 
 def late_changes(title: str, problem: saf.Problem, method: Any, end: saf.Segmentation) -> str:
     """Return a line: the share of the nodes that still change label, in the course of a run."""
-    wanted = [end.n_evaluations * k // 4 for k in (1, 2, 3)]
-    shares, last = [], np.asarray(end.labels)
-    for n_steps in wanted:
-        early = method.run(problem, max_iterations=n_steps)
-        # Labels are numbered by size, which changes: compare columns.
-        columns = [np.asarray(one.columns)[np.asarray(one.labels) - 1] for one in (early, end)]
-        shares.append(f"{100 * float((columns[0] != columns[1]).mean()):.2f}")
-    assert last.shape == np.asarray(early.labels).shape
+    shares, columns = [], np.asarray(end.columns)[np.asarray(end.labels) - 1]
+    for k in (1, 2, 3):
+        early = method.run(problem, max_iterations=end.n_evaluations * k // 4)
+        # Labels are numbered by size, which changes: columns are compared.
+        own = np.asarray(early.columns)[np.asarray(early.labels) - 1]
+        shares.append(f"{100 * float((own != columns).mean()):.2f}")
     return f"| {title} | {' | '.join(shares)} |"
 
 
