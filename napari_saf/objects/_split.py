@@ -264,14 +264,17 @@ def _masks(
 def _basins(
     mask: NDArray[np.bool_], certainty: NDArray[np.floating] | None, sides: NDArray[np.float64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the basins of a mask, 1, 2, ...; their peaks; pairs that touch; saddles between."""
+    """Return the basins of a mask, 1, 2, ...; their peaks; pairs that touch; saddles between.
+
+    What is slow goes through the connected pieces one by one: mostly, there is little in a mask.
+    """
     from skimage.morphology import local_maxima
     from skimage.segmentation import watershed
 
     around = np.ones((3,) * mask.ndim, bool)
-    heights = np.ones(mask.shape, np.float32)
-    if not mask.all():
-        heights = ndimage.distance_transform_edt(mask, sampling=sides).astype(np.float32)
+    pieces, n_pieces = ndimage.label(mask, around)
+    boxes = ndimage.find_objects(pieces)
+    heights = _distances(pieces, boxes, sides)
     if certainty is not None:
         heights *= certainty
     # Averages over pixels of the mask alone.
@@ -284,19 +287,39 @@ def _basins(
     markers, n_basins = ndimage.label(maxima, around)
     peaks = np.zeros(n_basins + 1, np.float32)
     peaks[markers[maxima]] = heights[maxima]
-    pieces, n_pieces = ndimage.label(mask, around)
     own = np.zeros(n_basins + 1, np.int64)
     own[markers[maxima]] = pieces[maxima]
-    # A piece with one maximum is one basin: the watershed, which is slow, is for the others.
     basins = np.zeros(n_pieces + 1, np.int32)
     basins[own[1:]] = np.arange(1, n_basins + 1)
-    is_crowded = np.bincount(own[1:], minlength=n_pieces + 1) > 1
-    found, crowded = basins[pieces], is_crowded[pieces]
-    if crowded.any():
-        flooded = watershed(-heights, np.where(crowded, markers, 0), around, mask=crowded)
-        found[crowded] = flooded[crowded]
-    pairs, saddles = _saddles(np.where(crowded, found, 0), heights)
-    return found, peaks[1:], pairs, saddles
+    crowded = np.bincount(own[1:], minlength=n_pieces + 1) > 1
+    basins[crowded] = 0  # what has one maximum is one basin
+    flooded = np.zeros(mask.shape, np.int32)
+    for piece in np.flatnonzero(crowded):
+        box = boxes[piece - 1]
+        inside = pieces[box] == piece
+        starts = np.where(inside, markers[box], 0)
+        flooded[box] += watershed(-heights[box], starts, around, mask=inside)
+    pairs, saddles = _saddles(flooded, heights)
+    return basins[pieces] + flooded, peaks[1:], pairs, saddles
+
+
+def _distances(
+    pieces: NDArray[np.integer], boxes: Sequence[tuple[slice, ...]], sides: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return how far pixels of connected pieces are from the next that is in none."""
+    distances = np.zeros(pieces.shape, np.float32)
+    for piece, box in enumerate(boxes, start=1):
+        # Around each a frame of what is in none, but not where the image ends.
+        ends = zip(box, pieces.shape, strict=True)
+        frame = [(int(own.start > 0), int(own.stop < side)) for own, side in ends]
+        inside = np.pad(pieces[box] == piece, frame)
+        found = np.ones(inside.shape)
+        if not inside.all():
+            found = ndimage.distance_transform_edt(inside, sampling=sides)
+        shown = zip(frame, inside.shape, strict=True)
+        inner = tuple(slice(first, side - last) for (first, last), side in shown)
+        distances[box] += np.where(inside, found, 0)[inner]
+    return distances
 
 
 def _saddles(
