@@ -486,7 +486,7 @@ def test_bad_tasks_are_refused(name, features, seeds, said):
     ("scatter", "said"),
     [
         (np.eye(3), r"within_scatter: expected finite numbers of shape \(2, 2\)"),
-        (np.full((2, 2), np.inf), "within_scatter: expected finite"),
+        (np.full((2, 2), np.inf), "within_scatter: expected an array of finite"),
         (np.array([[1.0, 0.5], [0.0, 1.0]]), "within_scatter: expected a symmetric"),
         (np.diag([1.0, -1.0]), "within_scatter: expected eigenvalues >= 0, got -1"),
     ],
