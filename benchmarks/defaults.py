@@ -46,6 +46,7 @@ from sklearn.cluster import KMeans
 import napari_saf as saf
 from napari_saf._gui.forms.image_input import DEFAULT_OPTIONS
 from napari_saf.methods import run_to_end
+from napari_saf.methods._flow import _LEFT
 from napari_saf.metrics import segmentation_covering
 from napari_saf.points import global_means
 from napari_saf.regions import USUAL_LEVEL
@@ -262,7 +263,10 @@ def nested(count: int | None) -> None:
         print(f"fold {fold + 1}: {names[best]}, level {LEVELS[level]:.2f}")
         own = folds == fold
         held_out[own] = table[own][:, best][:, [level, -1]]
-    now = names.index(("texture", 13, 0.3))
+    options = problem_of(items[0][1]).options
+    assert options is not None
+    defaults = (options.features, options.window, _LEFT)
+    now = next(k for k, name in enumerate(names) if name == defaults)
     usual = int(np.abs(LEVELS - USUAL_LEVEL).argmin())
     best, level = _best(table, kinds)
     print(f"best of all: {names[best]}, level {LEVELS[level]:.2f}\n{'covering':24} held out")
@@ -275,7 +279,7 @@ def nested(count: int | None) -> None:
         rows, at = kinds == kind, ((usual, level), (-1, -1))[column]
         ours, tuned = (table[rows, k, a] for k, a in zip((now, best), at, strict=True))
         print(
-            f"{title:24} {_mean(held_out[rows, column])}; defaults {_mean(ours)}, less by "
+            f"{title:24} {_mean(held_out[rows, column])}; defaults {_mean(ours)}, ahead by "
             f"{_mean(held_out[rows, column] - ours)}; best of all {_mean(tuned)}"
         )
 
