@@ -2,6 +2,7 @@
 
 python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512]
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
+python benchmarks/large.py --speed [--labels 16]
 
 Mosaics of photographs, and a stack of three-dimensional noise, labelled by the assignment
 flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and with steps
@@ -67,11 +68,19 @@ def stack() -> Image:
     return np.asarray(np.clip(noisy, 0, 255).astype(np.uint8))
 
 
-def plan_of(image: Image, window: int, features: str, tile: int) -> tuple[LargeJob, Plan]:
+def plan_of(
+    image: Image,
+    window: int,
+    features: str,
+    tile: int,
+    weights: str = "uniform",
+    n_labels: int = N_PROTOTYPES,
+) -> tuple[LargeJob, Plan]:
     """Return the plan for prototypes that are means of the features of the image."""
-    options = ImageOptions(features, window, "uniform", max_side=None, scaling=(0, 255))  # type: ignore[arg-type]
+    known: dict[str, Any] = {"features": features, "window": window, "weights": weights}
+    options = ImageOptions(**known, max_side=None, scaling=Scaling(0, 255))
     nodes = saf.Problem.from_image(image, **options.arguments()).features
-    means = sampled_means(nodes, N_PROTOTYPES).astype(np.float32)
+    means = sampled_means(nodes, n_labels).astype(np.float32)
     job = LargeJob.of(image, saf.PrototypeSet(means, options=options), tile=tile)
     return job, job.plan()
 
@@ -133,6 +142,42 @@ def seams(n_mosaics: int, windows: list[int], tiles: list[int]) -> None:
                 f" {least[2]:7.3f} {mean[2]:7.3f} {most[3]:6.2f}",
                 flush=True,
             )
+
+
+def speed(n_labels: int) -> None:
+    """Print what a pixel of a tile takes, and a random forest on features of several scales."""
+    from skimage.feature import multiscale_basic_features
+    from sklearn.ensemble import RandomForestClassifier
+
+    image = mosaic(0)
+    print("processor time of a tile of 512 x 512, us a pixel (and of it, of torch's)")
+    for features, window, weights in (("lab", 3, "uniform"), ("lab", 9, "uniform"),
+                                      ("texture", 13, "contrast")):  # fmt: skip
+        _, plan = plan_of(image, window, features, 512, weights, n_labels)
+        region = plan.surroundings(plan.region((0, 1)))
+        spent = []
+        for own in (plan, plan.model_copy(update={"kernels": ""})):
+            own.label(image[region], None)
+            began = time.process_time()
+            own.label(image[region], None)
+            spent.append((time.process_time() - began) * 1e6 / 512**2)
+        print(f"  {features:8} window {window:2} {weights:8} {spent[0]:6.2f} ({spent[1]:.2f})")
+    labels, crop = plan.label(image[region], None), image[region]
+
+    def described() -> Image:
+        found = multiscale_basic_features(crop, channel_axis=-1, workers=1)
+        return np.asarray(found.reshape(-1, found.shape[-1]))
+
+    chosen = np.random.default_rng(0).choice(labels.size, 5000, replace=False)
+    forest = RandomForestClassifier(100, n_jobs=1, random_state=0)
+    forest.fit(described()[chosen], labels.ravel()[chosen])
+    began = time.process_time()
+    values = described()
+    middle = time.process_time()
+    forest.predict(values)
+    ended = time.process_time()
+    parts = [(one * 1e6) / labels.size for one in (middle - began, ended - middle)]
+    print(f"  random forest, 100 trees: {sum(parts):.2f}, features {parts[0]:.2f} of it")
 
 
 def sheet(path: Path, side: int) -> None:
@@ -204,12 +249,16 @@ def main() -> None:
     parser.add_argument("--windows", type=int, nargs="+", default=[3, 9, 21])
     parser.add_argument("--tiles", type=int, nargs="+", default=[128, 256, 512])
     parser.add_argument("--sizes", type=int, nargs="+", metavar="SIDE")
+    parser.add_argument("--speed", action="store_true")
     parser.add_argument("--labels", type=int, default=16)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run is not None:
         run(given.run, given.labels)
+        return
+    if given.speed:
+        speed(given.labels)
         return
     if given.sizes is not None:
         sizes(given.sizes, given.labels, given.folder)

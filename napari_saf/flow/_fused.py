@@ -69,6 +69,11 @@ def kernels() -> dict[str, Callable[..., None]] | None:
     return None
 
 
+def kernels_key() -> str:
+    """Return a name for the machine code that steps flows here; empty where torch does."""
+    return "" if kernels() is None else _target().stem
+
+
 @functools.cache
 def _target() -> Path:
     """Return where the machine code for this processor is kept."""

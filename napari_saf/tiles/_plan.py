@@ -20,7 +20,13 @@ from napari_saf import storage
 from napari_saf.arrays import check_window
 from napari_saf.errors import InvalidInput
 from napari_saf.features import REACH, Scaling
-from napari_saf.flow import AdamsBashforthMoulton, AdamsSchedule, StoppingRule
+from napari_saf.flow import (
+    AdamsBashforthMoulton,
+    AdamsSchedule,
+    StoppingRule,
+    kernels_key,
+    wait_for_kernels,
+)
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.input import ImageOptions, contrast_noise, prepare_images
 from napari_saf.io import LazyImage, PrototypeSet, Recipe, Region, label_axes, with_taught
@@ -58,6 +64,7 @@ class Plan(storage.VersionedModel):
     source: dict[str, Any]
     recipe: dict[str, Any]
     steps: list[float]
+    kernels: str
     noise: list[float] | None
     shape: list[int]
     axes: str
@@ -74,7 +81,7 @@ class Plan(storage.VersionedModel):
         assert isinstance(flow, AssignmentFlow)
         return dataclasses.replace(
             flow,
-            stepper=AdamsSchedule(tuple(self.steps)),
+            stepper=AdamsSchedule(tuple(self.steps), self.kernels),
             stop=StoppingRule(entropy=0, changed=0, max_steps=max(1, len(self.steps))),
         )
 
@@ -165,6 +172,7 @@ def make_plan(
     request: dict[str, Any],
 ) -> Plan:
     """Learn what a recipe asks for from blocks of an image; see `label_large`."""
+    wait_for_kernels()
     recipe = _checked(recipe if recipe.method.labels_are_given else recipe.for_others())
     options = _resolved(recipe, image)
     window = check_window(options.window, image.shape)  # type: ignore[arg-type]
@@ -207,6 +215,7 @@ def make_plan(
         source=image.state,
         recipe=with_taught(plain | {"input": options.to_plain()}, taught),
         steps=np.diff(history.time).tolist(),
+        kernels=kernels_key(),
         noise=noise,
         shape=list(image.shape),
         axes=label_axes(len(image.shape), image.axes or None, None, None).names,

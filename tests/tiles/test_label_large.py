@@ -474,3 +474,19 @@ def test_coarse_levels_follow_the_tiles_that_they_are_made_of(tmp_path):
         if tile[0] > 0:
             assert seen[tile] == k  # right after the last of them
     assert order.index((1, 0, 0)) <= 4
+
+
+def test_tiles_are_computed_as_the_plan_says_or_not_at_all(tmp_path, image, monkeypatch):
+    job = LargeJob.of(np.tile(image, (2, 2, 1)), recipe(), tile=192)
+    plan = job.plan()
+    work = job.work(plan, tmp_path, is_sent=False)
+    region = plan.region((0, 0))
+    labels = work.label(region)
+    if not plan.kernels:
+        pytest.skip("no compiled kernels on this machine")
+    monkeypatch.setenv("NAPARI_SAF_KERNELS", "0")
+    with pytest.raises(saf.ComputeError, match="another processor"):
+        work.label(region)
+    by_torch = job.plan()
+    assert by_torch.kernels == ""
+    assert (job.work(by_torch, tmp_path, is_sent=False).label(region) == labels).mean() > 0.9999
