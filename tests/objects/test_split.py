@@ -115,6 +115,13 @@ def test_one_disc_stays_one_object_also_at_the_border():
             assert saf.split_objects(labels, smallest=1).labels.max() == 1
 
 
+def test_small_holes_part_nothing():
+    labels = disc((61, 61), (30, 30), 24).astype(int)
+    labels[20:23, 24:28] = labels[36:39, 31:34] = labels[30, 15] = 0
+    objects = saf.split_objects(labels)
+    assert np.array_equal(objects.labels, labels)
+
+
 def test_uncertain_pixels_part_what_has_no_neck():
     labels, uncertainty = np.zeros((30, 60), int), np.zeros((30, 60))
     labels[5:25, 5:55] = 3
