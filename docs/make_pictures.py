@@ -136,6 +136,26 @@ def make_export_picture() -> None:
     viewer.close()
 
 
+def make_objects_picture() -> None:
+    """Take a picture of the Objects dock with the coins, one of them chosen."""
+    viewer, dock = open_dock("coins")
+    dock.form.set_values({"max_labels": 2})
+    dock.start()
+    wait_for_run(dock)
+    frame, objects = viewer.window.add_plugin_dock_widget("napari-saf", "Objects", tabify=True)
+    wait_until(lambda: not objects.is_calculating)
+    objects.start()
+    wait_until(lambda: not objects.is_busy)
+    objects.smallest.setValue(300)
+    wait_until(lambda: not objects.is_calculating)
+    wait(1)
+    objects.table.filter.measure.choose("eccentricity")
+    objects.table.select([8])
+    frame.raise_()
+    take(viewer, "objects_dock.png")
+    viewer.close()
+
+
 def make_dictionary_picture() -> None:
     """Take a picture of the Patch dictionary dock after it has learned from half a wall."""
     viewer = napari.Viewer()
@@ -334,6 +354,7 @@ MAKERS = {
     "dock": make_dock_picture,
     "segment": make_segment_pictures,
     "export": make_export_picture,
+    "objects": make_objects_picture,
     "dictionary": make_dictionary_picture,
     "stack": make_stack_pictures,
     "fairness": make_fairness_picture,

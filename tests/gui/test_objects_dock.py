@@ -185,6 +185,23 @@ def test_stacks_are_split_as_volumes_or_slice_by_slice(model, open_on, settle):
     assert len(dock.table.model.table["slice"]) == 9
 
 
+def test_frames_are_followed_into_a_layer_of_tracks(model, open_on, settle):
+    pytest.importorskip("laptrack")
+    frames = np.stack([np.roll(discs(), k, axis=0) for k in range(3)])
+    model.add_labels(frames, name="series", scale=(1, 0.5, 0.5))
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    split(dock, settle)
+    assert not dock.buttons["track"].isEnabled()  # a volume
+    dock.slices.setChecked(True)
+    settle(dock)
+    dock.buttons["track"].click()
+    settle(dock)
+    tracks = model.layers["series [Tracks]"]
+    assert len(np.unique(tracks.data[:, 0])) == 3 and len(tracks.data) == 9
+    assert np.allclose(tracks.scale, (1, 0.5, 0.5))
+
+
 def test_a_layer_that_goes_takes_its_objects_along(dock, model, settle):
     layer = split(dock, settle)
     model.layers.remove(layer)

@@ -29,32 +29,25 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.objects.source import KindList, Measures, Source
+from napari_saf._gui.objects.source import HELP, SAVE_FILTER, KindList, Measures, Source
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.io import count_labels
-from napari_saf.objects import NECK, SMALLEST, ObjectEditor, Objects, ObjectStep, Parts
+from napari_saf.objects import (
+    NECK,
+    SMALLEST,
+    ObjectEditor,
+    Objects,
+    ObjectStep,
+    Parts,
+    Tracks,
+    track_objects,
+)
 
 OBJECTS_KEY = "napari_saf_objects"
 """Entry of the metadata of a layer of objects."""
 _PATIENCE = 60
 """Milliseconds without a change after which objects are shown anew."""
 _MOST_SMALLEST, _MOST_NECK = 500, 50
-_HELP = {
-    "split": "Find the single objects of the ticked kinds.",
-    "merge": "Make one object of the chosen ones (same kind).",
-    "cut": "Then draw a line across an object in the image: it is cut there.",
-    "delete": "Take the chosen objects away.",
-    "new": "Paint a new object, of the first ticked kind, with napari's brush.",
-    "keep": "Take away all objects but those that the table shows.",
-    "undo": "Take the last correction back.",
-    "redo": "Do again what was taken back.",
-    "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
-    "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
-}
-_FILTER = (
-    "Table (*.csv *.parquet);;QuPath (*.geojson);;ImageJ ROIs (*.zip);;COCO (*.json);;"
-    "Mask (*.tif *.png *.npy *.ome.zarr)"
-)
 _NO_LABELS = "no labels: run Segment, or open a Labels layer"
 _LOST = "press Split to start again: corrections would be lost"
 
@@ -105,12 +98,9 @@ class ObjectsWidget(RunDock):
         rows.add_row("Image", self.image, "For the brightness of each object.")
         rows.add_row("Kinds", self.kinds, "The labels that consist of single objects.")
         rows.add_row("Slices", self.slices, "Split and measure each slice alone, not the volume.")
-        smallest = "Pixels: what is smaller joins the object that it touches, or is left out."
-        rows.add_row("Smallest", self.smallest, smallest)
-        neck = "Per cent by which a neck is narrower than the narrower of two parts, at least."
-        advanced.add_row("Neck, %", self.neck, neck)
-        uncertain = "Where labels are uncertain (0 to 1), objects are split, too."
-        advanced.add_row("Uncertainty", self.uncertainty, uncertain)
+        rows.add_row("Smallest", self.smallest, HELP["smallest"])
+        advanced.add_row("Neck, %", self.neck, HELP["neck"])
+        advanced.add_row("Uncertainty", self.uncertainty, HELP["uncertainty"])
         self._rows = rows
         slots: dict[str, Callable[[], object]] = {
             "merge": lambda: self._edit("merged", lambda e: e.merge(self.table.selected)),
@@ -122,15 +112,17 @@ class ObjectsWidget(RunDock):
             "redo": lambda: self._edit("done again", ObjectEditor.redo),
             "save": self._ask_to_save,
             "split": self.start,
+            "track": self.track,
         }
         self.buttons: dict[str, QPushButton] = {
-            name: create_button(name.capitalize(), _HELP[name], lambda *_, slot=slot: slot())
+            name: create_button(name.capitalize(), HELP[name], lambda *_, slot=slot: slot())
             for name, slot in slots.items()
         }
         self.buttons["cut"].setCheckable(True)
         self.buttons["keep"].setText("Keep these")
         self.buttons["save"].setText("Save …")
         own = [self.buttons[name] for name in slots]
+        rows.add_row("Frames", self.buttons["track"], HELP["track"])
         fold = create_fold("Advanced", advanced)
         below = [self.counts, create_row(*own[:4]), self.table, create_row(*own[4:8])]
         self._lay_out([rows, fold], [own[8], self._stop_button], below)
@@ -337,19 +329,40 @@ class ObjectsWidget(RunDock):
         where[list(self._source.axes)] = place
         center_on(self._viewer, self.layer, tuple(where.tolist()), only_if_hidden=True)
 
+    def track(self) -> None:
+        """Follow objects through slices, and show their tracks as a layer."""
+        source = self._source
+        if self.editor is None or source is None:
+            return
+        objects, spacing = self._copy(), source.placed["scale"][1:]
+        self.begin_task(
+            "following",
+            lambda report, cancelled: track_objects(objects, spacing=spacing),
+            partial(self._show_tracks, source),
+        )
+
+    def _show_tracks(self, source: Source, tracks: Tracks) -> None:
+        rows, graph = tracks.layer_data
+        own, layer = list(source.axes), source.layer
+        name = f"{layer.name.partition(' [')[0]} [Tracks]"
+        placed = {key: getattr(layer, key)[own] for key in ("scale", "translate")}
+        placed["units"] = [layer.units[axis] for axis in own]
+        self._viewer.add_tracks(rows, graph=graph, name=name, **placed)
+        self.status.show_progress(1.0, f"{len(np.unique(rows[:, 0]))} tracks")
+
     def save_to(self, path: str) -> None:
         """Save the objects as the ending says; .csv where there is none."""
         if self.editor is None or self._source is None:
             return
         save = partial(self._source.save, Path(path), self._copy(), self.table.model.table)
-        self.begin_task("saving", lambda report, cancelled: save(), self._on_saved)
-
-    def _on_saved(self, path: Path) -> None:
-        self.status.show_progress(1.0, f"saved {path.name}")
+        said = self.status.show_progress
+        self.begin_task("saving", lambda *_: save(), lambda path: said(1.0, f"saved {path.name}"))
 
     def _ask_to_save(self) -> None:
         base = "objects" if self._source is None else self._source.layer.name.partition(" [")[0]
-        ask_for_path(self, "Save objects", str(Path.home() / f"{base}.csv"), _FILTER, self.save_to)
+        ask_for_path(
+            self, "Save objects", str(Path.home() / f"{base}.csv"), SAVE_FILTER, self.save_to
+        )
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer
@@ -359,7 +372,8 @@ class ObjectsWidget(RunDock):
         self.drop_background("kinds")
         self.kinds.clear()
         if labels is not None:
-            self._rows.show_row(self.slices, len(squeezed_axes(labels)) > 2)
+            for field in (self.slices, self.buttons["track"]):
+                self._rows.show_row(field, len(squeezed_axes(labels)) > 2)
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             pixels = Pixels(pixels_of(labels), (slice(None),) * labels.ndim)
             self.run_in_background(
@@ -399,7 +413,7 @@ class ObjectsWidget(RunDock):
         reason = _NO_LABELS if self.labels.layer is None else ""
         if not reason and self.kinds.count() and not self.kinds.ticked:
             reason = "no kind is ticked"
-        self._offer(self.buttons["split"], reason, _HELP["split"], is_free)
+        self._offer(self.buttons["split"], reason, HELP["split"], is_free)
         n_chosen, has_some = len(self.table.selected), editor is not None and is_free
         is_filtered = self.table.filter.measure.value is not None
         able = {
@@ -408,8 +422,9 @@ class ObjectsWidget(RunDock):
             "keep": is_filtered,
             "undo": editor is not None and editor.can_undo,
             "redo": editor is not None and editor.can_redo,
+            "track": self._source is not None and self._source.placed["axis"] == 0,
         }
-        for name in ("merge", "cut", "delete", "new", "keep", "undo", "redo", "save"):
+        for name in ("merge", "cut", "delete", "new", "keep", "undo", "redo", "track", "save"):
             self.buttons[name].setEnabled(has_some and able.get(name, True))
 
     def _release(self) -> None:

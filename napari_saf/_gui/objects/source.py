@@ -31,6 +31,26 @@ from napari_saf.objects import (
 Cancelled = Callable[[], bool]
 Measures = dict[str, NDArray[Any]]
 _MOST_ROWS, _ROW_HEIGHT = 3, 20
+HELP = {
+    "smallest": "Pixels: what is smaller joins the object that it touches, or is left out.",
+    "neck": "Per cent by which a neck is narrower than the narrower of two parts, at least.",
+    "uncertainty": "Where labels are uncertain (0 to 1), objects are split, too.",
+    "split": "Find the single objects of the ticked kinds.",
+    "merge": "Make one object of the chosen ones (same kind).",
+    "cut": "Then draw a line across an object in the image: it is cut there.",
+    "delete": "Take the chosen objects away.",
+    "new": "Paint a new object, of the first ticked kind, with napari's brush.",
+    "keep": "Take away all objects but those that the table shows.",
+    "undo": "Take the last correction back.",
+    "redo": "Do again what was taken back.",
+    "track": "Follow objects through the slices, frames of a series (needs laptrack).",
+    "save": "Save as table (.csv, .parquet), for QuPath (.geojson), ImageJ (.zip), COCO (.json) "
+    "or as a mask (.tif, .png, .npy, .ome.zarr): the ending says which.",
+}
+SAVE_FILTER = (
+    "Table (*.csv *.parquet);;QuPath (*.geojson);;ImageJ ROIs (*.zip);;COCO (*.json);;"
+    "Mask (*.tif *.png *.npy *.ome.zarr)"
+)
 _KNOWN = (*TABLE_SUFFIXES, *OBJECT_SUFFIXES, *MASK_SUFFIXES)
 
 
