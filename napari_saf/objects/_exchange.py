@@ -36,6 +36,8 @@ from napari_saf.storage import (
 OBJECT_SUFFIXES = (".geojson", ".zip", ".json")
 """GeoJSON, an ImageJ ROI set, COCO."""
 _MOST_BYTES = 2**30
+_MOST_NUMBER, _FARTHEST = 2**24, 2.0**31
+"""The largest number of an object, and coordinate, that a file may have."""
 _MOVE, _LINE, _CLOSE = 0.0, 1.0, 4.0
 """How a path of ImageJ goes on."""
 
@@ -95,7 +97,7 @@ def load_objects(path: str | os.PathLike[str], shape: Sequence[int] | None = Non
     Parameters
     ----------
     path : path
-        See `save_objects`; of COCO the first image, or as many as the shape has planes.
+        See `save_objects`. Several images of COCO, of one size, are planes.
     shape : sequence of int, optional
         Shape of the image. None: that of the file, or as large as the outlines are.
 
@@ -162,25 +164,29 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
         raise InvalidInput(f"shape: expected 2 or 3 sides of 1 or more, got {shape}")
     check_room(8 * math.prod(shape))
     labels = np.zeros(shape, np.uint32)
-    planes = dict(_planes(labels))
+    planes = labels.reshape(-1, math.prod(shape[-2:]))
     names = {one.kind: one.name for one in reversed(shapes) if one.kind}
     known = {name: kind for kind, name in names.items()}
     numbers = itertools.count(1 + max((one.number for one in shapes), default=0))
     owners: dict[int, int] = {}
+    seen = set[int]()
     n_shared = 0
     for one in shapes:
-        if one.plane not in planes:
+        if not 0 <= one.plane < len(planes):
             raise InvalidInput(f"an outline lies in plane {one.plane} of {len(planes)}")
-        plane = planes[one.plane].reshape(-1)
+        if not 0 <= one.number <= _MOST_NUMBER or one.kind < 0:
+            raise InvalidInput(f"expected numbers up to {_MOST_NUMBER}, got {one.number}")
+        plane = planes[one.plane]
         places = _pixels(one.rings, labels.shape[-2:]) if one.places is None else one.places
         free = places[plane[places] == 0]
         n_shared += len(places) - len(free)
         number = one.number or next(numbers)
         plane[free] = number
+        seen |= {number} if len(free) else set()
         kind = one.kind or known.setdefault(one.name, 1 + max(known.values(), default=0))
         owners[number], names[kind] = kind, one.name
-    kinds = np.zeros(int(labels.max(initial=0)) + 1, np.int64)
-    present = [number for number in np.unique(labels).tolist() if number]
+    present = sorted(seen)
+    kinds = np.zeros(1 + max(present, default=0), np.int64)
     kinds[present] = [owners[number] for number in present]
     notes = [f"{n_shared} pixels lie in several outlines: they belong to the first"] * (
         n_shared > 0
@@ -192,13 +198,29 @@ def _draw(shapes: Sequence[_Shape], shape: tuple[int, ...] | None) -> Objects:
 
 def _pixels(rings: Rings, shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
     """Return the places of the pixels whose centres are in an odd number of rings."""
-    from skimage.draw import polygon
+    if not rings:
+        return np.zeros(0, np.int64)
+    starts = np.concatenate(rings)
+    ends = np.concatenate([np.roll(ring, -1, axis=0) for ring in rings])
+    if not (np.abs(starts) < _FARTHEST).all():
+        raise InvalidInput("an outline has a corner that is no place in an image")
+    # Which rows of centres each edge crosses, and where.
+    low, high = np.minimum(starts[:, 1], ends[:, 1]), np.maximum(starts[:, 1], ends[:, 1])
+    first, stop = (np.ceil(y - 0.5).clip(0, shape[0]).astype(np.int64) for y in (low, high))
+    check_room(64 * int((stop - first).sum()))
+    rows, edges = _runs(first, stop), np.repeat(np.arange(len(starts)), stop - first)
+    (x, y), (across, down) = starts[edges].T, (ends - starts)[edges].T
+    columns = np.ceil(x + (rows + 0.5 - y) * across / down - 0.5).clip(0, shape[1])
+    row, column = np.divmod(np.sort(rows * (shape[1] + 1) + columns.astype(np.int64)), shape[1] + 1)
+    places = row * shape[1] + column
+    return _runs(places[::2], places[1::2])
 
-    found: NDArray[np.integer[Any]] = np.zeros(0, np.int64)
-    for ring in rings:
-        inside = polygon(ring[:, 1] - 0.5, ring[:, 0] - 0.5, shape)
-        found = np.setxor1d(found, np.ravel_multi_index(inside, shape))
-    return found
+
+def _runs(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all whole numbers from starts to ends, one run after another."""
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    return np.asarray(np.arange(lengths.sum()) + np.repeat(starts - before, lengths))
 
 
 def _write_geojson(path: Path, objects: Objects) -> None:
@@ -356,8 +378,8 @@ def _decode(runs: dict[str, Any], size: tuple[int, int]) -> NDArray[np.integer[A
     if (counts < 0).any() or counts.sum() != math.prod(size):
         raise InvalidInput(f"expected runs of {math.prod(size)} pixels, got {counts.sum()}")
     ends = np.cumsum(counts)
-    own = [np.arange(a, b) for a, b in zip(ends[:-1:2], ends[1::2], strict=False)]
-    places = np.concatenate([np.zeros(0, np.int64), *own])
+    stops = ends[1::2]
+    places = _runs(ends[::2][: len(stops)], stops)
     return np.asarray(places % size[0] * size[1] + places // size[0])
 
 

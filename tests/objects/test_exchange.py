@@ -188,3 +188,29 @@ def test_nothing_is_a_file_too(tmp_path, suffix):
     nothing = saf.split_objects(np.zeros((4, 5), int))
     path = saf.save_objects(tmp_path / f"nothing{suffix}", nothing)
     assert not saf.load_objects(path, (4, 5)).labels.any()
+
+
+@pytest.mark.parametrize("suffix", [".geojson", ".zip"])
+def test_an_object_with_thousands_of_holes_is_drawn_in_one_pass(tmp_path, suffix):
+    labels = np.ones((400, 400), np.uint32)
+    labels[2::5, 2::5] = 0
+    objects = saf.Objects(labels, np.array([0, 1]), NAMES)
+    path = saf.save_objects(tmp_path / f"ground{suffix}", objects)
+    assert np.array_equal(saf.load_objects(path, labels.shape).labels, labels)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("[5, 1]", '["nan", 1]'), ("[5, 1]", "[1e999, 1]"), ("[5, 1]", "[1e30, 1]"),
+     ("7", "-7"), ("7", "4294967295"), ("8", "-8"), ("99", "-1")],
+)  # fmt: skip
+def test_numbers_that_no_image_has_are_refused(tmp_path, old, new):
+    ring = [[1, 1], [5, 1], [5, 4], [1, 1]]
+    geometry = {"type": "Polygon", "coordinates": [ring], "plane": {"z": 99}}
+    text = json.dumps({"geometry": geometry, "properties": {"object": 7, "kind": 8}})
+    path = tmp_path / "odd.geojson"
+    path.write_text(text, encoding="utf-8")
+    assert saf.load_objects(path, (100, 9, 9)).labels.max() == 7
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(saf.FormatError):
+        saf.load_objects(path, (100, 9, 9))
