@@ -68,6 +68,15 @@ def test_objects_come_with_a_row_each_and_counts(dock, settle):
     assert not dock.labels.layer.visible and dock.kinds.ticked == [2]
 
 
+def test_nothing_can_be_split_while_the_labels_are_counted(model, open_on, settle):
+    model.add_labels(discs(), name="cells")
+    dock = open_on(model, ObjectsWidget)
+    button = dock.buttons["split"]
+    assert not button.isEnabled() and "no kind is ticked" in button.toolTip()
+    settle(dock)
+    assert button.isEnabled()
+
+
 def test_the_recipe_of_the_labels_ends_in_their_objects(dock, settle):
     problem = saf.Problem.from_image(discs() / 2.0, features="intensity", max_side=None)
     recipe = saf.SelfAssignmentFlow(max_labels=2).run(problem).recipe

@@ -411,7 +411,7 @@ class ObjectsWidget(RunDock):
             return
         is_free, editor = not self.is_busy, self.editor
         reason = _NO_LABELS if self.labels.layer is None else ""
-        if not reason and self.kinds.count() and not self.kinds.ticked:
+        if not reason and not self.kinds.ticked:
             reason = "no kind is ticked"
         self._offer(self.buttons["split"], reason, HELP["split"], is_free)
         n_chosen, has_some = len(self.table.selected), editor is not None and is_free

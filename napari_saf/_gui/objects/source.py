@@ -137,6 +137,10 @@ class Source:
 class KindList(QListWidget):
     """The labels of a layer, each to be ticked."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._show_rows(1)
+
     def show_labels(
         self, layer: Labels, numbers: NDArray[np.integer], sizes: NDArray[np.integer]
     ) -> None:
@@ -150,8 +154,10 @@ class KindList(QListWidget):
                 item.setData(Qt.ItemDataRole.UserRole, number)
                 item.setIcon(square_icon(colors[row]))
                 item.setCheckState(state.Unchecked if row == ground else state.Checked)
-        rows = min(max(len(numbers), 1), _MOST_ROWS)
-        self.setFixedHeight(rows * _ROW_HEIGHT + 2 * self.frameWidth() + 2)
+        self._show_rows(min(max(len(numbers), 1), _MOST_ROWS))
+
+    def _show_rows(self, count: int) -> None:
+        self.setFixedHeight(count * _ROW_HEIGHT + 2 * self.frameWidth() + 2)
 
     @property
     def ticked(self) -> list[int]:
