@@ -26,6 +26,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -337,9 +338,10 @@ def peers_table(rounds: int, device: torch.device) -> None:
 # Memory
 
 
-def _peak_growth(image: NDArray[np.float32], s: float | None, window: int, n_steps: int | None,
-                 queue: Any) -> None:  # fmt: skip
-    """Send the largest growth of the resident memory in a run, sampled, and the seconds."""
+def _peak_growth(
+    image: NDArray[np.float32], s: float | None, window: int, n_steps: int | None
+) -> tuple[int, float]:
+    """Return the largest growth of the resident memory in a run, sampled, and the seconds."""
     problem = plain_problem(image, window)
     small = plain_problem(image[:64, :64].copy(), 3)
     flow_of(small, s, N_LABELS, "cpu").run(small)
@@ -357,18 +359,15 @@ def _peak_growth(image: NDArray[np.float32], s: float | None, window: int, n_ste
     taken = timed(lambda: method.run(problem, max_iterations=n_steps), torch.device("cpu"))
     done.set()
     watcher.join()
-    queue.put((peak - before, taken / 1e3))
+    return peak - before, taken / 1e3
 
 
-def grown(image: NDArray[np.float32], s: float | None, window: int, n_steps: int | None) -> Any:
+def grown(
+    image: NDArray[np.float32], s: float | None, window: int, n_steps: int | None
+) -> tuple[int, float]:
     """Return the bytes and seconds of a run in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    child = context.Process(target=_peak_growth, args=(image, s, window, n_steps, queue))
-    child.start()
-    found = queue.get()
-    child.join()
-    return found
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_peak_growth, image, s, window, n_steps).result()
 
 
 def memory_table(image: NDArray[np.float32]) -> None:
