@@ -36,11 +36,17 @@ class ObjectEditor:
         self._kinds = objects.kinds.copy()
         self._done: list[_Edit] = []
         self._undone: list[_Edit] = []
+        self._is_painted = False
 
     @property
     def objects(self) -> Objects:
         """The objects as they are now; their image is that of the editor."""
         return dataclasses.replace(self._objects, labels=self.labels, kinds=self._kinds)
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether there is anything that objects found anew would lose."""
+        return self._is_painted or bool(self._done)
 
     @property
     def can_undo(self) -> bool:
@@ -116,7 +122,7 @@ class ObjectEditor:
         kinds[new[new > 0]] = kind
         kinds[counts == 0] = 0
         is_changed = not np.array_equal(kinds, self._kinds)
-        self._kinds = kinds
+        self._kinds, self._is_painted = kinds, True
         self._done.clear()
         self._undone.clear()
         return is_changed

@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+from qtpy.QtCore import Qt
 
 import napari_saf as saf
 from napari_saf._gui.layers.metadata import recipe_of
@@ -156,6 +157,59 @@ def test_a_painted_object_gets_a_row(dock, settle):
     dock.layer.paint((5, 60), dock.layer.selected_label)
     settle(dock, 120)
     assert dock.table.model.table["object"].tolist() == [1, 2, 3, 4]
+
+
+def test_an_object_that_is_painted_on_is_measured_anew_and_stays(dock, settle, tmp_path):
+    layer = split(dock, settle)
+    before = dock.table.model.table["pixels"][2]
+    dock.kinds.item(1).setCheckState(Qt.CheckState.Unchecked)
+    layer.brush_size = 30
+    layer.paint((5, 80), 3)
+    layer.paint((5, 60), 9)
+    settle(dock, 120)
+    own = np.bincount(layer.data.ravel())
+    assert dock.table.model.table["pixels"].tolist() == own[own > 0][1:].tolist()
+    assert own[3] > before
+    dock.smallest.setValue(30)
+    settle(dock, 120)
+    assert np.array_equal(np.bincount(layer.data.ravel()), own)
+
+
+def test_a_table_that_is_saved_is_of_the_objects_as_they_are(dock, settle, tmp_path):
+    split(dock, settle)
+    dock.table.select([1, 2])
+    dock.buttons["merge"].click()
+    dock.save_to(str(tmp_path / "a.csv"))
+    settle(dock)
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert [row["object"] for row in csv.DictReader(file)] == ["1", "3"]
+
+
+@pytest.mark.parametrize("shape", [(40, 100), (30, 90)])
+def test_other_labels_get_a_layer_of_their_own(dock, model, settle, shape):
+    first = split(dock, settle)
+    dock.table.select([3])
+    dock.buttons["delete"].click()
+    settle(dock)
+    corrected = first.data.copy()
+    other = model.add_labels(discs()[: shape[0], : shape[1]], name="other", scale=(2, 2))
+    dock.labels.choose(other)
+    settle(dock)
+    second = split(dock, settle)
+    assert second is not first and second.name == "other [Objects]"
+    assert second.data.shape == shape and np.allclose(second.scale, 2)
+    assert first in model.layers and np.array_equal(first.data, corrected)
+    assert not first.mouse_drag_callbacks
+
+
+def test_a_layer_that_goes_while_it_is_measured_stays_gone(dock, model, settle):
+    layer = split(dock, settle)
+    dock.neck.setValue(50)
+    dock._show_preview()
+    dock._measure()
+    model.layers.remove(layer)
+    settle(dock, 120)
+    assert dock.layer is None and layer.name not in model.layers
 
 
 def test_a_line_across_nothing_changes_nothing(dock, settle):

@@ -158,7 +158,7 @@ class ObjectsWidget(RunDock):
         """Show what other numbers would give, unless there are corrections."""
         if self._parts is None or self.is_busy:
             return
-        if self.editor is not None and self.editor.can_undo:
+        if self.editor is not None and self.editor.is_corrected:
             self.status.reset(_LOST)
             return
         source, parts, numbers = self._source, self._parts, self._numbers()
@@ -170,11 +170,13 @@ class ObjectsWidget(RunDock):
     def _show(self, source: Source, joined: tuple[Objects, Measures]) -> None:
         """Put objects into their layer and the table."""
         objects, table = joined
+        is_same = self._source is not None and self._source.layer is source.layer
         self._source, self.editor = source, ObjectEditor(objects)
         shown = source.in_layer(self.editor.labels)
-        if self.layer is not None and self.layer.data.shape == shown.shape:
+        if is_same and self.layer is not None and self.layer.data.shape == shown.shape:
             self.layer.data = shown
         else:
+            self._leave_layer()
             self._add_layer(source.layer, shown)
         self._show_table(table)
         by_slice, (smallest, neck) = source.placed["axis"] == 0, self._numbers()
@@ -183,8 +185,6 @@ class ObjectsWidget(RunDock):
         self.status.show_progress(1.0, f"{len(objects.numbers)} objects")
 
     def _add_layer(self, labels: Labels, shown: Any) -> None:
-        if self.layer in self._viewer.layers:
-            self._viewer.layers.remove(self.layer)
         base = labels.name.partition(" [")[0]
         self.layer = self._viewer.add_labels(
             shown,
@@ -200,7 +200,16 @@ class ObjectsWidget(RunDock):
         if image is not None:
             lay_over(self._viewer, self.layer, image)
         self.layer.mouse_drag_callbacks.append(self._on_mouse)
-        self._connect((self.layer.events.paint, lambda event: self._painted.start()))
+        self.layer.events.paint.connect(self._on_paint)
+
+    def _leave_layer(self) -> None:
+        if self.layer is not None:
+            self.layer.events.paint.disconnect(self._on_paint)
+            self.layer.mouse_drag_callbacks.remove(self._on_mouse)
+        self.layer = None
+
+    def _on_paint(self, event: Any) -> None:
+        self._painted.start()
 
     def _show_table(self, table: dict[str, Any]) -> None:
         assert self.editor is not None
@@ -230,8 +239,7 @@ class ObjectsWidget(RunDock):
         assert self.editor is not None
         if self._painted.isActive():
             self._adopt()
-        objects = self.editor.objects
-        return dataclasses.replace(objects, labels=objects.labels.copy())
+        return dataclasses.replace(self.editor.objects, labels=self.editor.labels.copy())
 
     def _edit(self, words: str, call: Callable[[ObjectEditor], object]) -> None:
         if self.editor is None or self.is_busy:
@@ -258,10 +266,10 @@ class ObjectsWidget(RunDock):
         self.layer.mode = "paint"
 
     def _adopt(self) -> None:
-        """Take what was painted as objects of the first kind."""
+        """Take what was painted as objects of the first kind that is ticked."""
         self._painted.stop()
-        kinds = self.kinds.ticked
-        if self.editor is not None and kinds and self.editor.adopt(kinds[0]):
+        if self.editor is not None:
+            self.editor.adopt((self.kinds.ticked or [1])[0])
             self._measure()
             self._update_enabled()
 
@@ -334,12 +342,9 @@ class ObjectsWidget(RunDock):
         source = self._source
         if self.editor is None or source is None:
             return
-        objects, spacing = self._copy(), source.placed["scale"][1:]
-        self.begin_task(
-            "following",
-            lambda report, cancelled: track_objects(objects, spacing=spacing),
-            partial(self._show_tracks, source),
-        )
+        follow = partial(track_objects, self._copy(), spacing=source.placed["scale"][1:])
+        show = partial(self._show_tracks, source)
+        self.begin_task("following", lambda *_: follow(), show)
 
     def _show_tracks(self, source: Source, tracks: Tracks) -> None:
         rows, graph = tracks.layer_data
@@ -354,15 +359,18 @@ class ObjectsWidget(RunDock):
         """Save the objects as the ending says; .csv where there is none."""
         if self.editor is None or self._source is None:
             return
-        save = partial(self._source.save, Path(path), self._copy(), self.table.model.table)
+        save = partial(self._source.save, Path(path), self._copy())
         said = self.status.show_progress
-        self.begin_task("saving", lambda *_: save(), lambda path: said(1.0, f"saved {path.name}"))
+        self.begin_task(
+            "saving",
+            lambda _, cancelled: save(cancelled),
+            lambda path: said(1.0, f"saved {path.name}"),
+        )
 
     def _ask_to_save(self) -> None:
         base = "objects" if self._source is None else self._source.layer.name.partition(" [")[0]
-        ask_for_path(
-            self, "Save objects", str(Path.home() / f"{base}.csv"), SAVE_FILTER, self.save_to
-        )
+        start = str(Path.home() / f"{base}.csv")
+        ask_for_path(self, "Save objects", start, SAVE_FILTER, self.save_to)
 
     def _on_labels_changed(self, layer: object = None) -> None:
         labels = self.labels.layer
@@ -390,13 +398,16 @@ class ObjectsWidget(RunDock):
     def _on_kinds_changed(self, *changed: object) -> None:
         """Split anew, if that was done before and nothing is lost."""
         was_split, self._parts = self._parts is not None, None
-        if was_split and self.editor is not None and not self.editor.can_undo:
+        if was_split and self.editor is not None and not self.editor.is_corrected:
             self.start()
         self._update_enabled()
 
     def _on_removed(self, event: Any) -> None:
         if event.value is self.layer:
-            self.layer = self.editor = self._parts = None
+            for key in ("join", "measures"):
+                self.drop_background(key)
+            self._leave_layer()
+            self.editor = self._parts = None
             self.table.show_table({})
             self.counts.setText("")
             self._update_enabled()
@@ -430,9 +441,8 @@ class ObjectsWidget(RunDock):
     def _release(self) -> None:
         self._preview.stop()
         self._painted.stop()
-        if self.layer is not None and self._on_mouse in self.layer.mouse_drag_callbacks:
-            self.layer.mouse_drag_callbacks.remove(self._on_mouse)
-        self.layer = self.editor = self._parts = self._source = None
+        self._leave_layer()
+        self.editor = self._parts = self._source = None
 
 
 def _is_kinds(layer: Any) -> bool:

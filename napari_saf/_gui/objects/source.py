@@ -120,7 +120,7 @@ class Source:
         gaps = (axis not in self.axes for axis in range(self.layer.ndim))
         return numbers[tuple(np.newaxis if gap else slice(None) for gap in gaps)]
 
-    def save(self, path: Path, objects: Objects, table: Mapping[str, NDArray[Any]]) -> Path:
+    def save(self, path: Path, objects: Objects, cancelled: Cancelled) -> Path:
         """Save what the suffix says, .csv where it says nothing; return the path."""
         suffix = mask_suffix(path, _KNOWN)
         if suffix is None:
@@ -130,7 +130,7 @@ class Source:
         elif suffix in MASK_SUFFIXES:
             save_masks(path, objects.labels, scale=self.placed["scale"], units=self.placed["units"])
         else:
-            save_table(path, dict(table))
+            save_table(path, self.measure(objects, cancelled) or {"object": np.zeros(0, int)})
         return path
 
 
