@@ -5,7 +5,7 @@ import pytest
 from gui_cases import TIMEOUT, blocks, stack
 from label_cases import QUADRANTS, result_of
 from qtpy.QtCore import QPoint, Qt
-from qtpy.QtWidgets import QApplication
+from qtpy.QtWidgets import QApplication, QLineEdit
 
 from napari_saf._gui.forms.controls import fill_color
 from napari_saf._gui.layers.metadata import ARE_STROKES
@@ -130,6 +130,19 @@ def test_names_and_locks_are_edited_in_the_table_and_taken_back(dock, settle):
     dock.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
     assert dock.table.rows[0].number == 3
     assert dock.table.selected() == [3]
+
+
+def test_sizes_that_arrive_while_a_name_is_typed_leave_the_words_alone(dock, settle):
+    table = dock.table
+    index = table.model().index(0, 1)
+    table.edit(index)
+    (line,) = table.findChildren(QLineEdit)
+    line.setText("meadow")
+    table.show_rows(table.rows)
+    assert line.text() == "meadow"
+    table.itemDelegate().setModelData(line, table.model(), index)
+    settle(dock)
+    assert table.rows[0].name == "meadow"
 
 
 def test_a_click_moves_to_the_slice_of_a_volume_of_textures(open_dock, model, settle, click):

@@ -107,6 +107,10 @@ class _LabelModel(TableModel):
         self.swatches.clear()
         if [row.number for row in self.in_order(rows)] != [row.number for row in self.rows]:
             super().show_rows(rows)
+        elif rows and self._table.is_editing:
+            self.take(rows)
+            # Data that changed would replace what is being typed.
+            self._table.viewport().update()
         elif rows:
             self.take(rows)
             last = self.index(len(rows) - 1, len(self.columns) - 1)
@@ -196,6 +200,10 @@ class LabelTable(TableView):
     def rows(self) -> list[LabelRow]:
         return list(self._rows.rows)
 
+    @property
+    def is_editing(self) -> bool:
+        return bool(self.state() == QAbstractItemView.State.EditingState)
+
     def show_rows(self, rows: Sequence[LabelRow]) -> None:
         """Show labels; those that were selected stay so."""
         self._rows.show_rows(rows)
@@ -216,8 +224,7 @@ class LabelTable(TableView):
         self.selectionModel().select(selection, flags)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        is_editing = self.state() == QAbstractItemView.State.EditingState
-        if event.key() == Qt.Key.Key_Escape and self.isSortingEnabled() and not is_editing:
+        if event.key() == Qt.Key.Key_Escape and self.isSortingEnabled() and not self.is_editing:
             self.clearSelection()
         else:
             super().keyPressEvent(event)
