@@ -12,7 +12,7 @@ import numpy as np
 from napari_saf import io
 from napari_saf.batch import check_outputs
 from napari_saf.cli._methods import DEBUG, IMAGES, PATH, output, overwrite
-from napari_saf.errors import InvalidInput
+from napari_saf.errors import InvalidInput, SafError
 from napari_saf.objects import (
     NECK,
     SMALLEST,
@@ -100,33 +100,56 @@ def objects(
         tuple(kinds) or None,
         values["slices"] or tracks is not None,
     )
+    failed: list[Path] = []
     for path in paths:
-        given = io.read_mask(path)
-        picture = None if pictures is None else io.read_image(_picture(path, pictures))
-        found, table = step.run(
-            given.labels,
-            None if picture is None else picture.array,
-            uncertainty=doubt,
-            names=given.names,
-            scale=given.scale,
-            units=given.units,
-            axes=given.axes,
-            channel_axis=None if picture is None else picture.channel_axis,
-        )
-        if tracks is not None:
-            table = _follow(tracks, found, table, given)
-            click.echo(tracks)
+        try:
+            table = _measure(path, step, pictures, doubt, tracks, files[path])
+        except SafError as error:
+            if len(paths) == 1:
+                raise
+            click.echo(f"napari-saf: error: {error}", err=True)
+            failed.append(path)
+            continue
         if len(paths) > 1 and table:
             table = {"image": np.full(len(table["object"]), path.name), **table}
         tables.append(table)
-        for file in files[path]:
-            _save(file, found, given)
-            click.echo(file)
-        for note in found.notes:
-            click.echo(f"napari-saf: note: {path}: {note}", err=True)
-        click.echo(f"{path}: {len(found.numbers)} objects")
     io.save_table(out, _joined(tables))
     click.echo(out)
+    if failed:
+        raise SafError(f"{len(failed)} of {len(paths)} masks could not be done")
+
+
+def _measure(
+    path: Path,
+    step: ObjectStep,
+    pictures: Path | None,
+    uncertainty: Any,
+    tracks: Path | None,
+    files: Sequence[Path],
+) -> dict[str, Any]:
+    """Split a mask, save its objects and tracks, and return what they measure."""
+    given, found_at = io.read_mask(path), _picture(path, pictures)
+    picture = None if found_at is None else io.read_image(found_at)
+    found, table = step.run(
+        given.labels,
+        None if picture is None else picture.array,
+        uncertainty=uncertainty,
+        names=given.names,
+        scale=given.scale,
+        units=given.units,
+        axes=given.axes,
+        channel_axis=None if picture is None else picture.channel_axis,
+    )
+    if tracks is not None:
+        table = _follow(tracks, found, table, given)
+        click.echo(tracks)
+    for file in files:
+        _save(file, found, given)
+        click.echo(file)
+    for note in found.notes:
+        click.echo(f"napari-saf: note: {path}: {note}", err=True)
+    click.echo(f"{path}: {len(found.numbers)} objects")
+    return table
 
 
 def _masks(given: Sequence[Path]) -> list[Path]:
@@ -147,9 +170,9 @@ def _stem(mask: Path) -> str:
     return io.mask_stem(mask).removesuffix(io.MASK_MARK).removesuffix(io.LABELS_MARK)
 
 
-def _picture(mask: Path, pictures: Path) -> Path:
-    """Return the image of a mask."""
-    if not pictures.is_dir():
+def _picture(mask: Path, pictures: Path | None) -> Path | None:
+    """Return the image of a mask, if there are images."""
+    if pictures is None or not pictures.is_dir():
         return pictures
     found = [path for path in io.find_images([pictures]) if io.mask_stem(path) == _stem(mask)]
     if len(found) != 1:

@@ -151,3 +151,12 @@ def test_a_folder_ends_in_objects_as_its_recipe_says(cli, tmp_path):
                 "--object-neck", "0.5", "--overwrite")  # fmt: skip
     assert "2 labelled" in other.out
     assert cli("segment", "photos/a.png", "-o", "c.tif", "--smallest-object", "3").code == 2
+
+
+def test_a_damaged_mask_costs_no_other_its_rows(cli, tmp_path):
+    for name in ("a", "c"):
+        save_masks(f"{name}.labels.tif", discs(1))
+    (tmp_path / "b.labels.tif").write_bytes(b"II*\0junk")
+    outcome = cli("objects", ".", "-o", "t.csv")
+    assert outcome.code == 1 and "b.labels.tif" in outcome.err and "1 of 3" in outcome.err
+    assert [row["image"] for row in rows("t.csv")] == ["a.labels.tif", "c.labels.tif"]
