@@ -1,12 +1,16 @@
 """Large images in the app: parts on screen, strokes in regions, and everything in tiles."""
 
+from pathlib import Path
+
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
 from gui_cases import TIMEOUT, blocks
+from napari.layers import Image
 
 import napari_saf as saf
+from napari_saf._gui.docks.large import _suggested_store
 from napari_saf._gui.export.dock import ExportWidget
 from napari_saf._gui.layers import large, masks
 from napari_saf._gui.layers.placement import ImageRegion
@@ -279,3 +283,11 @@ def test_a_mask_on_disk_is_measured_part_by_part(model, image, open_on, settle, 
     dock.start()
     settle(dock)
     assert (tmp_path / "m_regions.csv").exists()
+
+
+@pytest.mark.parametrize("path", [None, "https://example.org/photos/a.zarr"])
+def test_the_folder_that_is_offered_is_one_whatever_the_layer_is_called(path):
+    layer = Image(np.zeros((4, 4)), name="/data/plate 1: C:\\well")
+    layer._source = layer.source.model_copy(update={"path": path})
+    found = _suggested_store(layer)
+    assert found == Path.cwd() / "data_plate_1_C_well.labels.ome.zarr"

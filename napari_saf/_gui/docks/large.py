@@ -25,7 +25,7 @@ from napari_saf._gui.layers.metadata import METADATA_KEY, NAMES_KEY
 from napari_saf._gui.layers.placement import Placement, lay_over, pixels_of
 from napari_saf._gui.runs.run import Task
 from napari_saf.errors import InvalidInput, SafError
-from napari_saf.io import PrototypeSet, Recipe, mask_stem
+from napari_saf.io import PrototypeSet, Recipe, file_stem, mask_stem
 from napari_saf.methods import Cancelled, run_to_end
 from napari_saf.tiles import LabelStore, LargeJob, LargeLabels, LargeStep, iterate_large
 
@@ -91,7 +91,7 @@ class LargeSection(FormSection):
         if self.is_busy or out is None or not is_large(image):
             return
         if not out.name.lower().endswith(".ome.zarr") and out.parent.name != "labels":
-            out = out / f"{image.name}{_SUFFIX}"
+            out = out / f"{file_stem(image.name)}{_SUFFIX}"
             self.store.set_path(out)
         try:
             learner, region = self._learner(self._form), self._input.whole_region()
@@ -277,5 +277,6 @@ def _label(
 
 def _suggested_store(image: Image) -> Path:
     path = image.source.path
-    stem = mask_stem(path) if path else image.name
-    return (Path(path).parent if path else Path.cwd()) / f"{stem}{_SUFFIX}"
+    if path and Path(path).exists():
+        return Path(path).parent / f"{mask_stem(path)}{_SUFFIX}"
+    return Path.cwd() / f"{file_stem(image.name)}{_SUFFIX}"  # in memory, or from the network
