@@ -3,6 +3,7 @@
 python benchmarks/large.py [--mosaics 6] [--windows 3 9 21] [--tiles 128 256 512]
 python benchmarks/large.py --sizes 2048 8192 16384 [--labels 16] [--folder FOLDER]
 python benchmarks/large.py --speed [--labels 16]
+python benchmarks/large.py --computed 100000 [--first 200] [--labels 3] [--folder FOLDER]
 
 Mosaics of photographs, and a stack of three-dimensional noise, labelled by the assignment
 flow with the same 12 prototypes in tiles and as a whole: with the steps of the plan, and with steps
@@ -10,6 +11,9 @@ of its own.
 
 With sizes: sheets of photographs of so many pixels a side, labelled from OME-Zarr into a pyramid:
 what the plan estimates, memory of the process, time of the processor.
+
+Computed: a source of so many pixels a side that is computed where it is read: the plan and the
+first tiles, and the time for all of them at that pace.
 
 The data folder comes from NAPARI_SAF_DATA (default ../shared/data beside the checkout).
 """
@@ -27,6 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import imageio.v3 as iio
 import numpy as np
 import zarr
@@ -37,7 +42,7 @@ import napari_saf as saf
 from napari_saf.features import Scaling
 from napari_saf.points import sampled_means
 from napari_saf.problem import ImageOptions
-from napari_saf.tiles import LargeJob, Plan, run_large
+from napari_saf.tiles import LargeJob, Plan, iterate_large, run_large
 
 DATA = Path(os.environ.get("NAPARI_SAF_DATA", Path(__file__).parents[1] / "../shared/data"))
 Image = NDArray[Any]
@@ -204,15 +209,21 @@ def sheet(path: Path, side: int) -> None:
     group.attrs["ome"] = {"version": "0.5", "multiscales": [about]}
 
 
-def run(path: Path, n_labels: int) -> None:
-    """Label a sheet in this process; print the estimate of the plan, and what it took."""
+def memory() -> float:
+    """Return the most memory that this process has had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
-    def memory() -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
+def colors(n_labels: int) -> saf.PrototypeSet:
+    """Return colours all over the range of bytes as prototypes."""
     points = sampled_means(np.random.default_rng(0).random((4096, 3)), n_labels)
     options = ImageOptions("intensity", 3, "uniform", scaling=Scaling(0, 255))
-    taught = saf.PrototypeSet(points.astype(np.float32), options=options)
+    return saf.PrototypeSet(points.astype(np.float32), options=options)
+
+
+def run(path: Path, n_labels: int) -> None:
+    """Label a sheet in this process; print the estimate of the plan, and what it took."""
+    taught = colors(n_labels)
     job, out = LargeJob.of(path, taught), path.with_name(f"{path.name}.labels.ome.zarr")
     shutil.rmtree(out, ignore_errors=True)
     out.with_name(f"{out.name}.journal").unlink(missing_ok=True)
@@ -243,6 +254,39 @@ def sizes(sides: list[int], n_labels: int, folder: Path) -> None:
         subprocess.run(command, check=True)
 
 
+def waves(block_info: dict[Any, Any]) -> Image:
+    """Compute a block of noisy waves of three channels from its place in the array."""
+    place = block_info[None]["array-location"]
+    rows, columns = np.arange(*place[0])[:, None], np.arange(*place[1])[None]
+    wave = np.sin(rows / 97) * np.cos(columns / 61) + 0.3 * np.sin((rows + columns) / 13)
+    wave += np.random.default_rng([place[0][0], place[1][0]]).normal(0, 0.2, wave.shape)
+    return np.clip(128 + 60 * np.stack([wave, -wave, wave**2], -1), 0, 255).astype(np.uint8)
+
+
+def computed(side: int, n_first: int, n_labels: int, folder: Path) -> None:
+    """Label the first tiles of a source that no disk holds; print memory and time on the way."""
+    chunks = da.core.normalize_chunks((1024, 1024, 3), shape=(side, side, 3), dtype=np.uint8)
+    source = da.map_blocks(waves, chunks=chunks, dtype=np.uint8, meta=np.zeros((0, 0, 0), np.uint8))
+    out = folder / "computed.ome.zarr"
+    shutil.rmtree(out, ignore_errors=True)
+    out.with_name(f"{out.name}.journal").unlink(missing_ok=True)
+    began, n_done = time.process_time(), 0
+    for step in iterate_large(LargeJob.of(source, colors(n_labels)), out):
+        took = time.process_time() - began
+        if step.tile is None:
+            print(f"plan of {step.n_tiles} tiles: {took:.0f} s, {memory():.0f} MiB", flush=True)
+            began = time.process_time()
+            continue
+        n_done += 1
+        if n_done in (10, n_first):
+            hours = took / n_done * step.n_tiles / 3600
+            print(
+                f"{n_done} tiles: {took:.0f} s, {memory():.0f} MiB; all: {hours:.1f} h", flush=True
+            )
+        if n_done == n_first:
+            return
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mosaics", type=int, default=6)
@@ -250,12 +294,17 @@ def main() -> None:
     parser.add_argument("--tiles", type=int, nargs="+", default=[128, 256, 512])
     parser.add_argument("--sizes", type=int, nargs="+", metavar="SIDE")
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--computed", type=int, metavar="SIDE")
+    parser.add_argument("--first", type=int, default=200, help="tiles of the computed source")
     parser.add_argument("--labels", type=int, default=16)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run is not None:
         run(given.run, given.labels)
+        return
+    if given.computed is not None:
+        computed(given.computed, given.first, given.labels, given.folder)
         return
     if given.speed:
         speed(given.labels)
