@@ -248,6 +248,17 @@ def test_stacks_are_split_as_volumes_or_slice_by_slice(model, open_on, settle):
     assert len(dock.table.model.table["slice"]) == 9
 
 
+def test_frames_of_a_series_are_split_one_by_one_unasked(model, open_on, settle):
+    frames = model.add_labels(np.stack([discs()] * 3), name="series", axis_labels=("t", "y", "x"))
+    dock = open_on(model, ObjectsWidget)
+    settle(dock)
+    assert dock.slices.isChecked()
+    model.add_labels(frames.data, name="volume")
+    dock.labels.choose(model.layers["volume"])
+    settle(dock)
+    assert not dock.slices.isChecked()
+
+
 def test_frames_are_followed_into_a_layer_of_tracks(model, open_on, settle):
     pytest.importorskip("laptrack")
     frames = np.stack([np.roll(discs(), k, axis=0) for k in range(3)])

@@ -29,7 +29,7 @@ from napari_saf._gui.layers.placement import (
 )
 from napari_saf._gui.layers.reading import Pixels
 from napari_saf._gui.layers.view import center_on
-from napari_saf._gui.objects.source import HELP, SAVE_FILTER, KindList, Measures, Source
+from napari_saf._gui.objects.source import HELP, SAVE_FILTER, KindList, Measures, Source, is_series
 from napari_saf._gui.objects.table import ObjectTable
 from napari_saf.io import count_labels
 from napari_saf.objects import (
@@ -382,6 +382,7 @@ class ObjectsWidget(RunDock):
         if labels is not None:
             for field in (self.slices, self.buttons["track"]):
                 self._rows.show_row(field, len(squeezed_axes(labels)) > 2)
+            self.slices.setChecked(is_series(labels))
             self.image.choose(labelled_image(self._viewer, labels, self._fits))
             pixels = Pixels(pixels_of(labels), (slice(None),) * labels.ndim)
             self.run_in_background(

@@ -134,6 +134,12 @@ class Source:
         return path
 
 
+def is_series(layer: Labels) -> bool:
+    """Whether the slices of a layer are frames: those are gone through one by one."""
+    axes = squeezed_axes(layer)
+    return len(axes) > 2 and str(layer.axis_labels[axes[0]]).lower() in ("t", "time")
+
+
 class KindList(QListWidget):
     """The labels of a layer, each to be ticked."""
 
