@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, ClassVar
 
-from napari_saf.methods import SelfAssignmentFlow
+from napari_saf.methods import METHODS, SelfAssignmentFlow
 
 DEADLY = (12, 13)
 """Shape of an image that no process survives."""
@@ -28,6 +28,16 @@ class Deadly(SelfAssignmentFlow):
         if problem.n_nodes == DEADLY[0] * DEADLY[1]:
             os._exit(9)
         return super().iterate(problem, *arguments, **options)
+
+    def __reduce__(self) -> Any:
+        """Be the method of its name in other processes, too: a task may be done there again."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return _arrive, (values,)
+
+
+def _arrive(values: dict[str, Any]) -> Deadly:
+    METHODS[Deadly.name] = Deadly
+    return Deadly(**values)
 
 
 class Command:

@@ -60,7 +60,7 @@ def test_processes_give_the_same_files_as_one(cli, folder, tmp_path, monkeypatch
     assert content(tmp_path / "one") == content(tmp_path / "many")
     told, *others = sorted(many.err.splitlines(), key=lambda line: line not in one.err)
     assert told == one.err.strip()
-    assert len(others) == 1
+    assert len(others) == 1, others
     assert others[0].startswith(f"napari-saf: error: {deadly}: the process died")
     counts, failed = summary(many)
     assert counts == "2 labelled, 1 done before, 2 failed"
