@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from gui_cases import TIMEOUT, blocks
 from monkey import dock_names
-from qtpy.QtWidgets import QApplication
+from qtpy.QtCore import QEvent
+from qtpy.QtWidgets import QApplication, QWidget
+
+from napari_saf._gui.docks.frame import DockLifetime
 
 pytestmark = pytest.mark.gui
 
@@ -105,3 +108,17 @@ def test_a_viewer_that_closes_itself_takes_its_docks_along(make_napari_viewer, q
     assert follower._lifetime.has_ended and not controller.is_running
     # What was on its way comes now; none of it may reach a widget that is gone.
     qtbot.wait(200)
+
+
+def test_a_dock_that_has_ended_hears_of_no_events(model, qtbot):
+    """Qt may delete what follows it after Python has cleared that."""
+    dock, heard = QWidget(), []
+    qtbot.addWidget(dock)
+    lifetime = DockLifetime(model, dock, lambda: None)
+    lifetime.eventFilter = lambda *event: bool(heard.append(event))
+    QApplication.sendEvent(dock, QEvent(QEvent.Type.Polish))
+    assert heard
+    lifetime.end()
+    heard.clear()
+    QApplication.sendEvent(dock, QEvent(QEvent.Type.Polish))
+    assert not heard

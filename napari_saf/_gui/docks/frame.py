@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,11 @@ class DockLifetime(QObject):
     def end(self) -> None:
         if not self.has_ended:
             self.has_ended = True
+            # Events may come until Qt deletes this, when Python has cleared it already.
+            for watched in (self._dock, self._window()):
+                if watched is not None:
+                    with suppress(RuntimeError):
+                        watched.removeEventFilter(self)
             self._disconnect_workaround()
             self._ended()
 
