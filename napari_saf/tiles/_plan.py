@@ -176,21 +176,7 @@ def make_plan(
     recipe = _checked(recipe if recipe.method.labels_are_given else recipe.for_others())
     options = _resolved(recipe, image)
     window = check_window(options.window, image.shape)  # type: ignore[arg-type]
-    averaged = [side > 1 for side in window]
-    n_averaged = max(1, min(3, sum(averaged)))
-
-    def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
-        return [
-            min(max(of[n_averaged], low), n) if is_wide else 1
-            for low, n, is_wide in zip(least, image.shape, averaged, strict=True)
-        ]
-
-    block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
-    chunk = sides(_CHUNK, [1] * len(window))
-    if tile is not None:
-        chunk = [min(side, tile) for side in chunk]
-    wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
-    shard = [-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)]
+    block, chunk, shard = _sides(image.shape, window, tile)
     places, seen = choose_blocks(image, mask, block, max(1, learn_pixels // math.prod(block)))
     if options.scaling is None:
         scaling = Scaling.of([seen])
@@ -226,6 +212,28 @@ def make_plan(
         blocks=[list(place) for place in places],
         notes=list(image.notes),
     )
+
+
+def _sides(
+    shape: Sequence[int], window: Sequence[int], tile: int | None
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the sides of blocks to learn from, of chunks, and of tiles, which are whole chunks."""
+    averaged = [side > 1 for side in window]
+    n_averaged = max(1, min(3, sum(averaged)))
+
+    def sides(of: dict[int, int], least: Sequence[int]) -> list[int]:
+        return [
+            min(max(of[n_averaged], low), n) if is_wide else 1
+            for low, n, is_wide in zip(least, shape, averaged, strict=True)
+        ]
+
+    block = sides(_BLOCK, [_BLOCK_WINDOWS * side for side in window])
+    chunk = sides(_CHUNK, [1] * len(window))
+    if tile is not None:
+        chunk = [min(side, tile) for side in chunk]
+    wanted = sides(_TILE if tile is None else dict.fromkeys(_TILE, tile), [1] * len(window))
+    shard = [-(-side // part) * part for side, part in zip(wanted, chunk, strict=True)]
+    return block, chunk, shard
 
 
 def _checked(recipe: Recipe) -> Recipe:
