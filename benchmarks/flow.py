@@ -310,6 +310,10 @@ def peers_table(rounds: int, device: torch.device) -> None:
     def strokes() -> None:
         saf.AssignmentFlow().run(saf.Problem.from_image(image, seeds=seeds, **few))
 
+    def first_click() -> saf.Segmentation:
+        problem = saf.Problem.from_image(image, **ImageOptions().arguments())
+        return saf.SelfAssignmentFlow().run(problem)
+
     calls: Calls = {
         "felzenszwalb": lambda: felzenszwalb(image, scale=400, sigma=0.8, min_size=400),
         "SLIC + merging": merged,
@@ -319,9 +323,10 @@ def peers_table(rounds: int, device: torch.device) -> None:
         "random walker, four labels": lambda: random_walker(
             image, seeds, beta=130, mode="cg_j", channel_axis=-1
         ),
-        "SAF, first click": lambda: saf.SelfAssignmentFlow().run(
-            saf.Problem.from_image(image, **ImageOptions().arguments())
-        ),
+        "SAF, first click": first_click,
+        "SAF, first click, regions": lambda: saf.merge_regions(
+            first_click().labels, image
+        ).at_level(),
         "SAF, 16 labels, in full": lambda: FLOW().run(plain_problem(image, 3)),
         "AF, 16 prototypes, in full": lambda: flow_of(
             plain_problem(image, 3), None, N_LABELS, device.type
