@@ -27,6 +27,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -160,15 +161,15 @@ def jobs_of(taught: str) -> list[tuple[str, str, str]]:
 def shapes(count: int) -> None:
     """Print the share of touching shapes that is found, in planes and in volumes."""
     sys.path.append(str(Path(__file__).parents[1] / "tests" / "objects"))
-    from object_cases import share_found, touching_pair
+    cases = import_module("object_cases")
 
     for spacing in ((1, 1), (3, 1, 1)):
         for name, stretch in (("discs", 1), ("ellipses", 1.5)):
             rng, found = np.random.default_rng(0), []
             for _ in range(count):
-                truth = touching_pair(rng, spacing, stretch)
+                truth = cases.touching_pair(rng, spacing, stretch)
                 labels = saf.split_objects(truth > 0, spacing=spacing).labels
-                found.append(share_found(truth, labels))
+                found.append(cases.share_found(truth, labels))
             print(f"{name:9} spacing {spacing}: {np.mean(found):.3f} of {2 * count}", flush=True)
 
 
