@@ -16,11 +16,26 @@ class SafError(Exception):
     """Base of every error that napari-saf raises.
 
     Never a `RuntimeError`: worker threads of Qt swallow those inside generators.
+
+    Examples
+    --------
+    >>> try:
+    ...     saf.SLK(n_clusters=1)
+    ... except saf.SafError as error:
+    ...     print(error)
+    n_clusters: expected at least 2 ..., got 1
     """
 
 
 class InvalidInput(SafError, ValueError):
-    """An argument, an image or a file's content is not what was expected."""
+    """An argument, an image or a file's content is not what was expected.
+
+    Examples
+    --------
+    >>> saf.GridGraph((8, 8), window=4)
+    Traceback (most recent call last):
+    napari_saf.errors.InvalidInput: window: expected odd ..., got 4
+    """
 
 
 class NotFinite(InvalidInput):
@@ -28,8 +43,24 @@ class NotFinite(InvalidInput):
 
 
 class ComputeError(SafError):
-    """A computation could not be carried out, for want of memory or a device."""
+    """A computation could not be carried out, for want of memory or a device.
+
+    Examples
+    --------
+    >>> image = np.zeros((1000, 1000))
+    >>> saf.GridGraph(image.shape, window=201).contrast_weights(image.reshape(-1, 1), sigma2=1)
+    Traceback (most recent call last):
+    napari_saf.errors.ComputeError: not enough memory: ...
+    """
 
 
 class FormatError(SafError, ValueError):
-    """A file cannot be read: wrong type, truncated, or of an unknown version."""
+    """A file cannot be read: wrong type, truncated, or of an unknown version.
+
+    Examples
+    --------
+    >>> np.save("image.npy", np.eye(3))
+    >>> saf.load_recipe("image.npy")
+    Traceback (most recent call last):
+    napari_saf.errors.FormatError: image.npy: cannot be read as a recipe: ...
+    """

@@ -164,7 +164,7 @@ def _walk(
 
 
 def documented(cls: type[T]) -> type[T]:
-    """Add the section on parameters to a dataclass's docstring, before its notes, as fields say.
+    """Add the section on parameters to a dataclass's docstring, before its notes and examples.
 
     Fields of the class stand before those that it inherits.
     """
@@ -182,9 +182,10 @@ def documented(cls: type[T]) -> type[T]:
             text += f", {item.minimum:.10g} {limit}"
         lines.append(f"{field.name} : {text}, default {field.default!r}")
         lines.append(textwrap.indent(textwrap.fill(item.help, 96), "    "))
-    head, notes, rest = inspect.cleandoc(cls.__doc__ or "").partition("Notes\n-----\n")
+    written = inspect.cleandoc(cls.__doc__ or "")
+    head, *rest = re.split(r"^(?=Notes\n-|Examples\n-)", written, flags=re.MULTILINE)
     section = "\n".join(lines)
-    cls.__doc__ = f"{head.rstrip()}\n\n{section}\n\n{notes}{rest}".rstrip()
+    cls.__doc__ = f"{head.rstrip()}\n\n{section}\n\n{''.join(rest)}".rstrip()
     return cls
 
 

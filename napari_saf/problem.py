@@ -48,6 +48,16 @@ class Problem:
     InvalidInput
         If shapes disagree, features are masked, not finite or no real numbers, or seeds or
         groups are negative or all 0.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 0.5], [0.5, 1.0]], np.ones((8, 8)))
+    >>> problem = saf.Problem.from_image(image, window=3)
+    >>> problem.n_nodes, problem.graph.image_shape
+    (256, (16, 16))
+    >>> features = np.array([[0.0], [0.1], [0.9]])  # a table, a row a node
+    >>> saf.Problem(features, saf.AffinityGraph.k_nearest(features, 1)).n_nodes
+    3
     """
 
     features: NDArray[np.floating]

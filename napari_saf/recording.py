@@ -188,6 +188,15 @@ class Recording:
         Bytes for labels and soft labels together.
     share : float
         Of the processor time of the thread that packing may take, beyond a twentieth of a second.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((16, 16))))
+    >>> recording = saf.Recording()
+    >>> for snapshot in saf.SelfAssignmentFlow(max_labels=2).iterate(problem):
+    ...     recording.watch(snapshot)
+    >>> len(recording.history()) == len(recording), recording.labels[0].time
+    (True, 0.0)
     """
 
     def __init__(self, *, memory: int = 2**28, share: float = 0.03) -> None:

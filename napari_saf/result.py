@@ -141,7 +141,14 @@ class LabelMap:
 
 
 class Status(enum.Enum):
-    """Why a run ended."""
+    """Why a run ended.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.eye(16))
+    >>> saf.SelfAssignmentFlow(max_labels=2).run(problem, max_iterations=1).status
+    <Status.MAX_ITERATIONS: 'max_iterations'>
+    """
 
     CONVERGED = "converged"
     STALLED = "stalled"
@@ -191,6 +198,14 @@ class Snapshot:
         How much of the run is done, 0 to 1.
     seconds : float
         Time since the run began.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.eye(16))
+    >>> for snapshot in saf.SLK(n_clusters=2).iterate(problem):
+    ...     labels = snapshot.labels  # before the run goes on
+    >>> labels.shape, snapshot.fraction
+    ((16, 16), 1.0)
     """
 
     record: Record
@@ -277,6 +292,15 @@ class History:
     label_shares : array of shape (n_steps, n_columns)
     measures : mapping of str to array of shape (n_steps,)
         What else the method reports, such as the objective of the hard labels.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((16, 16))))
+    >>> history = saf.SelfAssignmentFlow(max_labels=2).run(problem).history
+    >>> bool(history.entropy[-1] < history.entropy[0])
+    True
+    >>> history.label_shares.shape == (len(history), 2)
+    True
     """
 
     time: NDArray[np.float64]
@@ -357,6 +381,15 @@ class Segmentation:
         The prototypes of labels that were given several, of which `prototypes` has the mean.
     regions : array of int32 of the shape of the labels, or None
         Regions into which the parts of labels are merged, 1, 2, ..., where the recipe says so.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 1.0, 1.0]], np.ones((12, 12)))
+    >>> result = saf.SelfAssignmentFlow(max_labels=2).run(saf.Problem.from_image(image))
+    >>> result.labels.shape, result.n_labels, np.bincount(result.labels.ravel()).tolist()
+    ((12, 36), 2, [0, 288, 144])
+    >>> bool(np.allclose(result.assignment.sum(axis=1), 1))
+    True
     """
 
     labels: LabelImage | list[LabelImage]

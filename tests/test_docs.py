@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import importlib.util
 import inspect
 import itertools
 import json
+import operator
 import re
 import shlex
 import tomllib
@@ -15,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import numpy as np
 import pytest
 import yaml
 from markdown_it import MarkdownIt
@@ -117,6 +120,23 @@ def public_objects() -> list[object]:
 def test_public_names_are_documented() -> None:
     without = [value for value in public_objects() if not inspect.getdoc(value)]
     assert not without
+
+
+PUBLIC = [*saf.__all__, *(f"metrics.{name}" for name in saf.metrics.__all__)]
+
+
+@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"METHODS", "__version__", "metrics"}))
+def test_examples_of_public_names_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    value = operator.attrgetter(name)(saf)
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    said: list[str] = []
+    for test in finder.find(value, name, globs={"np": np, "saf": saf}):
+        runner.run(test, out=said.append)
+    assert not runner.failures, "".join(said)
 
 
 def test_docstrings_of_public_functions_name_every_parameter() -> None:

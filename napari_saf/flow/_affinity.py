@@ -141,6 +141,13 @@ class GaussianAffinity:
     The sketch is the Nystroem method, K ~ C B^+ C' with C the kept columns and B the block of
     the landmarks: https://papers.nips.cc/paper/1866. Eigenvalues of B below 1e-6 of the
     largest are dropped.
+
+    Examples
+    --------
+    >>> exact = saf.GaussianAffinity(sigma2=0.05, landmarks=None)
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((8, 8))))
+    >>> saf.SelfAssignmentFlow(max_labels=2, affinity=exact).run(problem).n_labels
+    2
     """
 
     # fmt: off
@@ -224,6 +231,14 @@ class KernelAffinity:
     ------
     InvalidInput
         If the matrix is not square, not finite or not symmetric.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 1.0]], np.ones((8, 8)))
+    >>> matrix = np.exp(-np.abs(np.subtract.outer(image.ravel(), image.ravel())))
+    >>> flow = saf.SelfAssignmentFlow(max_labels=2, affinity=saf.KernelAffinity(matrix))
+    >>> flow.run(saf.Problem.from_image(image)).n_labels
+    2
     """
 
     matrix: ArrayLike | sparse.sparray

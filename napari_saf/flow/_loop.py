@@ -42,6 +42,13 @@ class StoppingRule:
     changed label, or labels came round to what they were before but for such a share, and the
     entropy fell by less than 1 %. A start near the barycentre changes as little: it counts
     only when half of the first entropy is gone, or after 50 units.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((16, 16))))
+    >>> soon = saf.StoppingRule(max_steps=3)
+    >>> saf.SelfAssignmentFlow(max_labels=2, stop=soon).run(problem).status
+    <Status.MAX_ITERATIONS: 'max_iterations'>
     """
 
     # fmt: off

@@ -279,6 +279,14 @@ class GeometricEuler(AbstractStepper):
     """Fixed steps of the geometric Euler scheme, V <- V + h S(V), eq. (2.34).
 
     Of Zisler, Zern, Petra and Schnörr, https://doi.org/10.1137/19M1298639.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((16, 16))))
+    >>> flow = saf.SelfAssignmentFlow(max_labels=2, stepper=saf.GeometricEuler(step=0.5))
+    >>> times = flow.run(problem).history.time
+    >>> bool(np.allclose(np.diff(times), 0.5))
+    True
     """
 
     _run = _EulerRun
@@ -307,6 +315,14 @@ class AdamsBashforthMoulton(AbstractStepper):
     The right-hand side is dear and the solution smooth, so remembering the last slopes pays:
     half the evaluations of Bogacki-Shampine or fewer at the same tolerance. Mode PEC of
     Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, section III.5.
+
+    Examples
+    --------
+    >>> features = np.random.default_rng(0).random((200, 2))
+    >>> problem = saf.Problem(features, saf.AffinityGraph.k_nearest(features, 8))
+    >>> exact = saf.SelfAssignmentFlow(stepper=saf.AdamsBashforthMoulton(tolerance=1e-5))
+    >>> exact.run(problem).n_evaluations > saf.SelfAssignmentFlow().run(problem).n_evaluations
+    True
     """
 
     _run = _AdamsRun
@@ -322,6 +338,14 @@ class BogackiShampine(AbstractStepper):
     Notes
     -----
     Bogacki and Shampine, https://doi.org/10.1016/0893-9659(89)90079-7.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.kron([[0.0, 1.0]], np.ones((16, 16))))
+    >>> one = saf.SelfAssignmentFlow(max_labels=2, stepper=saf.BogackiShampine()).run(problem)
+    >>> other = saf.SelfAssignmentFlow(max_labels=2).run(problem)
+    >>> np.array_equal(one.labels, other.labels), one.n_evaluations > other.n_evaluations
+    (True, True)
     """
 
     _run = _BogackiShampineRun

@@ -198,6 +198,15 @@ class AffinityGraph(AbstractGraph):
     The self weight by the degree is eq. (6.15) of Zisler, Zern, Petra and Schnörr,
     "Self-assignment flows for unsupervised data labeling on graphs",
     https://doi.org/10.1137/19M1298639.
+
+    Examples
+    --------
+    >>> graph = saf.AffinityGraph([[0, 1, 0], [1, 0, 1], [0, 1, 0]])  # a chain of three nodes
+    >>> graph.laplacian_product(np.array([[1.0], [0.0], [2.0]])).tolist()
+    [[0.0], [3.0], [0.0]]
+    >>> features = np.random.default_rng(0).random((50, 2))
+    >>> saf.AffinityGraph.k_nearest(features, 4).n_nodes
+    50
     """
 
     def __init__(

@@ -49,6 +49,14 @@ class GridGraph(AbstractGraph):
     InvalidInput
         If a window is even, too large or of the wrong length, the mask has another shape or
         is empty, or weights are negative, not finite or of the wrong shape.
+
+    Examples
+    --------
+    >>> graph = saf.GridGraph((4, 5), window=3)
+    >>> graph.n_nodes, graph.positions([7]).tolist()  # counted along rows
+    (20, [[1, 2]])
+    >>> graph.to_image(np.arange(20)).shape
+    (4, 5)
     """
 
     def __init__(

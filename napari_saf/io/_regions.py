@@ -55,7 +55,7 @@ def number_regions(
 
     Examples
     --------
-    >>> number_regions([[1, 0, 1], [2, 0, 1]])
+    >>> saf.number_regions([[1, 0, 1], [2, 0, 1]])
     array([[1, 0, 2],
            [3, 0, 2]], dtype=int32)
     """
@@ -123,7 +123,7 @@ def region_table(
 
     Examples
     --------
-    >>> table = region_table([[1, 1, 0], [2, 2, 2]], scale=(2, 2), units="um")
+    >>> table = saf.region_table([[1, 1, 0], [2, 2, 2]], scale=(2, 2), units="um")
     >>> table["area_um2"].tolist()
     [8.0, 12.0]
     """

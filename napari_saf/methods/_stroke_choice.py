@@ -129,8 +129,6 @@ def choose_for_strokes(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import napari_saf as saf
     >>> image = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((8, 8)))  # a chessboard
     >>> image[:8] = 0
     >>> strokes = np.zeros((64, 64), dtype=int)

@@ -32,6 +32,13 @@ def normalized_mutual_information(classes: ArrayLike, labels: ArrayLike) -> floa
     ------
     InvalidInput
         If shapes differ, arrays are empty, or numbers are not whole.
+
+    Examples
+    --------
+    >>> saf.metrics.normalized_mutual_information([1, 1, 2, 2], [1, 2, 1, 2])
+    0.0
+    >>> saf.metrics.normalized_mutual_information([1, 1, 2, 2], [7, 7, 3, 3])
+    1.0
     """
     from sklearn.metrics import normalized_mutual_info_score  # takes half a second to load
 
@@ -44,6 +51,11 @@ def matched_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     Of `classes` and `labels` as in `normalized_mutual_information`, errors too. A class has one
     label at most, by the optimal assignment (Kuhn, https://doi.org/10.1002/nav.3800020109);
     labels left over are wrong.
+
+    Examples
+    --------
+    >>> saf.metrics.matched_accuracy([1, 1, 2, 2], [7, 7, 3, 7])
+    0.75
     """
     truth, found = _check_classes(classes, labels)
     from scipy.optimize import linear_sum_assignment
@@ -94,6 +106,11 @@ def segmentation_covering(labels: ArrayLike, references: ArrayLike) -> float:
     into its connected components is for the caller to decide. Arbelaez, Maire, Fowlkes and
     Malik, "Contour detection and hierarchical image segmentation", IEEE TPAMI 33 (2011),
     https://doi.org/10.1109/TPAMI.2010.161.
+
+    Examples
+    --------
+    >>> saf.metrics.segmentation_covering([[1, 1, 2, 2]], [[5, 5, 5, 5]])  # half of the region
+    0.5
     """
     return region_agreement(labels, references).covering
 
@@ -108,6 +125,11 @@ def probabilistic_rand_index(labels: ArrayLike, references: ArrayLike) -> float:
     The mean over the references of the Rand index, in [0, 1], not adjusted for chance; of a single
     pixel 1. Unnikrishnan, Pantofaru and Hebert, "Toward objective evaluation of image segmentation
     algorithms", IEEE TPAMI 29 (2007), https://doi.org/10.1109/TPAMI.2007.1046.
+
+    Examples
+    --------
+    >>> saf.metrics.probabilistic_rand_index([1, 1, 2, 2], [1, 1, 1, 2])
+    0.5
     """
     return region_agreement(labels, references).rand_index
 
@@ -123,6 +145,11 @@ def variation_of_information(labels: ArrayLike, references: ArrayLike) -> float:
     the partitions of the pixels, from 0 to log2 of their number. Meila, "Comparing clusterings: an
     information based distance", J. Multivariate Analysis 98 (2007),
     https://doi.org/10.1016/j.jmva.2006.11.013.
+
+    Examples
+    --------
+    >>> saf.metrics.variation_of_information([1, 1, 2, 2], [1, 2, 1, 2])  # bits
+    2.0
     """
     return region_agreement(labels, references).information
 
@@ -132,6 +159,12 @@ class RegionAgreement:
     """How a label image agrees with its references.
 
     By `segmentation_covering`, `probabilistic_rand_index` and `variation_of_information`.
+
+    Examples
+    --------
+    >>> found = saf.metrics.region_agreement([[1, 1, 2]], [[5, 5, 3]])
+    >>> found.covering, found.rand_index
+    (1.0, 1.0)
     """
 
     covering: float
@@ -143,6 +176,12 @@ def region_agreement(labels: ArrayLike, references: ArrayLike) -> RegionAgreemen
     """Return all measures of agreement from one contingency table per reference.
 
     Of `labels` and `references` as for `segmentation_covering`, errors too.
+
+    Examples
+    --------
+    >>> labels, references = [[1, 1, 2, 2]], [[[1, 1, 2, 2]], [[1, 2, 1, 2]]]
+    >>> saf.metrics.region_agreement(labels, references).information  # mean of 0 and 2 bits
+    1.0
     """
     rows = []
     for table in _tables(labels, references):

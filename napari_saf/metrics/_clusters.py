@@ -32,6 +32,11 @@ def kmeans_objective(features: ArrayLike, labels: ArrayLike) -> float:
     ------
     InvalidInput
         If shapes disagree, features are not finite, or labels are negative or not whole.
+
+    Examples
+    --------
+    >>> saf.metrics.kmeans_objective([[0], [2], [4], [6]], [1, 1, 2, 2])
+    4.0
     """
     members = _members(features, labels)
     return float(sum(np.square(own - own.mean(axis=0)).sum() for own in members))
@@ -41,6 +46,11 @@ def kmedian_objective(features: ArrayLike, labels: ArrayLike) -> float:
     """Return the sum of distances of the nodes to the medoid of their label.
 
     Of `features` and `labels` as in `kmeans_objective`, errors too.
+
+    Examples
+    --------
+    >>> saf.metrics.kmedian_objective([[0], [1], [5]], [1, 1, 1])  # the medoid is 1
+    5.0
     """
     members = _members(features, labels)
     return float(sum(weighted_medoid(own, np.ones(len(own)))[1] for own in members))
@@ -71,6 +81,12 @@ def ncut_objective(graph: AbstractGraph, labels: ArrayLike) -> float:
     float
         0 (no link is cut) to the number of labels. Shi and Malik,
         https://doi.org/10.1109/34.868688.
+
+    Examples
+    --------
+    >>> matrix = np.kron(np.eye(2), np.ones((3, 3)))  # two triangles without a link
+    >>> saf.metrics.ncut_objective(saf.AffinityGraph(matrix), [1, 1, 1, 2, 2, 2])
+    0.0
     """
     owner = as_labels(labels, "labels")
     if owner.shape != (graph.n_nodes,):
@@ -112,6 +128,11 @@ def class_separability(features: ArrayLike, labels: ArrayLike) -> float:
     S_B = sum_j n_j (m_j - m) (m_j - m)', m_j the mean of label j, m that of all. Fukunaga,
     "Introduction to statistical pattern recognition", 2nd ed. (1990), section 10.2, criterion J4,
     https://doi.org/10.1016/C2009-0-27872-X.
+
+    Examples
+    --------
+    >>> saf.metrics.class_separability([[0], [2], [4], [6]], [1, 1, 2, 2])
+    4.0
     """
     array, owner = _labelled(features, labels)
     sizes, means, within = _scatters(array, compact_labels(owner))
@@ -128,6 +149,12 @@ def pairwise_separability(features: ArrayLike, labels: ArrayLike) -> NDArray[np.
     is above 2**13. Entry (j - 1, k - 1) is n_j n_k / (n_j + n_k) |m_j - m_k|^2 over the sum of the
     scatters within labels j and k: infinite if both have one feature only, NaN on the diagonal and
     where one of the two has no node.
+
+    Examples
+    --------
+    >>> saf.metrics.pairwise_separability([[0], [2], [4], [6]], [1, 1, 2, 2])
+    array([[nan,  4.],
+           [ 4., nan]])
     """
     array, owner = _labelled(features, labels)
     _check_table(int(owner.max()) + 1, int(owner.max()) + 1)
@@ -186,6 +213,14 @@ def mean_entropy(assignment: ArrayLike) -> float:
     -------
     float
         In nats, from 0 (every node has one label) to log n_labels.
+
+    Examples
+    --------
+    >>> saf.metrics.mean_entropy([[1, 0], [0, 1]])
+    0.0
+    >>> undecided = np.full((5, 4), 1 / 4)
+    >>> bool(np.isclose(saf.metrics.mean_entropy(undecided), np.log(4)))
+    True
     """
     array = np.asarray(assignment, dtype=np.float64)
     if array.ndim != 2 or array.size == 0:
@@ -213,6 +248,12 @@ def group_shares(labels: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
     InvalidInput
         If shapes differ, numbers are negative, not whole, or so large that the table would have
         more than 2**26 entries, or no node is left.
+
+    Examples
+    --------
+    >>> saf.metrics.group_shares([1, 1, 1, 1, 2, 2], [1, 1, 1, 2, 1, 2])
+    array([[0.75, 0.25],
+           [0.5 , 0.5 ]])
     """
     counts = _contingency(*_grouped(labels, groups))
     with np.errstate(invalid="ignore"):
@@ -227,6 +268,11 @@ def balance(labels: ArrayLike, groups: ArrayLike) -> float:
     of the data set the highest value that can be reached. Chierichetti, Kumar, Lattanzi and
     Vassilvitskii, "Fair clustering through fairlets", NeurIPS 2017,
     https://arxiv.org/abs/1802.05733.
+
+    Examples
+    --------
+    >>> saf.metrics.balance([1, 1, 1, 2, 2, 2], groups=[1, 1, 2, 1, 2, 2])
+    0.5
     """
     counts = _used_counts(labels, groups)
     return float((counts.min(axis=1) / counts.max(axis=1)).min())
@@ -260,6 +306,13 @@ def fairness_error(
     ------
     InvalidInput
         As `group_shares`, and if proportions do not fit the groups.
+
+    Examples
+    --------
+    >>> saf.metrics.fairness_error([1, 1, 2, 2], [1, 2, 1, 2])  # both groups in both labels
+    0.0
+    >>> saf.metrics.fairness_error([1, 1, 2, 2], [1, 1, 2, 2])  # each label lacks a group
+    inf
     """
     counts = _used_counts(labels, groups)
     wanted = counts.sum(axis=0) / counts.sum()

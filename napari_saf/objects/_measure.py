@@ -51,8 +51,8 @@ def object_table(
 
     Examples
     --------
-    >>> objects = split_objects([[1, 1, 0], [2, 2, 2]], smallest=1)
-    >>> table = object_table(objects, scale=(2, 2), units="um")
+    >>> objects = saf.split_objects([[1, 1, 0], [2, 2, 2]], smallest=1)
+    >>> table = saf.object_table(objects, scale=(2, 2), units="um")
     >>> table["kind"].tolist(), table["area_um2"].tolist()
     ([1, 2], [8.0, 12.0])
     """

@@ -122,10 +122,9 @@ def split_objects(
 
     Examples
     --------
-    >>> import numpy as np
     >>> rows, columns = np.ogrid[:40, :60]
     >>> discs = [(rows - 20) ** 2 + (columns - x) ** 2 < 150 for x in (20, 40)]
-    >>> split_objects(np.logical_or(*discs)).numbers
+    >>> saf.split_objects(np.logical_or(*discs)).numbers
     array([1, 2])
     """
     parts = find_parts(labels, uncertainty=uncertainty, spacing=spacing, axis=axis, kinds=kinds)
