@@ -27,15 +27,20 @@ from napari_saf.input import AUTO
 from napari_saf.io import (
     LABELS_MARK,
     MASK_MARK,
+    PROBABILITY_MARK,
     ImageFile,
+    ProbabilityStep,
     PrototypeSet,
     Recipe,
     file_state,
+    labels_of,
     load_recipe,
     mask_stem,
+    probability_maps,
     read_image,
     read_labels,
     save_masks,
+    save_probabilities,
     save_recipe,
     save_table,
     with_level,
@@ -46,7 +51,7 @@ from napari_saf.objects import ObjectStep
 from napari_saf.parameters import to_plain
 from napari_saf.problem import ImageOptions, Problem
 from napari_saf.regions import merge_regions
-from napari_saf.result import Status
+from napari_saf.result import Segmentation, Status
 from napari_saf.storage import hidden_name, make_folder, remove_leftovers, remove_path
 
 
@@ -114,7 +119,8 @@ class LabelTask(AbstractTask[LabelSummary]):
     Names and colours are by label, for masks whose format keeps them; `overwrite` is about what
     another run, or a person, has made. At a `level` the masks are of numbered regions, see
     `merge_regions`, without names and colours. With `objects` an image of their numbers and a table
-    of their measures lie beside each mask.
+    of their measures lie beside each mask, with `probabilities` the maps of the `known` labels, or
+    of those of the image.
     """
 
     method: AbstractMethod
@@ -124,6 +130,8 @@ class LabelTask(AbstractTask[LabelSummary]):
     overwrite: bool = False
     level: float | None = None
     objects: ObjectStep | None = None
+    probabilities: ProbabilityStep | None = None
+    known: tuple[int, ...] | None = None
 
     @classmethod
     def repeating(
@@ -140,7 +148,8 @@ class LabelTask(AbstractTask[LabelSummary]):
 
     def naming(self, taught: PrototypeSet) -> LabelTask:
         """Return the task with the names and colours of what its labels stand for."""
-        return dataclasses.replace(self, names=taught.names, colors=taught.colors)
+        known = tuple(taught.by_label())
+        return dataclasses.replace(self, names=taught.names, colors=taught.colors, known=known)
 
     def prepare(self, jobs: Sequence[Job]) -> set[Job]:
         """Return the jobs that are done, see `AbstractTask.prepare`."""
@@ -179,6 +188,8 @@ class LabelTask(AbstractTask[LabelSummary]):
             labels = [merge(one, image.array).at_level(self.level) for one, image in pairs]
             named = {}
         recipe = with_level(recipe, self.level) | ({} if step is None else {"objects": step.plain})
+        if self.probabilities is not None:
+            recipe["probabilities"] = self.probabilities.plain
         recipe |= {
             "images": [path.name for path in job.images],
             "files": files,
@@ -192,14 +203,39 @@ class LabelTask(AbstractTask[LabelSummary]):
                 doubts = values if isinstance(values, list) else [values]
                 for image, one, doubt, mask in zip(images, kinds, doubts, job.masks, strict=True):
                     _save_objects(step, image, one, doubt, mask, channel_axis, self.names)
+            if self.probabilities is not None:
+                self._save_maps(self.probabilities, job, images, problem, result, channel_axis)
         _remove_leftovers(job)
         counts = tuple(int(np.count_nonzero(np.bincount(one.ravel())[1:])) for one in labels)
         return LabelSummary(counts, result.status, result.seconds, result.notes)
 
     def _outputs(self, job: Job) -> list[Path]:
-        """Return masks and recipe of a job, and the files of the objects."""
-        masks = job.masks if self.objects is not None else ()
-        return [*job.outputs, *(path for mask in masks for path in _object_files(mask))]
+        """Return masks and recipe of a job, and the files of objects and probabilities."""
+        outputs = list(job.outputs)
+        for mask in job.masks:
+            outputs += _object_files(mask) if self.objects is not None else ()
+            if self.probabilities is not None:
+                outputs.append(_beside(mask, f"{PROBABILITY_MARK}{self.probabilities.suffix}"))
+        return outputs
+
+    def _save_maps(
+        self,
+        step: ProbabilityStep,
+        job: Job,
+        images: Sequence[ImageFile],
+        problem: Problem,
+        result: Segmentation,
+        channel_axis: int | None,
+    ) -> None:
+        """Save how much each pixel of the images is of each label."""
+        labels = step.labels or self.known or labels_of(result)
+        maps = probability_maps(problem, result, labels)
+        named: dict[str, Any] = {"labels": labels, "names": self.names, "colors": self.colors}
+        several = maps if isinstance(maps, list) else [maps]
+        for image, own, mask in zip(images, several, job.masks, strict=True):
+            placed = _placed(image, own[0], channel_axis)
+            path = _beside(mask, f"{PROBABILITY_MARK}{step.suffix}")
+            save_probabilities(path, own, kind=step.kind, **named, **placed)
 
     def _files(self, job: Job) -> list[dict[str, Any]]:
         """Return what a job reads, in the state in which it is now, as a recipe keeps it."""
@@ -263,6 +299,9 @@ class LabelTask(AbstractTask[LabelSummary]):
         step = ObjectStep.of_recipe(recipe.objects)
         if (recipe.level, step) != (self.level, self.objects):
             return False
+        maps = None if self.probabilities is None else self.probabilities.plain
+        if recipe.raw.get("probabilities") != maps:
+            return False
         plain = (json.dumps(to_plain(one), sort_keys=True) for one in (recipe.method, self.method))
         found, own = recipe.options.for_others(), self.source.options
         if own.scaling is None:
@@ -304,8 +343,13 @@ def _placed(image: ImageFile, labels: NDArray[Any], channel_axis: int | None) ->
 
 def _object_files(mask: Path) -> tuple[Path, Path]:
     """Return where the image and the table of the objects of a mask go."""
+    return _beside(mask, ".objects.tif"), _beside(mask, ".objects.csv")
+
+
+def _beside(mask: Path, ending: str) -> Path:
+    """Return the path of what lies beside a mask, called after its image."""
     stem = mask_stem(mask).removesuffix(MASK_MARK).removesuffix(LABELS_MARK)
-    return mask.with_name(f"{stem}.objects.tif"), mask.with_name(f"{stem}.objects.csv")
+    return mask.with_name(f"{stem}{ending}")
 
 
 def _save_objects(

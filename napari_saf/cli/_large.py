@@ -59,6 +59,8 @@ def large_job(task: LabelTask, paths: list[Path], out: Path, values: Any) -> Lar
         return None  # what cannot be read in parts is told by who reads it whole
     if not is_asked and math.prod(job.image.shape) < LARGE:
         return None
+    if task.probabilities is not None:
+        raise click.UsageError("--probabilities: are not made in tiles")
     if source.seeds is not None or source.groups is not None:
         raise click.UsageError(
             "--seeds, --groups: files are not read in tiles; let strokes on a part of the image "

@@ -15,7 +15,13 @@ import numpy as np
 from napari_saf.batch import ProblemSource
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling, check_group_source
-from napari_saf.io import PrototypeSet, load_prototypes, read_array
+from napari_saf.io import (
+    PROBABILITY_SUFFIXES,
+    ProbabilityStep,
+    PrototypeSet,
+    load_prototypes,
+    read_array,
+)
 from napari_saf.methods import METHODS, AbstractMethod
 from napari_saf.parameters import READERS, Parameter, build, describe, values_of
 from napari_saf.problem import ImageOptions
@@ -35,6 +41,26 @@ def output(metavar: str, text: str, **more: Any) -> click.Option:
 
 def overwrite(what: str) -> click.Option:
     return click.Option(["--overwrite"], is_flag=True, help=f"Replace {what}.")
+
+
+PROBABILITIES = [
+    click.Option(["--probabilities"], type=click.Choice(PROBABILITY_SUFFIXES),
+                 help="Beside each mask maps of how much each pixel is of each label (W)."),
+    click.Option(["--probability-of"], type=click.IntRange(min=1), multiple=True, metavar="LABEL",
+                 help="Of this label only; may be given again for others."),
+    click.Option(["--bytes", "in_bytes"], is_flag=True,
+                 help="As bytes, 255 for 1, in place of float32."),
+]  # fmt: skip
+
+
+def probability_step(values: Mapping[str, Any]) -> ProbabilityStep | None:
+    """Return which maps are asked for, if any are."""
+    suffix, labels, in_bytes = (values[one.name] for one in PROBABILITIES)
+    if suffix is None:
+        if labels or in_bytes:
+            raise click.UsageError("--probability-of, --bytes: go with --probabilities")
+        return None
+    return ProbabilityStep(suffix, "uint8" if in_bytes else "float32", labels or None)
 
 
 def _read_list(text: str) -> list[float]:

@@ -20,6 +20,7 @@ from napari_saf.cli._methods import (
     DEBUG,
     IMAGES,
     PATH,
+    PROBABILITIES,
     ParameterValue,
     given_parameters,
     image_options,
@@ -27,6 +28,7 @@ from napari_saf.cli._methods import (
     method_options,
     output,
     overwrite,
+    probability_step,
     problem_source,
 )
 from napari_saf.errors import FormatError
@@ -80,6 +82,7 @@ _OPTIONS = [
     click.Option(["--object-neck"], type=click.FloatRange(0, 1), metavar="DEPTH",
                  help="How much narrower the neck between two objects is than the narrower one."
                  f"  [default: {NECK}]"),
+    *PROBABILITIES,
     click.Option(["--recipe"], type=PATH, metavar="FILE",
                  help="Repeat what a recipe says; options given beside it take precedence."),
     click.Option(["--format", "suffix"], type=click.Choice(list(MASK_SUFFIXES)),
@@ -167,8 +170,9 @@ def _task(values: dict[str, Any], paths: list[Path]) -> LabelTask:
     if level is None:
         level = None if recipe is None else recipe.level
     level = level if isinstance(level, float) else None  # the word none
-    step = _object_step(values, recipe)
-    task = LabelTask(made, source, overwrite=values["overwrite"], level=level, objects=step)
+    own: dict[str, Any] = {"objects": _object_step(values, recipe)}
+    own["probabilities"] = probability_step(values)
+    task = LabelTask(made, source, overwrite=values["overwrite"], level=level, **own)
     if "prototypes" not in given and recipe is not None and values["seeds"] is None:
         prototypes = recipe.taught
     return task if prototypes is None else task.naming(prototypes)

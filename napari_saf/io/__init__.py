@@ -33,6 +33,8 @@ from napari_saf.io._paths import (
     LABELS_MARK,
     MASK_MARK,
     MASK_SUFFIXES,
+    PROBABILITY_MARK,
+    PROBABILITY_SUFFIXES,
     PROTOTYPE_SUFFIXES,
     TABLE_SUFFIXES,
     check_suffix,
@@ -44,6 +46,13 @@ from napari_saf.io._paths import (
     mask_suffix,
     printable,
     table_cell,
+)
+from napari_saf.io._probabilities import (
+    ProbabilityStep,
+    labels_of,
+    probability_maps,
+    save_probabilities,
+    soft_images,
 )
 from napari_saf.io._prototypes import load_prototypes, read_array, save_prototypes
 from napari_saf.io._recipe import (

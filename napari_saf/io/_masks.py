@@ -32,7 +32,7 @@ from napari_saf.storage import atomic_write
 
 Labels = NDArray[np.unsignedinteger[Any]]
 _INSIDE = 255
-_OME_ZARR = "0.5"
+OME_ZARR = "0.5"
 _AXES = {".tif": (2, 4), ".tiff": (2, 4), ".png": (2, 2), ".ome.zarr": (2, 4), ".npy": (1, 64)}
 """How few and how many axes a format holds."""
 
@@ -123,9 +123,7 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
     """Return labels in the smallest type; raise InvalidInput if the format cannot hold them."""
     if not as_labels(labels, str(path)).size or not labels.ndim:
         raise InvalidInput(f"{path}: expected whole numbers, got none in shape {labels.shape}")
-    is_group = any((path / name).exists() for name in ("zarr.json", ".zgroup"))
-    if suffix == ".ome.zarr" and path.is_dir() and not is_group:
-        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
+    check_replaceable(path, suffix)
     low, high = _AXES[suffix]
     if not low <= labels.ndim <= high:
         wanted = f"{low} axes" if low == high else f"{low} to {high} axes"
@@ -138,6 +136,13 @@ def _checked(labels: NDArray[Any], path: Path, suffix: str) -> Labels:
     if suffix != ".npy" and labels.max() > most:
         raise InvalidInput(f"{path}: {suffix} holds labels up to {most}, got {labels.max()}")
     return labels.astype(np.min_scalar_type(int(labels.max())))
+
+
+def check_replaceable(path: Path, suffix: str) -> None:
+    """Raise InvalidInput for a folder that is no OME-Zarr."""
+    is_group = any((path / name).exists() for name in ("zarr.json", ".zgroup"))
+    if suffix == ".ome.zarr" and path.is_dir() and not is_group:
+        raise InvalidInput(f"{path}: is a folder, but not an OME-Zarr; it stays as it is")
 
 
 def save_binary_masks(
@@ -225,12 +230,31 @@ def describe_zarr(
     note: str,
     name: str,
 ) -> dict[str, Any]:
-    """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid.
+    """Return the attributes of an OME-Zarr 0.5 of labels, at the paths of levels of a pyramid."""
+    rows = zip(label_map.numbers.tolist(), color_table(label_map)[1:].tolist(), strict=True)
+    about = {
+        "version": OME_ZARR,
+        "colors": [{"label-value": label, "rgba": [*color, 255]} for label, color in rows],
+        "properties": [{"label-value": n, "name": label_map.names[n]} for n in label_map.names],
+    }
+    multiscale = describe_levels(paths, shapes, axes, name)
+    ome = {"version": OME_ZARR, "multiscales": [multiscale], "image-label": about}
+    return {"ome": ome, NOTE_KEY: json.loads(note)}
+
+
+def describe_levels(
+    paths: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
+    axes: Axes,
+    name: str,
+    channels: int | None = None,
+) -> dict[str, Any]:
+    """Return what OME-Zarr says of the levels of a pyramid, and of channels at a place in the axes.
 
     A pixel of a level is the first of those of the finest level that it stands for.
     """
     kinds = {"t": "time"}
-    described = []
+    described: list[dict[str, str]] = []
     for letter in axes.names:
         unit = spelled_out(axes.units.get(letter, "pixel"))
         own = {"name": letter, "type": kinds.get(letter, "space")}
@@ -239,17 +263,13 @@ def describe_zarr(
     for path, shape in zip(paths, shapes, strict=True):
         steps = [2 ** round(math.log2(a / b)) for a, b in zip(shapes[0], shape, strict=True)]
         scale = [axes.scale.get(n, 1.0) * k for n, k in zip(axes.names, steps, strict=True)]
+        if channels is not None:
+            scale.insert(channels, 1.0)
         transformations = [{"type": "scale", "scale": scale}]
         datasets.append({"path": path, "coordinateTransformations": transformations})
-    rows = zip(label_map.numbers.tolist(), color_table(label_map)[1:].tolist(), strict=True)
-    about = {
-        "version": _OME_ZARR,
-        "colors": [{"label-value": label, "rgba": [*color, 255]} for label, color in rows],
-        "properties": [{"label-value": n, "name": label_map.names[n]} for n in label_map.names],
-    }
-    multiscale = {"axes": described, "datasets": datasets, "name": printable(name)}
-    ome = {"version": _OME_ZARR, "multiscales": [multiscale], "image-label": about}
-    return {"ome": ome, NOTE_KEY: json.loads(note)}
+    if channels is not None:
+        described.insert(channels, {"name": "c", "type": "channel"})
+    return {"axes": described, "datasets": datasets, "name": printable(name)}
 
 
 def _write_tiff(path: Path, mask: _Mask) -> None:
@@ -272,7 +292,7 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
             labels,
             compression="zlib",
             photometric="minisblack",
-            metadata=_ome_entries(axes),
+            metadata=ome_entries(axes),
             resolution=(density[0], density[1]),
             resolutionunit="none",
             extratags=extra,
@@ -284,7 +304,7 @@ def _write_tiff(path: Path, mask: _Mask) -> None:
         stream.write(image_description.to_bytes(2, "little"))
 
 
-def _ome_entries(axes: Axes) -> dict[str, object]:
+def ome_entries(axes: Axes) -> dict[str, object]:
     entries: dict[str, object] = {"axes": axes.names.upper()}
     for name in axes.names:
         if name == "t" and axes.units.get("t", "pixel") == "pixel":

@@ -17,15 +17,18 @@ LABELS_MARK = "_labels"
 """What the name of a mask has after that of its image."""
 MASK_MARK = ".labels"
 """What the name of a mask that napari opens as labels has before its suffix."""
+PROBABILITY_SUFFIXES = (".ome.zarr", ".tif", ".npy")
+PROBABILITY_MARK = ".probabilities"
+"""What the name of a file of probability maps has before its suffix."""
 _IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".npy")
-_RESULT_MARKS = (LABELS_MARK, MASK_MARK, "_reconstruction")
+_RESULT_MARKS = (LABELS_MARK, MASK_MARK, PROBABILITY_MARK, ".objects", "_reconstruction")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def find_images(paths: Sequence[Path]) -> list[Path]:
     """Return the images among files and folders; a folder stands for the images in it.
 
-    What an earlier run left in a folder (``name_labels``, ``name_reconstruction``) is not taken
+    What an earlier run left in a folder (``name_labels``, ``name.probabilities``, ...) is not taken
     for images; InvalidInput if there are no others.
     """
     images: list[Path] = []

@@ -61,6 +61,7 @@ class _RecipeFile(storage.VersionedModel):
     input: dict[Any, Any] | None = None
     regions: _Regions | None = None
     objects: _Objects | None = None
+    probabilities: Any = None
     taught: Annotated[list[LabelEntry], Field(min_length=1)] | None = None
     versions: Any = None
     images: Any = None

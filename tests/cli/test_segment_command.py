@@ -15,6 +15,7 @@ from napari_saf import METHODS, Problem, SelfAssignmentFlow
 from napari_saf.features import Scaling
 from napari_saf.input import PLAIN, ImageOptions
 from napari_saf.io import MASK_SUFFIXES, read_image, read_labels
+from napari_saf.storage import remove_path
 
 FEW = ("--max-labels", "2")
 
@@ -402,3 +403,39 @@ def test_the_table_of_exported_regions_calls_them_so(cli, patches):
         [str(k), f"region {k}"] for k in range(1, regions.max() + 1)
     ]
     assert saf.load_recipe("tables/out.recipe.json").level == 0
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".ome.zarr", ".npy"])
+def test_probabilities_lie_beside_each_mask(cli, picture, suffix):
+    options = ("--probabilities", suffix, *FEW)
+    images = picture("a.png"), picture("b.npy", seed=1)
+    assert cli("segment", *images, "-o", "out", *options).code == 0
+    for stem in "ab":
+        maps = read_image(f"out/{stem}.probabilities{suffix}").array
+        labels = read_labels(f"out/{stem}_labels.tif").array
+        assert maps.dtype == np.float32
+        np.testing.assert_array_equal(maps.argmax(axis=0) + 1, labels)
+    again = cli("segment", *images, "-o", "out", *options)
+    assert "2 done before" in again.out
+    remove_path(Path(f"out/a.probabilities{suffix}"))
+    assert "1 labelled, 1 done before" in cli("segment", *images, "-o", "out", *options).out
+    other = cli("segment", *images, "-o", "out", *options, "--bytes")
+    assert other.is_error("--overwrite")
+    of_one = ("--bytes", "--probability-of", 2, "--overwrite")
+    assert cli("segment", *images, "-o", "out", *options, *of_one).code == 0
+    found = np.squeeze(read_image(f"out/a.probabilities{suffix}").array)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found > 127, read_labels("out/a_labels.tif").array == 2)
+
+
+def test_every_image_has_the_maps_of_all_that_was_taught(cli, picture, taught):
+    np.save("dark.npy", np.full((12, 16), 60, np.uint8))
+    options = ("--prototypes", taught, "--probabilities", ".npy", "--scaling", "first")
+    assert cli("segment", picture(), "dark.npy", "-o", "out", *options).code == 0
+    shapes = {np.load(f"out/{stem}.probabilities.npy").shape for stem in ("a", "dark")}
+    assert len(shapes) == 1 and shapes.pop()[0] > 1
+
+
+def test_what_goes_with_probabilities_alone_is_refused_without(cli, picture):
+    for options in (["--bytes"], ["--probability-of", 1]):
+        assert cli("segment", picture(), "-o", "m.tif", *options).code == 2

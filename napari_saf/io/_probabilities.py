@@ -1,0 +1,238 @@
+"""Probability maps: how much each pixel is of each label, as images and as files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from napari_saf.arrays import as_array, as_whole
+from napari_saf.errors import InvalidInput
+from napari_saf.graph import AbstractGraph
+from napari_saf.io._labels import Axes, check_color, check_name, count_labels, label_axes
+from napari_saf.io._masks import OME_ZARR, check_replaceable, describe_levels, ome_entries
+from napari_saf.io._paths import PROBABILITY_SUFFIXES, check_suffix, mask_stem, printable
+from napari_saf.problem import Problem
+from napari_saf.result import Segmentation
+from napari_saf.storage import atomic_write
+
+Kind = Literal["float32", "uint8"]
+_CHUNK = 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProbabilityStep:
+    """Which maps lie beside a mask: format, type of number, and of which labels; None: of all."""
+
+    suffix: str = ".ome.zarr"
+    kind: Kind = "float32"
+    labels: tuple[int, ...] | None = None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The entry of a recipe."""
+        return dataclasses.asdict(self) | {"labels": self.labels and list(self.labels)}
+
+
+def probability_maps(
+    problem: Problem, result: Segmentation, labels: Sequence[int] | None = None
+) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+    """Return the soft labels of a result as images, one for each label.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was labelled.
+    result : Segmentation
+        What came of it, with its assignment.
+    labels : sequence of int, optional
+        Which labels, 1 or more; the map of one that the result does not know is 0. None: all that
+        own a pixel.
+
+    Returns
+    -------
+    array of float32 of shape (n_labels, ...), or list of such arrays
+        The assignment in the shape of the labels, 0 outside the mask; a list for several images.
+
+    Notes
+    -----
+    A run at a reduced size (`max_side`) has its maps interpolated: there, and where regions that no
+    stroke touches were left out (`connected`), the largest map need not be that of the label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import napari_saf as saf
+    >>> image = np.repeat([[0.1, 0.9]], 4, axis=0).repeat(4, axis=1)
+    >>> problem = saf.Problem.from_image(image, features="intensity", max_side=None)
+    >>> result = saf.SLK(n_clusters=2).run(problem)
+    >>> maps = saf.probability_maps(problem, result)
+    >>> maps.shape, bool((maps.argmax(axis=0) + 1 == result.labels).all())
+    ((2, 4, 8), True)
+    """
+    if len(result.assignment) != problem.n_nodes:
+        raise InvalidInput(
+            f"result: expected soft labels of {problem.n_nodes} nodes, as the problem has, got "
+            f"{len(result.assignment)}"
+        )
+    wanted = labels_of(result) if labels is None else labels
+    return soft_images(problem.graph, result.assignment, result.label_map.numbers, wanted)
+
+
+def labels_of(result: Segmentation) -> list[int]:
+    """Return the labels of a result that own a pixel, ascending."""
+    images = result.labels if isinstance(result.labels, list) else [result.labels]
+    return sorted({int(label) for one in images for label in count_labels(one)[0]})
+
+
+def soft_images(
+    graph: AbstractGraph,
+    assignment: NDArray[np.floating],
+    numbers: NDArray[np.int64],
+    labels: Collection[int],
+) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+    """Return columns of an assignment, of labels by number, as `probability_maps` does."""
+    wanted = [as_whole(label) for label in labels]
+    if not wanted or not all(label is not None and label > 0 for label in wanted):
+        raise InvalidInput(f"labels: expected some, whole numbers of 1 and above, got {labels!r}")
+    found: list[Any] = []
+    for label in wanted:
+        own = assignment[:, np.flatnonzero(numbers == label)]
+        found.append(graph.to_image(own.sum(axis=1, dtype=np.float32)))
+    if isinstance(found[0], list):
+        return [np.stack(maps) for maps in zip(*found, strict=True)]
+    return np.stack(found)
+
+
+def save_probabilities(
+    path: str | os.PathLike[str],
+    maps: ArrayLike,
+    *,
+    labels: Sequence[int] | None = None,
+    names: Mapping[int, str] | None = None,
+    colors: Mapping[int, Sequence[float]] | None = None,
+    kind: Kind = "float32",
+    scale: Sequence[float] | None = None,
+    units: Sequence[str] | str | None = None,
+    axes: str | None = None,
+) -> Path:
+    """Save probability maps, the axis of channels first, each channel called as its label is.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.ome.zarr`` (OME-Zarr 0.5), ``.tif`` (OME-TIFF) or ``.npy`` (the array alone).
+    maps : array of shape (n_labels, ...)
+        Numbers from 0 to 1, as of `probability_maps`.
+    labels : sequence of int, optional
+        The label of each map; None: 1, 2, ...
+    names : mapping of int to str, optional
+        Names of labels; others are called ``label 2``.
+    colors : mapping of int to sequence of float, optional
+        Red, green and blue in [0, 1] of labels, for viewers of OME-Zarr; others are white.
+    kind : "float32" or "uint8"
+        Numbers as they are, or bytes, 255 for 1.
+    scale, units, axes : optional
+        As for `save_masks`, of the axes after that of the labels.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix is unknown, or the maps are none.
+    SafError
+        If the file cannot be written.
+    """
+    target = Path(path)
+    suffix = check_suffix(target, PROBABILITY_SUFFIXES)
+    array = as_array(maps, "maps")
+    n_axes = array.ndim - 1
+    if array.dtype.kind not in "buif" or not array.size or not 2 <= n_axes <= 4:
+        raise InvalidInput(
+            f"maps: expected numbers of shape (n_labels, ...) with 2 to 4 axes of an image, got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    if not (array.min() >= 0 and array.max() <= 1.001):  # sums round; NaN is refused
+        raise InvalidInput("maps: expected numbers from 0 to 1")
+    if kind not in ("float32", "uint8"):
+        raise InvalidInput(f"kind: expected float32 or uint8, got {kind!r}")
+    numbers = list(range(1, len(array) + 1)) if labels is None else list(labels)
+    if len(numbers) != len(array):
+        raise InvalidInput(f"labels: expected one for each of {len(array)} maps, got {labels!r}")
+    check_replaceable(target, suffix)
+    titles = [check_name(n, (names or {}).get(n) or f"label {n}") for n in numbers]
+    tints = [check_color((colors or {}).get(n, (1, 1, 1)))[:3] for n in numbers]
+    stored = array.astype(np.float32)
+    if kind == "uint8":
+        stored = np.rint(255 * stored.clip(0, 1)).astype(np.uint8)
+    placed = label_axes(n_axes, axes, scale, units)
+    own = _Maps(stored, placed, mask_stem(target), list(map(printable, titles)), tints)
+    with atomic_write(target) as temporary:
+        _WRITERS[suffix](temporary, own)
+    return target
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Maps:
+    array: NDArray[Any]
+    axes: Axes
+    name: str
+    titles: list[str]
+    colors: list[tuple[float, float, float]]
+
+    @property
+    def place(self) -> int:
+        """Where the axis of channels goes: OME wants time before it."""
+        return int(self.axes.names.startswith("t"))
+
+    @property
+    def letters(self) -> str:
+        return f"{self.axes.names[: self.place]}c{self.axes.names[self.place :]}"
+
+    @property
+    def placed(self) -> NDArray[Any]:
+        return np.moveaxis(self.array, 0, self.place)
+
+
+def _write_npy(path: Path, maps: _Maps) -> None:
+    with path.open("wb") as file:
+        np.save(file, maps.array, allow_pickle=False)
+
+
+def _write_zarr(path: Path, maps: _Maps) -> None:
+    import zarr
+
+    array = maps.placed
+    chunks = [1] * (array.ndim - 2) + [min(side, _CHUNK) for side in array.shape[-2:]]
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    group.create_array("s0", data=array, chunks=tuple(chunks), dimension_names=maps.letters)
+    whole = 255 if array.dtype == np.uint8 else 1
+    shared = {"active": True, "window": {"min": 0, "max": whole, "start": 0, "end": whole}}
+    tints = ["".join(f"{round(255 * value):02X}" for value in color) for color in maps.colors]
+    channels = [
+        {"label": title, "color": tint} | shared
+        for title, tint in zip(maps.titles, tints, strict=True)
+    ]
+    levels = describe_levels(["s0"], [maps.array.shape[1:]], maps.axes, maps.name, maps.place)
+    ome = {"version": OME_ZARR, "multiscales": [levels], "omero": {"channels": channels}}
+    group.attrs["ome"] = ome
+
+
+def _write_tiff(path: Path, maps: _Maps) -> None:
+    import tifffile
+
+    metadata = ome_entries(maps.axes) | {"axes": maps.letters.upper()}
+    metadata["Channel"] = {"Name": maps.titles}
+    with tifffile.TiffWriter(path, ome=True, bigtiff=maps.array.nbytes > 2**31) as file:
+        file.write(maps.placed, compression="zlib", photometric="minisblack", metadata=metadata)
+
+
+_WRITERS: dict[str, Callable[[Path, _Maps], None]] = {
+    ".npy": _write_npy,
+    ".tif": _write_tiff,
+    ".ome.zarr": _write_zarr,
+}
