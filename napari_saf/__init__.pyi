@@ -77,6 +77,15 @@ from .objects import (
     track_objects as track_objects,
 )
 from .problem import Problem as Problem
+from .project import (
+    EncodedLabels as EncodedLabels,
+    FileReference as FileReference,
+    Project as Project,
+    ProjectImage as ProjectImage,
+    ProjectLayer as ProjectLayer,
+    load_project as load_project,
+    save_project as save_project,
+)
 from .recording import Recording as Recording
 from .regions import RegionHierarchy as RegionHierarchy, merge_regions as merge_regions
 from .result import (

@@ -21,7 +21,7 @@ LAYERS = [
     {"methods", "regions"},
     {"dictionary"},
     {"io", "metrics", "samples"},
-    {"batch", "comparison", "tiles", "objects"},
+    {"batch", "comparison", "tiles", "objects", "project"},
     {"cli", "_gui"},
     {"__main__"},
 ]

@@ -1,0 +1,19 @@
+"""Projects: images with strokes, labels and what they taught, in one file that can be moved."""
+
+from __future__ import annotations
+
+from napari_saf.project._files import (
+    DigestCache,
+    FileReference,
+    FoundFile,
+    content_digest,
+    find_files,
+)
+from napari_saf.project._layers import EncodedLabels, ProjectLayer
+from napari_saf.project._project import (
+    PROJECT_SUFFIX,
+    Project,
+    ProjectImage,
+    load_project,
+    save_project,
+)

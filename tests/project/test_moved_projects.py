@@ -1,0 +1,206 @@
+"""Projects whose images were moved, renamed, changed or lost, and which came from elsewhere."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from project_cases import make, pack, parts, pixels
+
+import napari_saf as saf
+from napari_saf.project import DigestCache, FileReference, content_digest, find_files
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "work"
+    saf.save_project(folder / "p.napari-saf", make(folder / "images"))
+    return folder
+
+
+def states(project, *folders):
+    return [one.state for one in project.find_images(folders)]
+
+
+def test_images_are_found_where_they_were(folder):
+    project = saf.load_project(folder / "p.napari-saf")
+    assert states(project) == ["found", "found"]
+
+
+def test_a_moved_folder_is_no_matter(folder, tmp_path):
+    shutil.move(folder, tmp_path / "other")
+    project = saf.load_project(tmp_path / "other" / "p.napari-saf")
+    found = project.find_images()
+    assert [one.path.parent for one in found] == [tmp_path / "other" / "images"] * 2
+
+
+def test_a_renamed_image_is_found_by_its_content_in_a_named_folder(folder):
+    (folder / "images" / "image 0.tif").rename(folder / "images" / "renamed.tif")
+    project = saf.load_project(folder / "p.napari-saf")
+    assert states(project) == ["missing", "found"]
+    found = project.find_images([folder])
+    assert found[0].path == folder / "images" / "renamed.tif"
+    assert states(project.with_found(found)) == ["found", "found"]
+
+
+def test_what_was_found_is_saved(folder, tmp_path):
+    shutil.move(folder / "images", tmp_path / "far")
+    project = saf.load_project(folder / "p.napari-saf")
+    assert states(project) == ["missing", "missing"]
+    project = project.with_found(project.find_images([tmp_path / "far"]))
+    saf.save_project(folder / "p.napari-saf", project)
+    paths = [image["file"]["path"] for image in parts(folder / "p.napari-saf")[0]["images"]]
+    assert paths == ["../far/image 0.tif", "../far/image 1.tif"]
+    again = saf.load_project(folder / "p.napari-saf")
+    assert states(again, tmp_path / "far") == ["found", "found"]
+
+
+def test_a_changed_image_is_not_taken_for_the_same(folder):
+    tifffile.imwrite(folder / "images" / "image 0.tif", pixels(5))
+    project = saf.load_project(folder / "p.napari-saf")
+    found = project.find_images()
+    assert [one.state for one in found] == ["changed", "found"]
+    assert found[0].path == folder / "images" / "image 0.tif"
+    assert states(project.with_found(found)) == ["changed", "found"]
+
+
+def test_an_image_of_the_same_name_in_a_named_folder_is_a_changed_one(folder, tmp_path):
+    other = tmp_path / "other" / "image 0.tif"
+    other.parent.mkdir()
+    (folder / "images" / "image 0.tif").unlink()
+    tifffile.imwrite(other, pixels(5))
+    found = saf.load_project(folder / "p.napari-saf").find_images([tmp_path / "other"])
+    assert (found[0].state, found[0].path) == ("changed", other)
+
+
+def test_a_missing_image_is_said(folder):
+    (folder / "images" / "image 1.tif").unlink()
+    project = saf.load_project(folder / "p.napari-saf")
+    assert states(project, folder) == ["found", "missing"]
+
+
+@pytest.mark.parametrize("slash", ["\\", "/"])
+def test_separators_of_either_system_are_read(folder, slash):
+    main, entries = parts(folder / "p.napari-saf")
+    for image in main["images"]:
+        image["file"]["path"] = image["file"]["path"].replace("/", slash)
+    (folder / "p.napari-saf").write_bytes(pack(main, entries))
+    assert states(saf.load_project(folder / "p.napari-saf")) == ["found", "found"]
+
+
+def test_paths_are_written_with_slashes_and_relative_to_the_project(folder, tmp_path):
+    project = saf.load_project(folder / "p.napari-saf")
+    for path, first in ((folder / "p.napari-saf", "images"), (tmp_path / "p.napari-saf", "work")):
+        saf.save_project(path, project)
+        found = [image["file"]["path"] for image in parts(path)[0]["images"]]
+        assert found[0].split("/")[0] == first
+        assert "\\" not in "".join(found)
+
+
+@pytest.mark.parametrize("place", ["../../outside.tif", "/etc/hostname", "a/../../../outside.tif"])
+def test_nothing_outside_the_folder_is_looked_at(folder, tmp_path, monkeypatch, place):
+    main, entries = parts(folder / "p.napari-saf")
+    for image in main["images"]:
+        image["file"]["path"] = place
+    (folder / "p.napari-saf").write_bytes(pack(main, entries))
+    tifffile.imwrite(tmp_path / "outside.tif", pixels(0))
+    project = saf.load_project(folder / "p.napari-saf")
+    looked = []
+    real = os.stat
+
+    def stat(path, *arguments, **options):
+        looked.append(str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    found = project.find_images()
+    monkeypatch.undo()
+    assert [one.state for one in found] == ["missing", "missing"]
+    assert not [path for path in looked if not path.startswith(str(folder))]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="this system has no endless file")
+def test_a_link_to_an_endless_file_is_no_image(folder):
+    path = folder / "images" / "image 0.tif"
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    project = saf.load_project(folder / "p.napari-saf")
+    assert states(project) == ["changed", "found"]
+    with pytest.raises(saf.InvalidInput, match="it is no file"):
+        content_digest(path)
+
+
+def test_a_project_of_the_version_before_is_read(folder, monkeypatch):
+    main, entries = parts(folder / "p.napari-saf")
+    older = main | {"schema": 0, "panels": main["docks"]}
+    del older["docks"]
+    (folder / "p.napari-saf").write_bytes(pack(older, entries))
+
+    def upgrade(plain):
+        renamed = {"docks" if key == "panels" else key: one for key, one in plain.items()}
+        return renamed | {"schema": 1}
+
+    with pytest.raises(saf.FormatError, match="schema"):
+        saf.load_project(folder / "p.napari-saf")
+    monkeypatch.setitem(saf.project._project._UPGRADES, 0, upgrade)
+    assert saf.load_project(folder / "p.napari-saf").docks == main["docks"]
+
+
+def store(path, seed=0):
+    """Write a zarr store of 16 chunks."""
+    data = np.random.default_rng(seed).integers(0, 99, (64, 64), dtype=np.uint8)
+    group = zarr.open_group(path, mode="w")
+    group.create_array("0", data=data, chunks=(16, 16))
+    return path
+
+
+def test_the_content_of_a_store_is_that_of_its_metadata_and_chunks(tmp_path):
+    path = store(tmp_path / "a.zarr")
+    before = content_digest(path)
+    assert content_digest(shutil.copytree(path, tmp_path / "b.zarr")) == before
+    (path / "labels" / "cells").mkdir(parents=True)
+    (path / "labels" / "cells" / "zarr.json").write_text("{}")
+    assert content_digest(path) == before
+    assert content_digest(store(tmp_path / "c.zarr", 1)) != before
+    described = json.loads((path / "0" / "zarr.json").read_text())
+    (path / "0" / "zarr.json").write_text(json.dumps(described | {"fill_value": 1}))
+    assert content_digest(path) != before
+
+
+def test_a_moved_store_is_found(tmp_path):
+    reference = FileReference.of(store(tmp_path / "a.zarr"))
+    (tmp_path / "sub").mkdir()
+    shutil.move(tmp_path / "a.zarr", tmp_path / "sub" / "b.zarr")
+    (found,) = find_files([reference], tmp_path, [tmp_path / "sub"])
+    assert found.path == tmp_path / "sub" / "b.zarr"
+
+
+def test_of_a_large_file_blocks_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("napari_saf.project._files._WHOLE", 1000)
+    monkeypatch.setattr("napari_saf.project._files._BLOCK", 10)
+    path, content = tmp_path / "a", bytearray(os.urandom(100_000))
+    path.write_bytes(content)
+    before = content_digest(path)
+    assert before.startswith("sampled:")
+    for at in (0, len(content) - 1):
+        other = bytearray(content)
+        other[at] ^= 1
+        path.write_bytes(other)
+        assert content_digest(path) != before
+
+
+def test_while_a_project_is_open_a_file_is_hashed_once(tmp_path, monkeypatch):
+    path, calls = tmp_path / "a", []
+    path.write_bytes(b"one")
+    monkeypatch.setattr(
+        "napari_saf.project._files.content_digest", lambda path: calls.append(path) or "x"
+    )
+    cache = DigestCache()
+    assert (cache(path), cache(path), len(calls)) == ("x", "x", 1)
+    path.write_bytes(b"other")
+    cache(path)
+    assert calls == [Path(path)] * 2
