@@ -72,6 +72,14 @@ class Comparison:
         Whether all variants were reached before the comparison was stopped.
     n_numbers : int
         The largest number that a label has in any result.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 0.5, 1.0]], np.ones((16, 16)))
+    >>> variants = saf.variants_of([saf.SLK()], {"n_clusters": [2, 3]})
+    >>> comparison = saf.compare(image, variants)
+    >>> len(comparison.results), comparison.n_numbers, comparison.dead(0).size
+    (2, 3, 1)
     """
 
     results: tuple[Compared, ...]
@@ -120,6 +128,13 @@ def compare(
     ------
     SafError
         If no variant could be run; else those that could not are its failures.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 0.5, 1.0]], np.ones((16, 16)))
+    >>> variants = saf.variants_of([saf.SLK()], {"n_clusters": [2, 3]})
+    >>> [result.n_labels for result in saf.compare(image, variants).results]
+    [2, 3]
     """
 
     def read(options: ImageOptions) -> Problem:
@@ -297,6 +312,14 @@ def comparison_table(comparison: Comparison, truth: ArrayLike | None = None) -> 
     ------
     InvalidInput
         If the truth has another shape, is 0 everywhere, or holds other than whole numbers.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 1.0]], np.ones((16, 16)))
+    >>> comparison = saf.compare(image, [saf.Variant(saf.SLK(n_clusters=2))])
+    >>> [row] = saf.comparison_table(comparison, truth=1 + (image > 0.5))
+    >>> row.n_labels, row.accuracy
+    (2, 1.0)
     """
     regions = None if truth is None else np.asarray(truth)
     rows = []

@@ -119,6 +119,13 @@ def save_comparison(
         If the suffix is unknown, the comparison is empty, or image or truth have another shape.
     SafError
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.0, 1.0]], np.ones((16, 16)))
+    >>> comparison = saf.compare(image, [saf.Variant(saf.SLK(n_clusters=2))])
+    >>> saf.save_comparison("comparison.csv", comparison, image).name
+    'comparison.csv'
     """
     target = Path(path)
     suffix = check_suffix(target, COMPARISON_SUFFIXES)

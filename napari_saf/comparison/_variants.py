@@ -31,6 +31,12 @@ class Variant:
         How the image becomes a problem.
     place : tuple of (str, str)
         Where it stands in a grid: names of axes, and the text of its value on each.
+
+    Examples
+    --------
+    >>> one, other = saf.variants_of([saf.SLK()], {"n_clusters": [2, 8]})
+    >>> one.method.n_clusters, other.method.n_clusters
+    (2, 8)
     """
 
     method: AbstractMethod
@@ -71,6 +77,12 @@ def variants_of(
     InvalidInput
         If there is no method, no method knows an axis, an axis has no values, or a value is of
         the wrong kind or out of bounds.
+
+    Examples
+    --------
+    >>> variants = saf.variants_of([saf.SelfAssignmentFlow(), saf.SLK()], {"s": [0, 1]})
+    >>> [variant.name for variant in variants]  # SLK has no s
+    ['SAF, s = 0', 'SAF, s = 1', 'SLK']
     """
     given = {name: tuple(values) for name, values in (axes or {}).items()}
     if not methods:

@@ -65,6 +65,14 @@ class PatchSegmentation:
         Mean squared difference, in scaled values.
     seconds : float
         Duration.
+
+    Examples
+    --------
+    >>> stripes = np.tile(np.repeat([0.0, 1.0], 4), (48, 6))
+    >>> dictionary = saf.PatchDictionary.learn(stripes, n_atoms=4, patch_size=5, n_samples=500)
+    >>> found = dictionary.apply(stripes)
+    >>> bool(np.allclose(found.reconstruction + found.difference, stripes, atol=1e-6))
+    True
     """
 
     labels: LabelImage

@@ -19,17 +19,19 @@ from napari_saf.arrays import as_list
 from napari_saf.device import memory_errors_translated, torch
 from napari_saf.dictionary._apply import Application, PatchSegmentation, Reconstruction
 from napari_saf.dictionary._atoms import PatchAtoms
-from napari_saf.dictionary._distance import centres_of, check_odd, check_patch_fits
+from napari_saf.dictionary._distance import centres_of, check_odd
 from napari_saf.dictionary._sample import (
     ImagePatches,
     distances_between,
+    flatten,
     pick_far_apart,
     refine_atoms,
     sketch,
     update_atoms,
+    whole_images,
 )
 from napari_saf.errors import InvalidInput
-from napari_saf.features import Scaling, is_rgb
+from napari_saf.features import is_rgb
 from napari_saf.flow import Basis, Flow, SelfAssignmentField, Start, normalize_
 from napari_saf.graph import GraphUnion, GridGraph
 from napari_saf.input import PLAIN
@@ -76,6 +78,14 @@ class PatchDictionary(PatchAtoms):
     ------
     InvalidInput
         If a shape, a size or a number is not possible.
+
+    Examples
+    --------
+    >>> stripes = np.tile(np.repeat([0.0, 1.0], 4), (48, 6))
+    >>> dictionary = saf.PatchDictionary.learn(stripes, n_atoms=4, patch_size=5, n_samples=500)
+    >>> found = dictionary.apply(stripes.T)  # turned by a quarter
+    >>> dictionary.atoms.shape[1:], found.labels.shape, found.psnr > 20
+    ((5, 5, 1), (48, 48), True)
     """
 
     @classmethod
@@ -194,6 +204,13 @@ class LearnedDictionary(Segmentation):
     alignment : tuple of float
         Mean squared distance of a patch to its atom in every iteration of the alignment; it
         never rises.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.eye(24), features="intensity", weights="uniform")
+    >>> learned = saf.PatchDictionaryLearning(n_atoms=3, patch_size=5, n_samples=200).run(problem)
+    >>> learned.n_labels == len(learned.dictionary.atoms), learned.labels.shape
+    (True, (24, 24))
     """
 
     dictionary: PatchDictionary
@@ -210,6 +227,13 @@ class PatchDictionaryLearning(AbstractFlow):
     semi-definite; its positive part is used. Atoms that no pixel prefers in the end are dropped.
     With `width` sigma^2 is given as a share of the median distance of two landmarks, which are at
     least twice `n_atoms`; `epsilon` is per unit of distance over sigma.
+
+    Examples
+    --------
+    >>> problem = saf.Problem.from_image(np.eye(24), features="intensity", weights="uniform")
+    >>> learned = saf.PatchDictionaryLearning(n_atoms=3, patch_size=5, n_samples=200).run(problem)
+    >>> learned.prototypes.shape == (learned.n_labels, 5 * 5)
+    True
     """
 
     name: ClassVar[str] = "dictionary"
@@ -263,14 +287,14 @@ class PatchDictionaryLearning(AbstractFlow):
         check_odd("shift_window", self.shift_window, 1, 15)
 
     def _iterate(self, call: Call) -> Iteration:
-        grids, scaling = self._check(call.problem)
+        grids, scaling = whole_images(call.problem, self.patch_size, self.shift_window)
         if call.initial is not None:
             raise InvalidInput("initial: expected none, a dictionary starts from its landmarks")
         training = _Training(self, call, grids)
         result = yield from training.steps()
         counts = np.bincount(result.assignment.argmax(axis=1), minlength=len(training.atoms))
         order = result.columns
-        prototypes = _flat(training.atoms)[order]
+        prototypes = flatten(training.atoms)[order]
         dictionary = PatchDictionary(
             atoms=prototypes.reshape(len(order), self.patch_size, self.patch_size, -1),
             usage=counts[order].astype(np.int64),
@@ -289,27 +313,6 @@ class PatchDictionaryLearning(AbstractFlow):
             "alignment": tuple(training.objective),
         }
         return LearnedDictionary(**values, dictionary=dictionary)
-
-    def _check(self, problem: Problem) -> tuple[tuple[GridGraph, ...], Scaling]:
-        graph, options = problem.graph, problem.options
-        if not isinstance(graph, GridGraph | GraphUnion):
-            raise InvalidInput("problem: expected images, got another graph")
-        grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
-        for grid in grids:
-            if len(grid.shape) != 2:
-                raise InvalidInput(
-                    f"image: expected 2 axes without channels, got {len(grid.shape)}"
-                )
-            if grid.mask is not None or grid.weights is not None:
-                raise InvalidInput(
-                    "problem: a dictionary is learned from whole images with uniform weights, "
-                    "got a mask or weights"
-                )
-            check_patch_fits(self.patch_size, grid.shape, self.shift_window)
-        if options is None or options.features != "intensity" or options.scaling is None:
-            got = "none" if options is None else repr(options.features)
-            raise InvalidInput(f"features: expected 'intensity', got {got}")
-        return grids, options.scaling
 
     def _n_columns(self, problem: Problem) -> int:
         return self.n_atoms
@@ -425,7 +428,7 @@ class _Training:
                 last,
                 fraction=1 - (1 - _SHARE_OF_FLOW) * left,
                 seconds=time.perf_counter() - self._call.began,
-                _read_prototypes=functools.partial(_flat, self.atoms),
+                _read_prototypes=functools.partial(flatten, self.atoms),
             )
         return result
 
@@ -440,11 +443,6 @@ class _Training:
         sample, any_contrast = self._sample[:_LIVE_SAMPLES], self._method.any_contrast
         self._live, _ = update_atoms(sample, before, columns, weights, any_contrast)
         empty = torch.bincount(columns, minlength=len(self.atoms)).cpu().numpy() == 0
-        atoms = _flat(self._live)
+        atoms = flatten(self._live)
         atoms[empty] = np.nan
         return atoms
-
-
-def _flat(atoms: torch.Tensor) -> NDArray[np.float32]:
-    """Return atoms (n_atoms, n_channels, p, p) as rows of p, p, n_channels values."""
-    return atoms.movedim(1, -1).reshape(len(atoms), -1).float().cpu().numpy().copy()

@@ -82,6 +82,14 @@ def patch_distance(
     centres j in the window around P, eq. (6.8) of https://doi.org/10.1137/19M1298639. Relative
     errors are below 1e-4; distances of less than 1e-7 of the energy of a patch are known to that
     accuracy.
+
+    Examples
+    --------
+    >>> image = np.random.default_rng(0).random((12, 16))
+    >>> atom = np.rot90(image[4:9, 3:8])  # a patch of the image, turned
+    >>> distance = saf.patch_distance(image, atom[None], window=1)
+    >>> distance.shape, bool(np.isclose(distance[4, 3, 0], 0, atol=1e-5))
+    ((8, 12, 1), True)
     """
     if direction not in ("image_to_atom", "atom_to_image", "symmetric"):
         raise InvalidInput(

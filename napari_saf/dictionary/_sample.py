@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from napari_saf.device import torch
 from napari_saf.dictionary._distance import (
@@ -17,15 +18,43 @@ from napari_saf.dictionary._distance import (
     PatchField,
     all_transforms,
     centres_of,
+    check_patch_fits,
     shapes,
     windows_of,
 )
+from napari_saf.errors import InvalidInput
+from napari_saf.features import Scaling
+from napari_saf.graph import GraphUnion, GridGraph
+from napari_saf.problem import Problem
 from napari_saf.result import LabelImage
 
 _CHUNK_BYTES = 2**25
 _EIGENVALUE_TOLERANCE = 1e-6
 _STILL = 1e-3
 _MOST_UPDATES = 50
+
+
+def whole_images(
+    problem: Problem, patch_size: int, shift_window: int
+) -> tuple[tuple[GridGraph, ...], Scaling]:
+    """Return grids and scaling of whole 2-D images with room for patches, or raise InvalidInput."""
+    graph, options = problem.graph, problem.options
+    if not isinstance(graph, GridGraph | GraphUnion):
+        raise InvalidInput("problem: expected images, got another graph")
+    grids = graph.grids if isinstance(graph, GraphUnion) else (graph,)
+    for grid in grids:
+        if len(grid.shape) != 2:
+            raise InvalidInput(f"image: expected 2 axes without channels, got {len(grid.shape)}")
+        if grid.mask is not None or grid.weights is not None:
+            raise InvalidInput(
+                "problem: a dictionary is learned from whole images with uniform weights, "
+                "got a mask or weights"
+            )
+        check_patch_fits(patch_size, grid.shape, shift_window)
+    if options is None or options.features != "intensity" or options.scaling is None:
+        got = "none" if options is None else repr(options.features)
+        raise InvalidInput(f"features: expected 'intensity', got {got}")
+    return grids, options.scaling
 
 
 class ImagePatches:
@@ -236,3 +265,8 @@ def sketch(columns: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
     whitening: torch.Tensor = vectors[:, is_large] / values[is_large].sqrt()
     product: torch.Tensor = columns @ whitening.to(columns.dtype).to(columns.device)
     return product
+
+
+def flatten(atoms: torch.Tensor) -> NDArray[np.float32]:
+    """Return atoms (n_atoms, n_channels, p, p) as rows of p, p, n_channels values."""
+    return atoms.movedim(1, -1).reshape(len(atoms), -1).float().cpu().numpy().copy()

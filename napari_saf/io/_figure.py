@@ -79,6 +79,12 @@ def save_figure(
         If the suffix is unknown, or the image has another shape.
     SafError
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> labels = np.kron([[1, 2], [2, 3]], np.ones((16, 16), int))
+    >>> saf.save_figure("figure.svg", labels, image=labels / 3, names={3: "core"}).name
+    'figure.svg'
     """
     target, array = Path(path), np.asarray(labels)
     suffix = check_suffix(target, FIGURE_SUFFIXES)

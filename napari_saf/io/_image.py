@@ -104,6 +104,12 @@ def read_image(path: str | os.PathLike[str]) -> ImageFile:
         Naming the file and what is wrong with it.
     ComputeError
         If the image does not fit into memory.
+
+    Examples
+    --------
+    >>> np.save("volume.npy", np.zeros((4, 16, 16)))
+    >>> saf.read_image("volume.npy").array.shape
+    (4, 16, 16)
     """
     return _read(Path(path), in_colors=True)
 
@@ -115,6 +121,13 @@ def read_labels(path: str | os.PathLike[str]) -> ImageFile:
     ------
     FormatError
         As `read_image`, and if the file holds other than whole numbers of 0 and above.
+
+    Examples
+    --------
+    >>> labels = np.array([[0, 1], [2, 2]])
+    >>> [path] = saf.save_masks("labels.png", labels)
+    >>> saf.read_labels(path).array.tolist()
+    [[0, 1], [2, 2]]
     """
     file = Path(path)
     image = _read(file, in_colors=False)

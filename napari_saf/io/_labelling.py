@@ -126,6 +126,14 @@ def read_mask(path: str | os.PathLike[str], *, lazily: bool = False) -> Labellin
         As `read_labels`, and naming what is wrong with what the file says of itself.
     ComputeError
         If the image does not fit into memory.
+
+    Examples
+    --------
+    >>> labels = np.array([[0, 1], [2, 2]])
+    >>> [path] = saf.save_masks("labels.tif", labels, names={2: "nucleus"})
+    >>> labelling = saf.read_mask(path)
+    >>> labelling.labels.tolist(), labelling.names[2]
+    ([[0, 1], [2, 2]], 'nucleus')
     """
     file = Path(path)
     note = read_note(file)

@@ -72,6 +72,12 @@ def measure_large(
         As `region_table`.
     FormatError
         Naming the file, and the part that cannot be read.
+
+    Examples
+    --------
+    >>> [path] = saf.save_masks("labels.ome.zarr", np.kron([[1, 2]], np.ones((64, 64), int)))
+    >>> saf.measure_large(path, brief=True)["pixels"].tolist()
+    [4096, 4096]
     """
     opened = open_lazily(labels)
     if opened.n_channels != 1 or opened.dtype.kind not in "biu":

@@ -98,6 +98,13 @@ def save_masks(
         If the suffix is unknown, or the format cannot hold the labels.
     SafError
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> labels = np.array([[0, 1], [2, 2]])
+    >>> [path] = saf.save_masks("labels.tif", labels, scale=(0.5, 0.5), units="um")
+    >>> saf.read_labels(path).array.dtype, saf.read_mask(path).scale
+    (dtype('uint8'), (0.5, 0.5))
     """
     target = Path(path)
     suffix = check_suffix(target, MASK_SUFFIXES)
@@ -159,6 +166,12 @@ def save_binary_masks(
 
     The mask of label 2 goes to ``stem_2.tif``, or to ``stem_2_nucleus.tif`` if that is its name.
     Parameters and errors are those of `save_masks`; also InvalidInput if there is no label.
+
+    Examples
+    --------
+    >>> paths = saf.save_binary_masks("mask.png", [[0, 1], [2, 2]], names={2: "nucleus"})
+    >>> [path.name for path in paths]
+    ['mask_1.png', 'mask_2_nucleus.png']
     """
     array = np.asarray(labels)
     label_map = map_labels(array, names, colors)

@@ -48,6 +48,12 @@ def save_prototypes(path: str | os.PathLike[str], prototypes: ArrayLike | Protot
         If the suffix is unknown or there are no prototypes.
     SafError
         If the file cannot be written.
+
+    Examples
+    --------
+    >>> path = saf.save_prototypes("prototypes.csv", [[0.0, 0.1], [1.0, 0.9]])
+    >>> path.read_text(encoding="utf-8").split()
+    ['0.0,0.1', '1.0,0.9']
     """
     target = Path(path)
     suffix = check_suffix(target, PROTOTYPE_SUFFIXES)
@@ -81,6 +87,13 @@ def load_prototypes(path: str | os.PathLike[str]) -> PrototypeSet:
     FormatError
         Naming the file and what is wrong with it: not JSON, of an unknown version, an entry
         that is unknown, missing or of the wrong kind, numbers that are not finite.
+
+    Examples
+    --------
+    >>> given = saf.PrototypeSet(np.eye(2), names={1: "cell", 2: "background"})
+    >>> path = saf.save_prototypes("cells.prototypes.json", given)
+    >>> saf.load_prototypes(path).names[1]
+    'cell'
     """
     file = Path(path)
     with storage.format_errors(file, "a file of prototypes"):

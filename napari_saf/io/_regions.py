@@ -180,7 +180,14 @@ def save_regions(
     connected: bool = False,
     min_pixels: int = 1,
 ) -> Path:
-    """Save what the regions of a label image measure: `save_table` of `region_table`."""
+    """Save what the regions of a label image measure: `save_table` of `region_table`.
+
+    Examples
+    --------
+    >>> path = saf.save_regions("regions.csv", [[1, 1, 0], [2, 2, 2]])
+    >>> len(path.read_text(encoding="utf-8").splitlines())  # a head and a row a label
+    3
+    """
     check_suffix(Path(path), TABLE_SUFFIXES)
     table = region_table(
         labels,

@@ -72,6 +72,14 @@ class AssignmentFlow(AbstractFlow):
        Kolmogorov and Blake, "GrabCut", https://doi.org/10.1145/1015706.1015720).
 
     An assignment to start from is then what classes learn from first.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((16, 16)))
+    >>> problem = saf.Problem.from_image(image, features="intensity", scaling=(0, 1))
+    >>> flow = saf.AssignmentFlow(prototypes=np.array([[0.0], [1.0]]))
+    >>> np.array_equal(flow.run(problem).labels, 1 + (image > 0.5))
+    True
     """
 
     name: ClassVar[str] = "af"

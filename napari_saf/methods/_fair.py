@@ -56,6 +56,14 @@ class TradeOff:
     """The outcome of a sweep over the fairness weight: its points by rising weight.
 
     It is complete where all weights were reached before the sweep was stopped.
+
+    Examples
+    --------
+    >>> slices = list(np.random.default_rng(0).random((2, 16, 16)) + [[[0]], [[0.5]]])
+    >>> problem = saf.Problem.from_images(slices, groups="image")  # one is brighter
+    >>> plain, fair = saf.FairClustering(n_clusters=2).sweep(problem, [0, 1000]).points
+    >>> plain.fairness_error > fair.fairness_error, plain.objective < fair.objective
+    (True, True)
     """
 
     points: tuple[TradeOffPoint, ...]
@@ -114,6 +122,15 @@ class FairClustering(AbstractClustering):
     F: sum s_pk |x_p - c_k|^2 with means c; sum s_pk |x_p - c_k| with c a node, exactly the one
     with the least sum over nodes of s_pk > 1e-6; sum_k 1 - S_k'W S_k / d'S_k with the graph's
     weights W and degrees d, on a grid those by contrast, see `SLK`.
+
+    Examples
+    --------
+    >>> slices = list(np.random.default_rng(0).random((2, 16, 16)) + [[[0]], [[0.5]]])
+    >>> problem = saf.Problem.from_images(slices, groups="image")  # one is brighter
+    >>> plain = saf.FairClustering(n_clusters=2, fairness_weight=0).run(problem)
+    >>> fair = saf.FairClustering(n_clusters=2).run(problem)
+    >>> bool(fair.history.measures["balance"][-1] > plain.history.measures["balance"][-1])
+    True
     """
 
     name: ClassVar[str] = "fair"

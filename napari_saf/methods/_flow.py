@@ -112,6 +112,15 @@ class SelfAssignmentFlow(AbstractFlow):
     W = softmax(V), A the averages over the windows; E_s is a trace of averages for s = 0, and a
     projection onto the labels for s = 1. It starts at V = -epsilon D, D the distances to means of
     averaged features, or to centres that are far apart, in the space of features or eigenvectors.
+
+    Examples
+    --------
+    >>> from napari_saf.samples import read_sample
+    >>> image = read_sample("colour_wheel").array
+    >>> problem = saf.Problem.from_image(image, window=5, max_side=64)
+    >>> result = saf.SelfAssignmentFlow(max_labels=8).run(problem)
+    >>> result.labels.shape, 2 <= result.n_labels <= 8
+    ((192, 192), True)
     """
 
     name: ClassVar[str] = "saf"

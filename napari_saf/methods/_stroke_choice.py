@@ -42,6 +42,16 @@ class StrokeChoice:
         Fields of the `method` that are chosen; the others have their defaults.
     summary : str
         The choice in a few words.
+
+    Examples
+    --------
+    >>> image = np.kron([[0.1, 0.9], [0.9, 0.1]], np.ones((32, 32)))
+    >>> strokes = np.zeros(image.shape, int)
+    >>> strokes[8, 4:20], strokes[8, 40:56] = 1, 2
+    >>> choice = saf.choose_for_strokes(image, strokes)
+    >>> problem = saf.Problem.from_image(image, seeds=strokes, **choice.options.arguments())
+    >>> choice.method.run(problem).labels.shape
+    (64, 64)
     """
 
     options: ImageOptions
