@@ -22,10 +22,10 @@ from napari_saf.cli._methods import (
     IMAGES,
     PATH,
     ParameterValue,
-    flag_of,
     given_parameters,
     image_options,
     make_method,
+    make_methods,
     method_options,
     output,
     overwrite,
@@ -37,7 +37,6 @@ from napari_saf.comparison import (
     Variant,
     comparison_table,
     iterate_comparison,
-    parameter_named,
     read_values,
     save_comparison,
     short_names,
@@ -164,15 +163,8 @@ def _variants(
     names: Sequence[str], given: Mapping[str, object], grid: Sequence[str], options: ImageOptions
 ) -> list[Variant]:
     """Return what is compared; a parameter is given to each method that has it."""
-    types = [METHODS[name] for name in dict.fromkeys(names)]
-    for key in given:
-        if not any(parameter_named(method, key) for method in types):
-            chosen = ", ".join(method.name for method in types)
-            raise click.UsageError(f"{flag_of(key)}: none of {chosen} has such an option")
-    methods = [
-        make_method(method, {k: v for k, v in given.items() if parameter_named(method, k)})
-        for method in types
-    ]
+    types = [METHODS[name] for name in names]
+    methods = make_methods(types, given)
     axes: dict[str, list[object]] = {}
     for entry in grid:
         name, equals, text = entry.partition("=")

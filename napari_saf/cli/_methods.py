@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from napari_saf.batch import ProblemSource
+from napari_saf.comparison import parameter_named
 from napari_saf.errors import FormatError
 from napari_saf.features import Scaling, check_group_source
 from napari_saf.io import (
@@ -283,6 +284,19 @@ def make_method(
         if need is not None and values.get(need[0], known[need[0]].default) not in need[1]:
             raise click.UsageError(f"{flag_of(key)}: goes with {_condition(need)}")
     return build(method, values)
+
+
+def make_methods(methods: Sequence[type[T]], given: Mapping[str, object]) -> list[T]:
+    """Make methods, each once, from those of the given parameters that they have.
+
+    Raise UsageError for a parameter that none has.
+    """
+    own = {method: {key for key in given if parameter_named(method, key)} for method in methods}
+    for key in given:
+        if not any(key in keys for keys in own.values()):
+            names = ", ".join(method.name for method in own)
+            raise click.UsageError(f"{flag_of(key)}: none of {names} has such an option")
+    return [make_method(m, {key: given[key] for key in keys}) for m, keys in own.items()]
 
 
 def _own_names(

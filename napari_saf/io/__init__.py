@@ -72,3 +72,4 @@ from napari_saf.io._regions import (
     write_csv,
 )
 from napari_saf.io._strokes import PaintedClass, load_strokes, save_strokes
+from napari_saf.io._tasks import NORMALIZATIONS, FewShotTasks, load_tasks

@@ -13,7 +13,7 @@ from napari_saf.device import torch
 from napari_saf.errors import InvalidInput
 from napari_saf.features import squared_distances
 from napari_saf.methods._clustering import AbstractState, Tasks
-from napari_saf.methods._few_shot import AbstractFewShotMethod
+from napari_saf.methods._few_shot import AbstractFewShotMethod, prepared, prepared_in_few_axes
 from napari_saf.methods._method import Caution, limit_parameter, tolerance_parameter
 from napari_saf.parameters import documented, parameter
 from napari_saf.points import weighted_means
@@ -109,10 +109,11 @@ class _State(AbstractState):
         super().__init__(tasks, tasks.n_classes)
         self._method = method
         self._whitening: NDArray[np.float64] | None = None
+        preprocessing = method._preprocessing(tasks.blocks)
         if method.within_scatter is None:
-            self._points = method._preprocess_factored(tasks.blocks)
+            self._points = prepared_in_few_axes(tasks.blocks, preprocessing)
         else:
-            self._points = method._preprocess(tasks.blocks)
+            self._points = prepared(tasks.blocks, preprocessing)
             n_features = self._points.shape[2]
             self._whitening = _given_whitening(method.within_scatter, n_features, method.max_scale)
         # A product of a few rows with the transposed points is several times as fast.

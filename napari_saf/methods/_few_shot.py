@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,6 +47,17 @@ _N_PROTOTYPES = 8
 Preprocessing = Literal["scaled", "centred unit", "unit", "none"]
 
 
+@runtime_checkable
+class TaskMethod(Protocol):
+    """A method that labels many small tasks at once."""
+
+    def run_tasks(
+        self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
+        """Label the tasks; see `AbstractFewShotMethod.run_tasks`."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AbstractFewShotMethod(AbstractMethod):
     """A method that spreads the labels of a few seeds over all nodes.
@@ -80,15 +91,19 @@ class AbstractFewShotMethod(AbstractMethod):
     def follows_seeds(self) -> bool:
         return True
 
-    def run_tasks(self, features: ArrayLike, seeds: ArrayLike) -> NDArray[np.int64]:
+    def run_tasks(
+        self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
         """Label many small problems at once.
 
         Parameters
         ----------
-        features : array of shape (n_tasks, n_nodes, n_features)
-            Finite numbers.
+        features : array of shape (n_tasks, n_nodes, n_features), or (n_rows, n_features)
+            Finite numbers; with `rows`, a table of which tasks take their nodes.
         seeds : array of int of shape (n_tasks, n_nodes)
             Labels 1, 2, ..., the same in every task, 0 where none was given.
+        rows : array of int of shape (n_tasks, n_nodes), optional
+            Row of the table, from 0, of each node.
 
         Returns
         -------
@@ -102,7 +117,7 @@ class AbstractFewShotMethod(AbstractMethod):
         ComputeError
             If the device is missing.
         """
-        return label_tasks(self, self._start_tasks, features, seeds)
+        return label_tasks(self, self._start_tasks, features, seeds, rows)
 
     @abstractmethod
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
@@ -138,39 +153,8 @@ class AbstractFewShotMethod(AbstractMethod):
         count = 3 * problem.features.shape[1]
         return count, count
 
-    def _preprocess(self, blocks: torch.Tensor) -> torch.Tensor:
-        """Return the features (n_tasks, n_nodes, n_features) on which the method works."""
-        return prepared(blocks, self._preprocessing(blocks))
-
     def _preprocessing(self, blocks: torch.Tensor) -> Preprocessing:
         return self.preprocessing or ("scaled" if blocks.shape[2] < LONG_ROWS else "centred unit")
-
-    def _preprocess_factored(self, blocks: torch.Tensor) -> torch.Tensor:
-        """Return the same up to a rotation, with no more axes than a task has nodes.
-
-        The Cholesky factor of the inner products X X' has the same inner products, and only two
-        passes go over the many features that were given. A little is added to the squared
-        length of each node, which keeps the factor real.
-        """
-        n_nodes, n_features = blocks.shape[1:]
-        if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
-            return self._preprocess(blocks)
-        preprocessing = self._preprocessing(blocks)
-        products = blocks.new_empty((len(blocks), n_nodes, n_nodes), dtype=torch.float64)
-        for first in range(0, len(blocks), _TASKS_IN_CACHE):
-            few = slice(first, first + _TASKS_IN_CACHE)
-            centred = _centred(blocks[few], preprocessing)
-            products[few] = centred @ centred.mT
-        diagonal = products.diagonal(dim1=1, dim2=2)
-        if preprocessing == "scaled":
-            products /= diagonal.mean(dim=1).clamp(min=1e-60)[:, None, None]
-        elif preprocessing != "none":
-            lengths = diagonal.sqrt().clamp(min=1e-30)
-            products /= lengths[:, :, None] * lengths[:, None]
-        least = 50 * torch.finfo(blocks.dtype).eps
-        diagonal += least * diagonal.mean(dim=1, keepdim=True).clamp(min=1e-300)
-        factors, faults = torch.linalg.cholesky_ex(products)
-        return self._preprocess(blocks) if faults.any() else factors.to(blocks)
 
 
 def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
@@ -180,6 +164,33 @@ def prepared(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor
         squares = blocks.square().sum(dim=2).mean(dim=1)
         return blocks / squares.sqrt().clamp(min=1e-30)[:, None, None]
     return blocks if preprocessing == "none" else torch.nn.functional.normalize(blocks, dim=2)
+
+
+def prepared_in_few_axes(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
+    """Return the same up to a rotation, with no more axes than a task has nodes.
+
+    The Cholesky factor of the inner products X X' has the same inner products, and only two
+    passes go over the many features that were given. A little is added to the squared
+    length of each node, which keeps the factor real.
+    """
+    n_nodes, n_features = blocks.shape[1:]
+    if n_features <= n_nodes or n_nodes > _MAX_FACTORED_NODES:
+        return prepared(blocks, preprocessing)
+    products = blocks.new_empty((len(blocks), n_nodes, n_nodes), dtype=torch.float64)
+    for first in range(0, len(blocks), _TASKS_IN_CACHE):
+        few = slice(first, first + _TASKS_IN_CACHE)
+        centred = _centred(blocks[few], preprocessing)
+        products[few] = centred @ centred.mT
+    diagonal = products.diagonal(dim1=1, dim2=2)
+    if preprocessing == "scaled":
+        products /= diagonal.mean(dim=1).clamp(min=1e-60)[:, None, None]
+    elif preprocessing != "none":
+        lengths = diagonal.sqrt().clamp(min=1e-30)
+        products /= lengths[:, :, None] * lengths[:, None]
+    least = 50 * torch.finfo(blocks.dtype).eps
+    diagonal += least * diagonal.mean(dim=1, keepdim=True).clamp(min=1e-300)
+    factors, faults = torch.linalg.cholesky_ex(products)
+    return prepared(blocks, preprocessing) if faults.any() else factors.to(blocks)
 
 
 def _centred(blocks: torch.Tensor, preprocessing: Preprocessing) -> torch.Tensor:
@@ -192,24 +203,25 @@ def label_tasks(
     start: Callable[[Tasks], AbstractState],
     features: ArrayLike,
     seeds: ArrayLike,
+    rows: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
     """Return what `AbstractFewShotMethod.run_tasks` says, in chunks of bounded memory.
 
     Of each task until it has made all iterations or gains no more than the tolerance.
     """
-    points, given = _check_tasks(features, seeds)
+    points, given, nodes = check_tasks(features, seeds, rows)
     device = resolve_device(method.device)
     dtype = float_type(method.dtype, device)
-    n_nodes, n_features = points.shape[1:]
+    n_nodes, n_features = given.shape[1], points.shape[-1]
     labels = np.empty(given.shape, dtype=np.int64)
     if len(points):
         check_features(points, dtype)
     per_node = dtype.itemsize * (6 * n_features + 10 * int(given.max(initial=0)))
     per_node += 24 * min(n_nodes, _MAX_DENSE_NODES)
     count = max(1, int(_CHUNK_BYTES / (n_nodes * per_node)))
-    for first in range(0, len(points), count):
+    for first in range(0, len(given), count):
         chunk = slice(first, first + count)
-        blocks = torch.from_numpy(points[chunk])
+        blocks = torch.from_numpy(points[chunk] if nodes is None else points[nodes[chunk]])
         if method._takes_mean(blocks, dtype):
             blocks = blocks - blocks.mean(dim=1, keepdim=True)
         blocks = blocks.to(dtype).to(device)
@@ -226,17 +238,26 @@ def label_tasks(
     return labels
 
 
-def _check_tasks(
-    features: ArrayLike, seeds: ArrayLike
-) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+def check_tasks(
+    features: ArrayLike, seeds: ArrayLike, rows: ArrayLike | None = None
+) -> tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return what `AbstractFewShotMethod.run_tasks` takes as arrays, or raise InvalidInput."""
     points, given = own_floats(features, "features"), as_labels(seeds, "seeds")
-    if points.ndim != 3 or 0 in points.shape[1:] or not np.isfinite(points).all():
+    nodes = None if rows is None else as_labels(rows, "rows").astype(np.int64)
+    wanted = "(n_tasks, n_nodes, n_features)" if nodes is None else "(n_rows, n_features)"
+    is_one = points.ndim == wanted.count(",") + 1
+    if not is_one or 0 in points.shape[1:] or not np.isfinite(points).all():
         raise InvalidInput(
-            "features: expected finite numbers of shape (n_tasks, n_nodes, n_features), "
-            f"got shape {points.shape}"
+            f"features: expected finite numbers of shape {wanted}, got shape {points.shape}"
         )
-    if given.shape != points.shape[:2]:
-        raise InvalidInput(f"seeds: expected shape {points.shape[:2]}, got {given.shape}")
+    if nodes is not None and (nodes.ndim != 2 or nodes.max(initial=0) >= max(len(points), 1)):
+        raise InvalidInput(
+            f"rows: expected shape (n_tasks, n_nodes), numbers below {len(points)}, "
+            f"got shape {nodes.shape}, up to {nodes.max(initial=0)}"
+        )
+    shape = points.shape[:2] if nodes is None else nodes.shape
+    if given.shape != shape:
+        raise InvalidInput(f"seeds: expected shape {shape}, got {given.shape}")
     n_classes = max(int(given.max(initial=0)), 2)
     for label in range(1, n_classes + 1):
         missing = ~(given == label).any(axis=1)
@@ -245,7 +266,7 @@ def _check_tasks(
                 f"seeds: expected classes 1 to {n_classes} in every task, "
                 f"task {int(missing.argmax())} has none of class {label}"
             )
-    return points, given.astype(np.int64)
+    return points, given.astype(np.int64), nodes
 
 
 @documented
@@ -319,7 +340,7 @@ class _State(AbstractLaplacianState):
         weight = (1.0 if is_image else 0.3) if weight is None else weight
         super().__init__(tasks, tasks.n_classes, weight, method.tolerance)
         self._method = method
-        self._points = method._preprocess_factored(tasks.blocks)
+        self._points = prepared_in_few_axes(tasks.blocks, method._preprocessing(tasks.blocks))
         self._takes_graph = method.laplacian == "graph" or (method.laplacian is None and is_image)
         self._n_prototypes = method.n_prototypes or (_N_PROTOTYPES if is_image else 1)
         self._means = tasks.class_means(self._points)

@@ -13,7 +13,7 @@ from napari_saf.features import squared_distances
 from napari_saf.flow import count_classes, softmax
 from napari_saf.graph import AffinityGraph
 from napari_saf.methods._clustering import AbstractClustering, AbstractState, Tasks, start_points
-from napari_saf.methods._few_shot import LONG_ROWS, label_tasks, prepared
+from napari_saf.methods._few_shot import LONG_ROWS, label_tasks, prepared_in_few_axes
 from napari_saf.methods._laplacian import (
     AbstractLaplacianState,
     Laplacian,
@@ -62,8 +62,9 @@ class SLK(AbstractClustering):
     W is exp(-|x_p - x_q|^2 / sigma2) within the window of a grid, or a graph's own weights
     ("contrast"); the graph's weights, on a grid 1 within the window ("graph"); 1 for the
     `n_neighbors` nearest features ("features"). Where no sigma2 is given, it is the mean squared
-    distance between neighbours in W; on grids, where values repeat and the nearest are no measure,
-    and for means with seeds it is 1.5 % of the variance of the features.
+    distance between neighbours in W; in images and with the neighbours of a grid, where values
+    repeat and the nearest are no measure, and for means with seeds it is 1.5 % of the variance of
+    the features.
 
     The Laplacian term has the factor 1/2: the tangent of s'W s is 2 W s. The update is a descent
     where W is positive semi-definite. W, the symmetric part of the weights, seldom is: an update
@@ -126,14 +127,16 @@ class SLK(AbstractClustering):
     def uses_window(self) -> bool:
         return self.laplacian != "features"
 
-    def run_tasks(self, features: ArrayLike, seeds: ArrayLike) -> NDArray[np.int64]:
+    def run_tasks(
+        self, features: ArrayLike, seeds: ArrayLike, *, rows: ArrayLike | None = None
+    ) -> NDArray[np.int64]:
         """Label many small problems at once, a label for each class of the seeds.
 
         Neighbours are the nearest in feature space, and `n_clusters` is the number of
         classes, whatever the fields say: a task has no image. See `LaplacianShot.run_tasks` for
         parameters, result and errors.
         """
-        return label_tasks(self, self._start_tasks, features, seeds)
+        return label_tasks(self, self._start_tasks, features, seeds, rows)
 
     def _start_tasks(self, tasks: Tasks) -> AbstractState:
         return _State(self, tasks, tasks.class_means(tasks.blocks))
@@ -166,7 +169,7 @@ class _State(AbstractLaplacianState):
         self._method, self._blocks, self._points = method, tasks.blocks, points
         self._is_prepared = is_few_shot and self._kind == "means" and points.shape[2] >= LONG_ROWS
         if self._is_prepared:
-            self._blocks = prepared(tasks.blocks, "centred unit")
+            self._blocks = prepared_in_few_axes(tasks.blocks, "centred unit")
             start = tasks.start()
             weights = tasks.class_indicators() if start is None else torch.softmax(start, 1)[None]
             self._points = weighted_means(weights, self._blocks)
@@ -181,16 +184,17 @@ class _State(AbstractLaplacianState):
         self.move(-self._squares(self._points).flatten(0, 1))
 
     def begin(self) -> None:
-        method, problem = self._method, self.tasks.problem
+        method, problem, is_image = self._method, self.tasks.problem, self.tasks.is_image
         if problem is None or method.laplacian == "features":
             product, widths = nearest_operator(self._blocks, method.n_neighbors, self.features)
         else:
             product = neighbour_operator(problem, self.features, method.laplacian, method.sigma2)
             widths = torch.tensor([mean_squared_step(problem.graph, problem.features)]).double()
-        on_grid = problem is not None and not isinstance(problem.graph, AffinityGraph)
+        has_steps = problem is None or isinstance(problem.graph, AffinityGraph)
+        is_table = not is_image and (has_steps or method.laplacian == "features")
         if method.sigma2 is not None:
             widths = torch.full_like(widths, method.sigma2)
-        elif on_grid or (self._kind == "means" and self._seeds is not None):
+        elif not is_table or (self._kind == "means" and self._seeds is not None):
             widths = kernel_widths(self._blocks)
         else:
             widths = torch.maximum(widths, kernel_widths(self._blocks, _LEAST_WIDTH))

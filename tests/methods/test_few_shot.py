@@ -285,7 +285,7 @@ def test_wrong_seeds_stay(method):
 def test_many_tasks_are_labelled_like_each_by_itself(monkeypatch, name, n_shots):
     monkeypatch.setattr("napari_saf.methods._few_shot._CHUNK_BYTES", 30_000)
     method = replace(TASK_METHODS[name], dtype="float64")
-    features, seeds, _ = draw_tasks(5, n_shots)
+    features, seeds, _ = draw_tasks(5, n_shots, spread=1.2)
     found = method.run_tasks(features, seeds)
     assert found.dtype == np.int64
     for x, given, labels in zip(features, seeds, found, strict=True):
@@ -302,6 +302,17 @@ def test_many_features_are_labelled_alike_in_tasks_and_by_themselves(name):
         found = method.run_tasks(features + 3, seeds)
         for x, given, labels in zip(features + 3, seeds, found, strict=True):
             np.testing.assert_array_equal(method.run(as_problem(x, given)).labels, labels)
+
+
+@pytest.mark.parametrize("name", list(TASK_METHODS))
+def test_rows_of_a_table_are_the_nodes_of_tasks(monkeypatch, name):
+    monkeypatch.setattr("napari_saf.methods._few_shot._CHUNK_BYTES", 30_000)
+    features, seeds, _ = draw_tasks(5)
+    rows = np.random.default_rng(0).permutation(seeds.size).reshape(seeds.shape)
+    table = np.empty((seeds.size, features.shape[2]))
+    table[rows] = features
+    found = TASK_METHODS[name].run_tasks(table, seeds, rows=rows)
+    np.testing.assert_array_equal(found, TASK_METHODS[name].run_tasks(features, seeds))
 
 
 @pytest.mark.parametrize("name", list(TASK_METHODS))
